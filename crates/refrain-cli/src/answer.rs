@@ -107,9 +107,10 @@ impl AnswerWriter {
             },
         };
         self.failure = self.write(&parted).err();
-        match self.failure.is_some() || interrupt::requested() {
-            true => ControlFlow::Break(()),
-            false => ControlFlow::Continue(()),
+        if self.failure.is_some() || interrupt::requested() {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
         }
     }
 
@@ -139,9 +140,10 @@ impl AnswerWriter {
         if self.markdown.is_some() && self.last == Last::Answer {
             return self.end_markdown();
         }
-        match self.look.is_some() && !self.answer.ends_with('\n') {
-            true => output::print("\n"),
-            false => Ok(()),
+        if self.look.is_some() && !self.answer.ends_with('\n') {
+            output::print("\n")
+        } else {
+            Ok(())
         }
     }
 

@@ -43,9 +43,10 @@ pub(crate) fn laid_out(command: Command) -> Command {
         for command in names.iter().filter_map(|name| command.find_subcommand(name)) {
             let about = command.get_about().map_or(String::new(), ToString::to_string);
             let aliases: Vec<&str> = command.get_visible_aliases().collect();
-            let aliases = match aliases.is_empty() {
-                true => String::new(),
-                false => format!(" [also: {}]", aliases.join(", ")),
+            let aliases = if aliases.is_empty() {
+                String::new()
+            } else {
+                format!(" [also: {}]", aliases.join(", "))
             };
             let name = command.get_name();
             groups += &format!("  {literal}{name:<width$}{literal:#}  {about}{aliases}\n");

@@ -133,15 +133,16 @@ fn name(model: &str) -> anyhow::Result<ModelName> {
 }
 
 fn not_cached(model: &str, name: &ModelName) -> anyhow::Error {
-    match name.is_full() {
-        true => anyhow!(
+    if name.is_full() {
+        anyhow!(
             "there is no model at {model:?}, and none of this name has been downloaded; `refrain pull {name}` \
              downloads it from the Hugging Face hub, `refrain doctor {name}` says before that how it would fit"
-        ),
-        false => anyhow!(
+        )
+    } else {
+        anyhow!(
             "there is no model at {model:?}, and none of this name has been downloaded (`refrain list` shows those); {}",
             crate::model::KINDS
-        ),
+        )
     }
 }
 

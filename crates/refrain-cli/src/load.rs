@@ -168,9 +168,10 @@ pub(crate) fn progress_bar(global: &Global, doing: &'static str) -> ProgressBar 
 pub(crate) fn written(bar: &ProgressBar, progress: refrain_formats::WriteProgress) -> ControlFlow<()> {
     bar.set_length(progress.total);
     bar.set_position(progress.done);
-    match interrupt::requested() {
-        true => ControlFlow::Break(()),
-        false => ControlFlow::Continue(()),
+    if interrupt::requested() {
+        ControlFlow::Break(())
+    } else {
+        ControlFlow::Continue(())
     }
 }
 
@@ -210,9 +211,10 @@ pub(crate) fn context(
         .max(DEFAULT_CONTEXT);
     let context = asked.unwrap_or(wanted.min(limit));
     if tokens > context {
-        let hint = match context < limit {
-            true => format!("; take a longer one with --ctx (up to {limit}), or a shorter prompt"),
-            false => ", which is this model's limit; take a shorter prompt".to_owned(),
+        let hint = if context < limit {
+            format!("; take a longer one with --ctx (up to {limit}), or a shorter prompt")
+        } else {
+            ", which is this model's limit; take a shorter prompt".to_owned()
         };
         bail!("the prompt has {tokens} tokens, but the context holds {context}{hint}");
     }

@@ -162,9 +162,12 @@ fn main() -> ExitCode {
 /// The command line as clap knows it.
 pub(crate) fn command() -> clap::Command {
     // A negative number is a value, to be refused as one, and not the name of an option.
-    let takes_numbers = |argument: clap::Arg| match argument.get_action().takes_values() {
-        true => argument.allow_negative_numbers(true),
-        false => argument,
+    let takes_numbers = |argument: clap::Arg| {
+        if argument.get_action().takes_values() {
+            argument.allow_negative_numbers(true)
+        } else {
+            argument
+        }
     };
     help::laid_out(Cli::command().mut_subcommands(|command| command.mut_args(takes_numbers)))
 }

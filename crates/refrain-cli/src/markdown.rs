@@ -74,9 +74,10 @@ impl MarkdownStream {
 
     /// What it needs at the end, to be at the beginning of a line.
     pub fn end(&mut self, size: TerminalSize) -> String {
-        let mut out = match self.text.ends_with('\n') || self.text.is_empty() {
-            true => String::new(),
-            false => self.push("\n", size),
+        let mut out = if self.text.ends_with('\n') || self.text.is_empty() {
+            String::new()
+        } else {
+            self.push("\n", size)
         };
         self.rows.end_line(&mut out);
         *self = Self::new();
@@ -289,8 +290,8 @@ fn is_bold(line: &str) -> bool {
             .map(|(at, mark)| (&part[..at], &part[at + mark.len()..]));
         marks.map(|(before, behind)| (before.ends_with(' '), behind.starts_with(' ')))
     });
-    parts.fold(false, |open, (behind_blank, before_blank)| match open {
-        true => behind_blank,
-        false => !before_blank,
-    })
+    parts.fold(
+        false,
+        |open, (behind_blank, before_blank)| if open { behind_blank } else { !before_blank },
+    )
 }

@@ -39,10 +39,7 @@ pub(crate) fn open_or_pull(global: &Global, model: &str) -> anyhow::Result<Check
 /// As [`open`], or if the hub cannot be asked.
 pub(crate) fn describe(global: &Global, model: &str) -> anyhow::Result<Described> {
     let is_here = model == demo::NAME || model.starts_with("synthetic:") || Path::new(model).exists();
-    let outline = match is_here {
-        true => None,
-        false => hub::outline(global, model)?,
-    };
+    let outline = if is_here { None } else { hub::outline(global, model)? };
     let (outline, download) = outline.unzip();
     Ok(Described {
         checkpoint: match &outline {
@@ -81,9 +78,10 @@ fn open_from(model: &str, locate: impl FnOnce(&str) -> anyhow::Result<PathBuf>) 
         return Ok(Checkpoint::synthetic(spec)?);
     }
     let path = Path::new(model);
-    match path.exists() {
-        true => Ok(Checkpoint::open(path)?),
-        false => Ok(Checkpoint::open(&locate(model)?)?),
+    if path.exists() {
+        Ok(Checkpoint::open(path)?)
+    } else {
+        Ok(Checkpoint::open(&locate(model)?)?)
     }
 }
 
@@ -106,9 +104,10 @@ impl TextSide {
             _ => hub::cached(model)?,
         };
         let gguf = path.extension().is_some_and(|extension| extension == "gguf");
-        Ok(match path.is_dir() || gguf {
-            true => Self::Files(TokenizerFiles::open(&path)?),
-            false => Self::Checkpoint(Box::new(Checkpoint::open(&path)?)),
+        Ok(if path.is_dir() || gguf {
+            Self::Files(TokenizerFiles::open(&path)?)
+        } else {
+            Self::Checkpoint(Box::new(Checkpoint::open(&path)?))
         })
     }
 

@@ -19,9 +19,10 @@ pub(crate) fn most_tokens(text: &str) -> Result<usize, String> {
 
 /// The seed of random numbers. Other programs take -1 for another one each time.
 pub(crate) fn seed(text: &str) -> Result<u64, String> {
-    match text.starts_with('-') {
-        true => Err("not a whole number of 0 or more; without this option, it is another one each time".to_owned()),
-        false => text.parse().map_err(|_| "not a whole number of 0 or more".to_owned()),
+    if text.starts_with('-') {
+        Err("not a whole number of 0 or more; without this option, it is another one each time".to_owned())
+    } else {
+        text.parse().map_err(|_| "not a whole number of 0 or more".to_owned())
     }
 }
 

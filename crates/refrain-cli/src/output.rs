@@ -29,9 +29,10 @@ pub(crate) fn plain(text: &str) -> Cow<'_, str> {
     }
     let mut shown = String::with_capacity(text.len() + 16);
     for c in text.chars() {
-        match acts(c) {
-            true => shown.extend(c.escape_default()),
-            false => shown.push(c),
+        if acts(c) {
+            shown.extend(c.escape_default())
+        } else {
+            shown.push(c)
         }
     }
     Cow::Owned(shown)
@@ -56,9 +57,10 @@ pub(crate) fn print(text: &str) -> anyhow::Result<()> {
 /// # Errors
 /// As [`print()`].
 pub(crate) fn print_text(text: &str) -> anyhow::Result<()> {
-    match io::stdout().is_terminal() {
-        true => print(text),
-        false => print_as_it_is(text),
+    if io::stdout().is_terminal() {
+        print(text)
+    } else {
+        print_as_it_is(text)
     }
 }
 
@@ -104,9 +106,10 @@ pub(crate) fn told(written: io::Result<()>) -> anyhow::Result<()> {
 pub(crate) fn print_json(value: &Value) -> anyhow::Result<()> {
     let mut line = String::new();
     for c in value.to_string().chars() {
-        match acts(c) {
-            true => line.push_str(&format!("\\u{:04x}", c as u32)),
-            false => line.push(c),
+        if acts(c) {
+            line.push_str(&format!("\\u{:04x}", c as u32))
+        } else {
+            line.push(c)
         }
     }
     print_as_it_is(&(line + "\n"))

@@ -139,9 +139,10 @@ fn decoded(checkpoint: &Checkpoint, device: Arc<VulkanDevice>, harmed: Option<Ha
     drop((on, device));
     println!("closed after {:.1?}", start.elapsed());
     sound &= start.elapsed() < 2 * PATIENCE;
-    match sound {
-        true => Ok((tokens, told)),
-        false => Err("something went on, or took long".into()),
+    if sound {
+        Ok((tokens, told))
+    } else {
+        Err("something went on, or took long".into())
     }
 }
 
@@ -241,9 +242,10 @@ fn tried() -> Result<()> {
         "hang" => Harm::Hang,
         other => return Err(format!("{other:?} is neither lose nor hang").into()),
     };
-    let checkpoint = Arc::new(match Path::new(model).exists() {
-        true => Checkpoint::open(Path::new(model))?,
-        false => Checkpoint::synthetic(model)?,
+    let checkpoint = Arc::new(if Path::new(model).exists() {
+        Checkpoint::open(Path::new(model))?
+    } else {
+        Checkpoint::synthetic(model)?
     });
     let vulkan = Arc::new(Vulkan::load(Options::default())?);
     let device = open(&vulkan, wish)?;
@@ -265,9 +267,10 @@ fn tried() -> Result<()> {
     })?;
     println!("opened again after {:.1?}", start.elapsed());
     let (tokens, told) = decoded(&checkpoint, again, None)?;
-    match tokens == whole {
-        true => println!("decodes the same {} tokens as before", tokens.len()),
-        false => return Err(format!("{tokens:?} instead of {whole:?}; {told}").into()),
+    if tokens == whole {
+        println!("decodes the same {} tokens as before", tokens.len())
+    } else {
+        return Err(format!("{tokens:?} instead of {whole:?}; {told}").into());
     }
     streams_go_on(&checkpoint, &vulkan, wish, kind)
 }

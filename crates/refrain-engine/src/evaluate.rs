@@ -235,9 +235,10 @@ fn next_logits(session: &mut Session, seen: &[u32], position: usize) -> Result<V
 }
 
 fn check(number: f64, position: usize) -> Result<(), Error> {
-    match number.is_finite() {
-        true => Ok(()),
-        false => Err(Error::NotANumber { position }),
+    if number.is_finite() {
+        Ok(())
+    } else {
+        Err(Error::NotANumber { position })
     }
 }
 

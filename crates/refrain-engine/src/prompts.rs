@@ -215,9 +215,10 @@ impl PromptPrograms {
             let batch = Batch::inputs(model.device(), class.tokens, self.sequences, class.wanted, self.pages);
             // The clones are the states' versions within the trace: the updates happen in the same memory.
             let mut states = states.to_vec();
-            let rows = match class.hidden {
-                true => model.decoder().hidden(&batch, &mut states),
-                false => model.decoder().forward(&batch, &mut states),
+            let rows = if class.hidden {
+                model.decoder().hidden(&batch, &mut states)
+            } else {
+                model.decoder().forward(&batch, &mut states)
             };
             self.traced += 1;
             let outputs = match class.wanted {

@@ -151,9 +151,12 @@ impl Default for Sampler {
 }
 
 fn validate(options: &SamplerOptions) -> Result<(), InvalidSetting> {
-    let check = |setting, value: f32, valid: bool, bounds| match valid && value.is_finite() {
-        true => Ok(()),
-        false => Err(InvalidSetting { setting, value, bounds }),
+    let check = |setting, value: f32, valid: bool, bounds| {
+        if valid && value.is_finite() {
+            Ok(())
+        } else {
+            Err(InvalidSetting { setting, value, bounds })
+        }
     };
     let SamplerOptions {
         temperature,

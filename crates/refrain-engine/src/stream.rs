@@ -134,9 +134,10 @@ impl<'s> Stream<'s> {
             // A trial's executors are not mixed: the device runs dry between them.
             let tried = self.trial.as_ref().map_or(usize::MAX, |trial| trial.left(in_flight));
             // As many as one submit had: then that is the only one.
-            let ahead = match self.is_on_cpu() || self.is_constrained {
-                true => 0,
-                false => self.submitted,
+            let ahead = if self.is_on_cpu() || self.is_constrained {
+                0
+            } else {
+                self.submitted
             };
             let runs = self.runs_per_submit().min(self.left).min(tried);
             if in_flight > ahead || runs == 0 {

@@ -24,10 +24,7 @@ fn fixtures(is_meant: impl Fn(&str) -> bool) -> Vec<PathBuf> {
         .collect();
     found.sort();
     assert!(!found.is_empty(), "no checkpoint with logits found");
-    match is_of_repository {
-        true => sample(found, 10),
-        false => found,
-    }
+    if is_of_repository { sample(found, 10) } else { found }
 }
 
 fn open(fixture: &Path) -> Checkpoint {

@@ -177,9 +177,10 @@ impl RowOrder {
             for_units(size, start, out, |index, unit| {
                 unit.copy_from_slice(&bytes[at * size..][..size]);
                 column += 1;
-                (at, column) = match column < columns {
-                    true => (at + rows, column),
-                    false => (stored(index + 1), 0),
+                (at, column) = if column < columns {
+                    (at + rows, column)
+                } else {
+                    (stored(index + 1), 0)
                 };
             });
         });

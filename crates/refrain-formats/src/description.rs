@@ -46,9 +46,10 @@ impl Description {
         };
         let name = config.get("model_type").and_then(Value::as_str);
         Ok(Description {
-            format: match config.contains_key("quantization") {
-                true => Format::Mlx,
-                false => Format::Safetensors,
+            format: if config.contains_key("quantization") {
+                Format::Mlx
+            } else {
+                Format::Safetensors
             },
             architecture: name.map(str::to_owned),
             settings: config

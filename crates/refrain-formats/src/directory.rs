@@ -31,9 +31,10 @@ pub(crate) fn weights(
     own: &dyn Fn(&str) -> Option<String>,
 ) -> Result<DirectoryWeights, Error> {
     // Where there are both one whole file and an index, transformers reads the whole file.
-    let index = match set.has(INDEX) && !set.has(WHOLE) {
-        true => Some(read_index(set)?),
-        false => None,
+    let index = if set.has(INDEX) && !set.has(WHOLE) {
+        Some(read_index(set)?)
+    } else {
+        None
     };
     let names: BTreeSet<String> = match &index {
         Some(index) => index.values().cloned().collect(),

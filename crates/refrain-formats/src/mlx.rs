@@ -86,9 +86,10 @@ impl QuantisedLayer {
         };
         let scales = take("scales", None)?;
         let weight = take("weight", Some(&scales))?;
-        let biases = match has_biases {
-            true => Some(take("biases", Some(&scales))?),
-            false => None,
+        let biases = if has_biases {
+            Some(take("biases", Some(&scales))?)
+        } else {
+            None
         };
         Ok(QuantisedLayer { weight, scales, biases })
     }

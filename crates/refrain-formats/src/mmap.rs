@@ -23,9 +23,12 @@ impl MappedFile {
             path: path.to_owned(),
             source,
         };
-        let regular = |metadata: fs::Metadata| match metadata.is_file() {
-            true => Ok(metadata.len()),
-            false => Err(read(std::io::Error::other("not a regular file"))),
+        let regular = |metadata: fs::Metadata| {
+            if metadata.is_file() {
+                Ok(metadata.len())
+            } else {
+                Err(read(std::io::Error::other("not a regular file")))
+            }
         };
         // Looked at before it is opened: opening a pipe waits for its writer.
         regular(fs::metadata(path).map_err(read)?)?;

@@ -85,12 +85,13 @@ impl State {
         let mut start = Vec::new();
         let file = File::open(path).map_err(write)?;
         file.take(MAGIC.len() as u64).read_to_end(&mut start).map_err(write)?;
-        match start == MAGIC {
-            true => Ok(()),
-            false => Err(write(io::Error::new(
+        if start == MAGIC {
+            Ok(())
+        } else {
+            Err(write(io::Error::new(
                 io::ErrorKind::AlreadyExists,
                 "it exists already and is no state file; choose another name",
-            ))),
+            )))
         }
     }
 

@@ -169,9 +169,10 @@ impl Download<'_> {
             partial.append(&buffer[..count])?;
             self.meter.add(count as u64);
         }
-        match partial.length == self.blob.size {
-            true => Ok(()),
-            false => Err(Trouble::passing("the connection ended too early")),
+        if partial.length == self.blob.size {
+            Ok(())
+        } else {
+            Err(Trouble::passing("the connection ended too early"))
         }
     }
 

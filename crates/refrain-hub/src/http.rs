@@ -179,12 +179,13 @@ impl From<Response<Body>> for HubResponse {
 /// The system's certificates, so that those of a company's proxy count; Mozilla's where there are none.
 fn root_certificates() -> RootCerts {
     let certificates = rustls_native_certs::load_native_certs().certs;
-    match certificates.is_empty() {
-        true => RootCerts::WebPki,
-        false => certificates
+    if certificates.is_empty() {
+        RootCerts::WebPki
+    } else {
+        certificates
             .iter()
             .map(|certificate| Certificate::from_der(certificate).to_owned())
-            .into(),
+            .into()
     }
 }
 
@@ -248,12 +249,13 @@ fn redirected(what: &str, from: &str, headers: &HeaderMap) -> Result<String, Tro
             format!("{scheme}://{authority}/{}{location}", folder.trim_start_matches('/'))
         }
     };
-    match scheme == "https" && !url.starts_with("https://") {
-        true => Err(refuse(format!(
+    if scheme == "https" && !url.starts_with("https://") {
+        Err(refuse(format!(
             "{} redirects to an address without encryption: {url}",
             host(from)
-        ))),
-        false => Ok(url),
+        )))
+    } else {
+        Ok(url)
     }
 }
 

@@ -96,9 +96,10 @@ impl Hub {
         }
         let missing = wanted - bytes.len() as u64;
         let read = answer.body.take(missing).read_to_end(bytes);
-        match read.map_err(|error| broken_off(&error))? as u64 == missing {
-            true => Ok(()),
-            false => Err(Trouble::passing("the connection ended too early")),
+        if read.map_err(|error| broken_off(&error))? as u64 == missing {
+            Ok(())
+        } else {
+            Err(Trouble::passing("the connection ended too early"))
         }
     }
 }

@@ -83,9 +83,10 @@ fn label(stem: &str) -> Option<String> {
     let quant = std::iter::once(last.as_str())
         .chain(after_underscores)
         .find(|part| is_quant(part))?;
-    Some(match dynamic {
-        true => format!("UD-{quant}"),
-        false => quant.to_owned(),
+    Some(if dynamic {
+        format!("UD-{quant}")
+    } else {
+        quant.to_owned()
     })
 }
 

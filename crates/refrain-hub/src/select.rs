@@ -127,9 +127,10 @@ fn usual(sets: &[GgufSet]) -> Result<Selection, NoChoice> {
 }
 
 fn whole(set: &GgufSet) -> Result<Selection, NoChoice> {
-    match set.is_whole {
-        true => Ok(gguf(set)),
-        false => Err(NoChoice::Missing(format!("parts of {} are missing", set.stem))),
+    if set.is_whole {
+        Ok(gguf(set))
+    } else {
+        Err(NoChoice::Missing(format!("parts of {} are missing", set.stem)))
     }
 }
 

@@ -134,12 +134,13 @@ impl Environment<'_> {
             return Ok("https://huggingface.co".to_owned());
         };
         let address = value.trim_end_matches('/');
-        match address.starts_with("https://") || address.starts_with("http://") {
-            true => Ok(address.to_owned()),
-            false => Err(Error::Setting {
+        if address.starts_with("https://") || address.starts_with("http://") {
+            Ok(address.to_owned())
+        } else {
+            Err(Error::Setting {
                 setting: "HF_ENDPOINT".to_owned(),
                 reason: format!("{value:?} is no address; it must begin with https:// or http://"),
-            }),
+            })
         }
     }
 

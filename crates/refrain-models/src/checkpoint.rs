@@ -292,14 +292,15 @@ fn read_directory(files: &mut CheckpointFiles, config: &mut ModelConfig, text_pa
         false => (!name.starts_with("mtp.") && !is_beyond(name, "model.layers.", layers)).then(|| name.to_owned()),
     };
     files.read_weights(config.quantisation.as_ref(), &own)?;
-    let rows = match config
+    let rows = if config
         .feed_forward
         .mixture
         .as_ref()
         .is_some_and(|mixture| mixture.style.transposed)
     {
-        true => (config.family.tensors)(config),
-        false => Vec::new(),
+        (config.family.tensors)(config)
+    } else {
+        Vec::new()
     };
     let known: HashMap<&str, &TensorRow> = rows.iter().map(|row| (&row.name[..], row)).collect();
     files.arrange(|info| {
@@ -335,9 +336,10 @@ fn read_directory(files: &mut CheckpointFiles, config: &mut ModelConfig, text_pa
 /// has its values in another.
 fn order_in_directory(row: &TensorRow, info: &mut TensorInfo) -> RowOrder {
     if info.encoding.quantised().is_some() {
-        return match info.shape == row.shape {
-            true => row.in_directory.of_columns(),
-            false => RowOrder::AsStored,
+        return if info.shape == row.shape {
+            row.in_directory.of_columns()
+        } else {
+            RowOrder::AsStored
         };
     }
     if info.shape != row.in_directory.stored_shape(&row.shape) {

@@ -134,9 +134,12 @@ impl PartialEq for Family {
 pub(crate) fn find(metadata: &Metadata<'_>, families: &[&'static Family]) -> Result<&'static Family, Error> {
     let name = metadata.architecture()?;
     let gguf = metadata.is_gguf();
-    let is = |family: &Family| match gguf {
-        true => family.gguf == Some(name),
-        false => family.is_named(name),
+    let is = |family: &Family| {
+        if gguf {
+            family.gguf == Some(name)
+        } else {
+            family.is_named(name)
+        }
     };
     if let Some(family) = families.iter().find(|family| is(family)) {
         return Ok(family);

@@ -18,9 +18,10 @@ pub fn tensors(config: &ModelConfig, attention: AttentionStyle) -> Vec<TensorRow
         let layer = table.layer(number);
         layer.norm(["input_layernorm", "attn_norm"], config.hidden_size);
         layer.norm(["post_attention_layernorm", "post_attention_norm"], config.hidden_size);
-        match config.is_recurrent(number) {
-            true => DeltaNet::tensors(layer, config, nets),
-            false => Attention::tensors(layer, config, attention, RowOrder::AsStored),
+        if config.is_recurrent(number) {
+            DeltaNet::tensors(layer, config, nets)
+        } else {
+            Attention::tensors(layer, config, attention, RowOrder::AsStored)
         }
         FeedForward::tensors(layer, config, number, MlpStyle::Gated);
     }

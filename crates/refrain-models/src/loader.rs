@@ -147,9 +147,10 @@ impl<'a> Loader<'a> {
             .ok_or_else(|| unreadable(tensor))?;
         let groups = [rows, format.scales(columns)];
         let words = [rows, format.words(columns)];
-        let biases = match format.has_biases() {
-            true => Some(self.plane(scale, &groups, &|offset, piece| stack.write_biases(offset, piece))?),
-            false => None,
+        let biases = if format.has_biases() {
+            Some(self.plane(scale, &groups, &|offset, piece| stack.write_biases(offset, piece))?)
+        } else {
+            None
         };
         Ok(Quantised {
             format,

@@ -156,10 +156,7 @@ impl SyntheticSpec {
         let needed = (config.family.tensors)(config).into_iter().filter(|row| {
             let fused = row.name.contains(".experts.gate_up_proj");
             let apart = row.name.contains(".experts.gate_proj") || row.name.contains(".experts.up_proj");
-            match written && (fused || apart) {
-                true => apart,
-                false => row.needed,
-            }
+            if written && (fused || apart) { apart } else { row.needed }
         });
         let mut tensors: Vec<_> = needed.map(|row| tensor((row.name, row.shape))).collect();
         tensors.sort_by(|a, b| a.0.name.cmp(&b.0.name));

@@ -83,9 +83,10 @@ impl Style {
                 layer,
                 config,
                 self.attention(),
-                match self.interleaved {
-                    true => RowOrder::Interleaved { head_dim: head },
-                    false => RowOrder::AsStored,
+                if self.interleaved {
+                    RowOrder::Interleaved { head_dim: head }
+                } else {
+                    RowOrder::AsStored
                 },
             );
             FeedForward::tensors(layer, config, number, self.mlp);
@@ -180,9 +181,10 @@ impl Decoder for Transformer {
             let read = normed(&x, &layer.before_attention);
             let mixed = layer.attention.forward(&read, batch, &slots, &ropes, state.cache());
             x = rows(&(&x + self.scaled(normed(&mixed, &layer.after_attention))));
-            let read = match self.parallel {
-                true => rows(&read),
-                false => normed(&x, &layer.before_mlp),
+            let read = if self.parallel {
+                rows(&read)
+            } else {
+                normed(&x, &layer.before_mlp)
             };
             let inner = layer.mlp.forward(&read);
             x = &x + self.scaled(normed(&inner, &layer.after_mlp));

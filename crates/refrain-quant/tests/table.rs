@@ -71,12 +71,13 @@ fn row(record: &QuantRecord) -> String {
             .block
             .map_or(String::new(), |block| format!("{} ({})", record.label, block.kind)),
         record.mode.unwrap_or_default().to_owned(),
-        match record
+        if record
             .block
             .map_or(record.is_mlx_affine(), |block| block.encode.is_some())
         {
-            true => "yes".to_owned(),
-            false => "no".to_owned(),
+            "yes".to_owned()
+        } else {
+            "no".to_owned()
         },
     ];
     format!("| {} |\n", cells.join(" | "))

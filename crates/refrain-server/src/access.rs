@@ -15,12 +15,11 @@ use crate::record::RequestRecord;
 
 /// Lets a request pass that gives one of the keys, as `Authorization: Bearer KEY` or `x-api-key: KEY`.
 pub(crate) async fn check(State(keys): State<Arc<[String]>>, request: Request, next: Next) -> Response {
-    match is_allowed(&keys, request.headers()) {
-        true => {
-            RequestRecord::current().set_client(client(&keys, &request));
-            next.run(request).await
-        }
-        false => refused(request.uri().path(), Refusal::Unauthorized),
+    if is_allowed(&keys, request.headers()) {
+        RequestRecord::current().set_client(client(&keys, &request));
+        next.run(request).await
+    } else {
+        refused(request.uri().path(), Refusal::Unauthorized)
     }
 }
 

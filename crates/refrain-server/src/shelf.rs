@@ -241,12 +241,11 @@ mod tests {
             let load = move || {
                 let there = there.upgrade().expect("it is asked");
                 let loaded = there.places().iter().filter(|place| place.engine.is_some()).count();
-                match loaded < room {
-                    true => {
-                        loads.fetch_add(1, Ordering::Relaxed);
-                        Ok(engine())
-                    }
-                    false => Err(LoadFailure::NoRoom("full".to_owned())),
+                if loaded < room {
+                    loads.fetch_add(1, Ordering::Relaxed);
+                    Ok(engine())
+                } else {
+                    Err(LoadFailure::NoRoom("full".to_owned()))
                 }
             };
             shelf.add(Box::new(load), None);

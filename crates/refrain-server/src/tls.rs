@@ -136,9 +136,10 @@ impl ServerCertVerifier for KnownCertificate {
         _: &[u8],
         _: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        match *shown == self.expected {
-            true => Ok(ServerCertVerified::assertion()),
-            false => Err(rustls::Error::General("it shows another certificate".to_owned())),
+        if *shown == self.expected {
+            Ok(ServerCertVerified::assertion())
+        } else {
+            Err(rustls::Error::General("it shows another certificate".to_owned()))
         }
     }
 

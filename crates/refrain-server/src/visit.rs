@@ -107,9 +107,10 @@ fn host_name(authority: &str) -> &str {
 
 fn connect(authority: &str, usual_port: u16, patience: Duration) -> io::Result<TcpStream> {
     let has_port = authority.rsplit(']').next().is_some_and(|rest| rest.contains(':'));
-    let found = match has_port {
-        true => authority.to_socket_addrs()?,
-        false => (host_name(authority), usual_port).to_socket_addrs()?,
+    let found = if has_port {
+        authority.to_socket_addrs()?
+    } else {
+        (host_name(authority), usual_port).to_socket_addrs()?
     };
     let mut why = io::Error::from(io::ErrorKind::NotFound);
     for address in found {

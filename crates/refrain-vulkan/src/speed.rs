@@ -199,9 +199,10 @@ impl<'a> Pass<'a> {
         for (round, stretch) in (0..stretches).cycle().enumerate() {
             let passes = ((most / best) as usize).clamp(1, MOST_PASSES);
             best = best.min(self.time(self.list(stretch, passes, false))? / passes as f64);
-            let enough = match round + 1 < stretches as usize {
-                true => MOST,
-                false => WARM_UP + MEASURE,
+            let enough = if round + 1 < stretches as usize {
+                MOST
+            } else {
+                WARM_UP + MEASURE
             };
             if start.elapsed() > enough {
                 break;

@@ -55,12 +55,13 @@ fn write_shards(
     if gguf != out.extension().is_some_and(|extension| extension == "gguf") {
         return Err(Error::Synthetic {
             spec: spec.label(),
-            reason: match gguf {
-                true => format!(
+            reason: if gguf {
+                format!(
                     "it is a GGUF file, whose name must end in .gguf; {} is no name for that",
                     out.display()
-                ),
-                false => format!("it is a directory; {} is no name for that", out.display()),
+                )
+            } else {
+                format!("it is a directory; {} is no name for that", out.display())
             },
         });
     }

@@ -85,9 +85,10 @@ impl Arguments {
                 }
             }
         }
-        match tests.is_empty() {
-            true => Err(Usage("nothing to measure: -p and -n are both 0".to_owned())),
-            false => Ok(tests),
+        if tests.is_empty() {
+            Err(Usage("nothing to measure: -p and -n are both 0".to_owned()))
+        } else {
+            Ok(tests)
         }
     }
 }

@@ -189,9 +189,10 @@ impl Chat<'_> {
         if self.interactive {
             self.note("type a message; /help lists commands, Ctrl-D leaves");
         }
-        let mut next = match message.is_empty() {
-            true => lines.next()?,
-            false => Line::Text(message.to_owned()),
+        let mut next = if message.is_empty() {
+            lines.next()?
+        } else {
+            Line::Text(message.to_owned())
         };
         loop {
             let done = match &next {
@@ -245,9 +246,10 @@ impl Chat<'_> {
             }
             Some(ChatCommand::Markdown(markdown)) => {
                 self.markdown = markdown;
-                self.note(match markdown {
-                    true => "answers are drawn as their markdown means, where this is a terminal",
-                    false => "answers are written as the model has them",
+                self.note(if markdown {
+                    "answers are drawn as their markdown means, where this is a terminal"
+                } else {
+                    "answers are written as the model has them"
                 });
             }
             Some(ChatCommand::Context(None)) => {

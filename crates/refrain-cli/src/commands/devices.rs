@@ -30,12 +30,13 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
     let ranked = rank(probed.devices());
     let is_gpu = |device: &DeviceInfo| device.usable() && device.kind != DeviceKind::Software;
     // A driver that is installed and does not work leaves no other trace.
-    let broken = match arguments.as_loaded || probed.devices().iter().any(is_gpu) {
-        true => Vec::new(),
-        false => drivers::all()
+    let broken = if arguments.as_loaded || probed.devices().iter().any(is_gpu) {
+        Vec::new()
+    } else {
+        drivers::all()
             .into_iter()
             .filter(|driver| driver.devices.is_err())
-            .collect(),
+            .collect()
     };
     if arguments.json {
         return output::print_json(&as_json(probed.devices(), &ranked, &decision, &broken));

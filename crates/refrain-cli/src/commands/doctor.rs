@@ -104,13 +104,15 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<Exit
         });
     }
     let findings = findings::all(&examination);
-    match arguments.json {
-        true => output::print_json(&report::json(&examination, &findings))?,
-        false => output::print(&report::text(&examination, &findings))?,
+    if arguments.json {
+        output::print_json(&report::json(&examination, &findings))?
+    } else {
+        output::print(&report::text(&examination, &findings))?
     }
-    Ok(match findings.iter().any(|finding| finding.broken) {
-        true => ExitCode::FAILURE,
-        false => ExitCode::SUCCESS,
+    Ok(if findings.iter().any(|finding| finding.broken) {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
     })
 }
 
@@ -145,9 +147,10 @@ impl OpenedDevice {
         let heaps = device.as_vulkan().map_or(Vec::new(), |vulkan| vulkan.heaps());
         let bar = load::count_bar(global, "testing kernels");
         let show = |done, total| load::show(&bar, done, total);
-        let verdicts = match device.is_cpu() {
-            true => Vec::new(),
-            false => self_test::run(&device, &show),
+        let verdicts = if device.is_cpu() {
+            Vec::new()
+        } else {
+            self_test::run(&device, &show)
         };
         let speeds = device.as_vulkan().map_or(Vec::new(), |vulkan| speed::of_heaps(vulkan));
         let offer = match speeds.first() {

@@ -64,9 +64,10 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
             Evaluated::Divergence(divergence)
         }
     };
-    match arguments.json {
-        true => output::print_json(&as_json(&result, &windows))?,
-        false => output::print(&as_text(&result, &windows))?,
+    if arguments.json {
+        output::print_json(&as_json(&result, &windows))?
+    } else {
+        output::print(&as_text(&result, &windows))?
     }
     device::report(global, &device);
     Ok(())
@@ -92,9 +93,10 @@ fn against(
 }
 
 fn read(path: &Path) -> anyhow::Result<String> {
-    match path == Path::new("-") {
-        true => input::read_stdin("a text"),
-        false => input::read_text(path),
+    if path == Path::new("-") {
+        input::read_stdin("a text")
+    } else {
+        input::read_text(path)
     }
 }
 

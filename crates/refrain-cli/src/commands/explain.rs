@@ -79,9 +79,10 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
         return Err(Usage(why).into());
     }
     let checkpoint = model::open(&arguments.model)?;
-    let device = match arguments.profile {
-        true => device::open_timed(global)?,
-        false => device::open_for_plans(global)?,
+    let device = if arguments.profile {
+        device::open_timed(global)?
+    } else {
+        device::open_for_plans(global)?
     };
     let subject = Subject(arguments.prompt.map(|tokens| tokens as usize));
     let depth = arguments.depth.map_or(subject.usual_depth(), |depth| depth as usize);
@@ -96,9 +97,10 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
     let (mode, choice) = session.mode();
     let mode = subject.0.map_or(mode.name(), |_| device.evaluator().name());
     let choice = choice.filter(|_| subject.0.is_none());
-    let profile = match arguments.profile {
-        true => Some(subject.profile(&mut session, depth)?),
-        false => None,
+    let profile = if arguments.profile {
+        Some(subject.profile(&mut session, depth)?)
+    } else {
+        None
     };
     let function = subject.function(&mut session)?;
     if let (Some(path), Some(profile)) = (&arguments.trace, &profile) {

@@ -47,21 +47,24 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
             );
             let description = whole.then(|| model::described(&arguments.model)).flatten();
             if let Some(description) = description {
-                match arguments.json {
-                    true => output::print_json(&describe::as_json(&description, &error))?,
-                    false => output::print(&describe::as_text(&description))?,
+                if arguments.json {
+                    output::print_json(&describe::as_json(&description, &error))?
+                } else {
+                    output::print(&describe::as_text(&description))?
                 }
             }
             return Err(error);
         }
     };
-    let placed = match arguments.no_device {
-        true => None,
-        false => Some(DeviceFit::new(&checkpoint, device::open(global)?)?),
+    let placed = if arguments.no_device {
+        None
+    } else {
+        Some(DeviceFit::new(&checkpoint, device::open(global)?)?)
     };
-    match arguments.json {
-        true => output::print_json(&as_json(&checkpoint, placed.as_ref()))?,
-        false => output::print(&as_text(&checkpoint, placed.as_ref()))?,
+    if arguments.json {
+        output::print_json(&as_json(&checkpoint, placed.as_ref()))?
+    } else {
+        output::print(&as_text(&checkpoint, placed.as_ref()))?
     }
     if let Some(placed) = placed {
         device::report(global, &placed.device);
@@ -183,9 +186,10 @@ fn attention(attention: &AttentionConfig) -> String {
         value_dim,
         ..
     } = attention;
-    let values = match value_dim == head_dim {
-        true => String::new(),
-        false => format!(", whose values have {value_dim}"),
+    let values = if value_dim == head_dim {
+        String::new()
+    } else {
+        format!(", whose values have {value_dim}")
     };
     format!("{heads} query heads, {kv_heads} key-value heads of {head_dim}{values}")
 }

@@ -27,9 +27,10 @@ pub(crate) struct Arguments {
 pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> {
     let cache = HubCache::new(&hub::settings(global)?.cache);
     let list = cache.list()?;
-    match arguments.json {
-        true => output::print_json(&as_json(&cache, &list)),
-        false => output::print(&as_text(&cache, &list)),
+    if arguments.json {
+        output::print_json(&as_json(&cache, &list))
+    } else {
+        output::print(&as_text(&cache, &list))
     }
 }
 

@@ -29,9 +29,10 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
     }
     let name: ModelName = arguments.model.parse().map_err(|error| Usage(format!("{error}")))?;
     let settings = hub::settings(global)?;
-    let cached = match settings.offline {
-        true => HubCache::new(&settings.cache).find(&name)?,
-        false => None,
+    let cached = if settings.offline {
+        HubCache::new(&settings.cache).find(&name)?
+    } else {
+        None
     };
     let model = match cached {
         Some(model) => {

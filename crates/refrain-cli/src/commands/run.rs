@@ -123,9 +123,10 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<Exit
         }
         prompter => prompter.filter(|_| !arguments.raw),
     };
-    let mut writer = match arguments.json {
-        true => AnswerWriter::silent(),
-        false => ask.writer(!ask.no_markdown && !arguments.raw && !arguments.form.is_given()),
+    let mut writer = if arguments.json {
+        AnswerWriter::silent()
+    } else {
+        ask.writer(!ask.no_markdown && !arguments.raw && !arguments.form.is_given())
     };
     let sampler = Sampler::new(sampling::options(&ask.sampling, &checkpoint)?)?;
     let grammar = arguments.form.grammar()?;

@@ -122,9 +122,10 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
     if arguments.host.is_open() && arguments.api_key.is_empty() && !global.quiet {
         output::complain("warning: everybody who reaches this computer may ask; --api-key KEY asks for a key");
     }
-    let downloads = match arguments.allow_pull {
-        true => Downloads::by(pulls::HubDownloader(hub::settings(global)?)),
-        false => Downloads::Refused(pulls::REFUSED.to_owned()),
+    let downloads = if arguments.allow_pull {
+        Downloads::by(pulls::HubDownloader(hub::settings(global)?))
+    } else {
+        Downloads::Refused(pulls::REFUSED.to_owned())
     };
     let served = models::open(global, arguments)?;
     let names: Vec<&str> = served.iter().map(ServedModel::name).collect();
@@ -190,9 +191,10 @@ impl Arguments {
 }
 
 fn key(text: &str) -> Result<String, String> {
-    match text.is_empty() {
-        true => Err("an empty key keeps nobody out; leave it away to let everybody ask".to_owned()),
-        false => Ok(text.to_owned()),
+    if text.is_empty() {
+        Err("an empty key keeps nobody out; leave it away to let everybody ask".to_owned())
+    } else {
+        Ok(text.to_owned())
     }
 }
 

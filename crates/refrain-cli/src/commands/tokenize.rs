@@ -42,13 +42,15 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         (None, Some(file)) => input::read_text(file)?,
         (None, None) => input::read_stdin("the text")?,
     };
-    let ids = match arguments.no_bos {
-        true => tokenizer.encode_rendered(&text)?,
-        false => tokenizer.encode(&text, !arguments.no_special)?,
+    let ids = if arguments.no_bos {
+        tokenizer.encode_rendered(&text)?
+    } else {
+        tokenizer.encode(&text, !arguments.no_special)?
     };
-    match arguments.pieces {
-        true => output::print(&pieces(&tokenizer, &ids)?),
-        false => output::print_json(&ids.into()),
+    if arguments.pieces {
+        output::print(&pieces(&tokenizer, &ids)?)
+    } else {
+        output::print_json(&ids.into())
     }
 }
 

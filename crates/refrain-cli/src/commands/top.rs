@@ -58,9 +58,10 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let places = arguments.places()?;
     if places.is_empty() {
-        return match arguments.json {
-            true => output::print_json(&json!([])),
-            false => output::print("no server runs; `refrain serve MODEL` starts one\n"),
+        return if arguments.json {
+            output::print_json(&json!([]))
+        } else {
+            output::print("no server runs; `refrain serve MODEL` starts one\n")
         };
     }
     let _deferred = interrupt::defer()?;
@@ -69,9 +70,10 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     if arguments.once || arguments.json || !std::io::stdout().is_terminal() {
         arguments.wait();
         let rows = looks.take(&places);
-        return match arguments.json {
-            true => output::print_json(&rows.iter().map(Row::json).collect()),
-            false => output::print(&as_text(&rows)),
+        return if arguments.json {
+            output::print_json(&rows.iter().map(Row::json).collect())
+        } else {
+            output::print(&as_text(&rows))
         };
     }
     let (terminal, mut drawn) = (Term::stdout(), 0);

@@ -60,9 +60,10 @@ fn beside_a_server(example: &str) -> String {
 
 /// An example of a server on a free port, which is told to end once it answers.
 fn served(example: &str) -> String {
-    let on_free_port = match example.contains("--port 0") {
-        true => example.to_owned(),
-        false => example.replace("--port 8000", "") + " --port 0",
+    let on_free_port = if example.contains("--port 0") {
+        example.to_owned()
+    } else {
+        example.replace("--port 8000", "") + " --port 0"
     };
     format!(
         "{on_free_port} > said & server=$!; until grep -q listening said; do kill -0 $server; sleep 0.1; done; \

@@ -71,9 +71,10 @@ impl Server {
         let mut answer = String::new();
         stream.read_to_string(&mut answer).expect("answers");
         let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
-        let body = match head.contains("transfer-encoding: chunked") {
-            true => dechunked(body),
-            false => body.to_owned(),
+        let body = if head.contains("transfer-encoding: chunked") {
+            dechunked(body)
+        } else {
+            body.to_owned()
         };
         (format!("{head}\r\n"), body)
     }

@@ -123,9 +123,10 @@ impl Batcher {
             .decoder()
             .new_states(crate::session::cache_dtype(device), held, slots)?;
         let remembers = options.prefix_cache && !options.deterministic;
-        let checkpoints = match remembers {
-            true => StateCheckpoints::new(&states, device.executors()[0])?,
-            false => None,
+        let checkpoints = if remembers {
+            StateCheckpoints::new(&states, device.executors()[0])?
+        } else {
+            None
         };
         let pool = PagePool::new(each * slots, PAGE, remembers);
         Ok(Batcher {

@@ -22,9 +22,10 @@ fn is_software(gpu: &TestGpu) -> bool {
 
 /// A dense model and a hybrid with which the device goes through a thousand tokens in seconds.
 fn pair(gpu: &TestGpu) -> [&'static str; 2] {
-    match is_software(gpu) {
-        true => ["qwen3-bf16", "qwen3.5-moe-bf16"],
-        false => ["tiny:q4_0", "tiny-hybrid:f16"],
+    if is_software(gpu) {
+        ["qwen3-bf16", "qwen3.5-moe-bf16"]
+    } else {
+        ["tiny:q4_0", "tiny-hybrid:f16"]
     }
 }
 

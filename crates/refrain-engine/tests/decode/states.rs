@@ -64,14 +64,13 @@ fn assert_forks_and_rewinds(model: &Model, at: usize, end: usize) {
     }
 
     // A recurrence goes back by taking its tokens in anew, in chunks like a prompt.
-    let expected = match model.config().delta_nets.is_some() {
-        false => another,
-        true => {
-            let mut fresh = new();
-            fresh.feed(&session.tokens()[..at]).expect("computes");
-            let rest = decode_until(&mut fresh, last, &other, end);
-            ([&first[..], &rest].concat(), held(&mut fresh))
-        }
+    let expected = if model.config().delta_nets.is_some() {
+        let mut fresh = new();
+        fresh.feed(&session.tokens()[..at]).expect("computes");
+        let rest = decode_until(&mut fresh, last, &other, end);
+        ([&first[..], &rest].concat(), held(&mut fresh))
+    } else {
+        another
     };
     for session in [&mut session, &mut fork] {
         session.rewind(at);

@@ -154,9 +154,10 @@ impl<'a> Target<'a> {
     /// What the system says, or that something is there that may not be replaced.
     pub fn finish_file(&self, file: NamedTempFile) -> Result<(), Error> {
         self.check()?;
-        let named = match self.replace {
-            true => file.persist(&self.place),
-            false => file.persist_noclobber(&self.place),
+        let named = if self.replace {
+            file.persist(&self.place)
+        } else {
+            file.persist_noclobber(&self.place)
         };
         self.io(named.map_err(|error| error.error))?;
         sync_directory(parent(&self.place));

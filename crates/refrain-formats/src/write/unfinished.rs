@@ -112,9 +112,10 @@ fn remove_abandoned(folder: &Path) {
         if let Ok(lock) = opened
             && FileExt::try_lock(&lock).is_ok()
         {
-            let _ = match kind.is_dir() {
-                true => contents::remove(&path),
-                false => fs::remove_file(&path),
+            let _ = if kind.is_dir() {
+                contents::remove(&path)
+            } else {
+                fs::remove_file(&path)
             };
         }
     }

@@ -119,9 +119,10 @@ impl Repository {
     /// Lets a blob be found as a file of a snapshot, by a link if there may be links.
     pub fn place(&self, blob: &Path, commit: &str, path: &str, links: bool) -> Result<(), Error> {
         let pointer = self.pointer(commit, path);
-        match links {
-            true => link::link(blob, &pointer, 2 + path.matches('/').count()),
-            false => link::give(blob, &pointer),
+        if links {
+            link::link(blob, &pointer, 2 + path.matches('/').count())
+        } else {
+            link::give(blob, &pointer)
         }
     }
 
@@ -181,9 +182,10 @@ impl Repository {
                 if name.starts_with('.') {
                     continue;
                 }
-                match root.join(&path).is_dir() {
-                    true => folders.push(format!("{path}/")),
-                    false => refs.push(path),
+                if root.join(&path).is_dir() {
+                    folders.push(format!("{path}/"))
+                } else {
+                    refs.push(path)
                 }
             }
         }

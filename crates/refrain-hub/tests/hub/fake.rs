@@ -118,22 +118,22 @@ fn hex(bytes: &[u8]) -> String {
 
 /// The name of a content in the cache.
 pub fn etag(content: &[u8]) -> String {
-    match content.len() < LARGE {
-        true => {
-            let text = [format!("blob {}\0", content.len()).as_bytes(), content].concat();
-            hex(digest::digest(&digest::SHA1_FOR_LEGACY_USE_ONLY, &text).as_ref())
-        }
-        false => hex(digest::digest(&digest::SHA256, content).as_ref()),
+    if content.len() < LARGE {
+        let text = [format!("blob {}\0", content.len()).as_bytes(), content].concat();
+        hex(digest::digest(&digest::SHA1_FOR_LEGACY_USE_ONLY, &text).as_ref())
+    } else {
+        hex(digest::digest(&digest::SHA256, content).as_ref())
     }
 }
 
 fn listing(state: &HubState) -> Value {
     let file = |(name, content): &(String, Vec<u8>)| {
         let size = content.len();
-        match size < LARGE {
-            true => json!({"rfilename": name, "size": size, "blobId": etag(content)}),
-            false => json!({"rfilename": name, "size": size, "blobId": "0".repeat(40),
-                            "lfs": {"sha256": etag(content), "size": size, "pointerSize": 134}}),
+        if size < LARGE {
+            json!({"rfilename": name, "size": size, "blobId": etag(content)})
+        } else {
+            json!({"rfilename": name, "size": size, "blobId": "0".repeat(40),
+                            "lfs": {"sha256": etag(content), "size": size, "pointerSize": 134}})
         }
     };
     json!({"id": state.repo, "sha": state.commit, "siblings": state.files.iter().map(file).collect::<Vec<_>>()})

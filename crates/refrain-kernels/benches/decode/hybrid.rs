@@ -117,9 +117,10 @@ pub fn remembered(row: &Tuning, traits: &Traits, tokens: usize) -> Made {
 /// What of a tuning row matters to it: of many tokens, those of a chunk and the invocations that work on it, else values of
 /// a row of lanes, those lanes, tokens of a tile.
 pub fn delta_row(delta: &Delta, tokens: usize) -> String {
-    match tokens >= delta.least_chunked {
-        true => format!("chunk {} {}t", delta.chunk, delta.chunk_threads),
-        false => format!("{}v {}l {}t", delta.values, delta.lanes, delta.tile),
+    if tokens >= delta.least_chunked {
+        format!("chunk {} {}t", delta.chunk, delta.chunk_threads)
+    } else {
+        format!("{}v {}l {}t", delta.values, delta.lanes, delta.tile)
     }
 }
 

@@ -75,9 +75,10 @@ fn main() {
             apart(&device, &traits, &memory, &workload);
             continue;
         }
-        let rows: Vec<Tuning> = match all {
-            true => neighbours(tuning::choose(&traits), &workload).collect(),
-            false => vec![*tuning::choose(&traits)],
+        let rows: Vec<Tuning> = if all {
+            neighbours(tuning::choose(&traits), &workload).collect()
+        } else {
+            vec![*tuning::choose(&traits)]
         };
         let rows: Vec<Tuning> = rows.into_iter().filter(|row| row.fits(&traits)).collect();
         let mut lines: Vec<(f64, String)> = measured(&device, &traits, &memory, &workload, &rows);

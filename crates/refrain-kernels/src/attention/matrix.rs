@@ -42,9 +42,10 @@ impl MatrixVariant {
         let size = cores.size as usize;
         let fits = |positions: usize, subgroups: u32| {
             let block = 2 * positions * (sizes.head_dim + sizes.value_dim);
-            let passed = match cores.is_hidden() {
-                true => subgroups as usize * size * (6 * positions + 4 * size),
-                false => 0,
+            let passed = if cores.is_hidden() {
+                subgroups as usize * size * (6 * positions + 4 * size)
+            } else {
+                0
             };
             (params.page_size as usize).is_multiple_of(positions)
                 && block <= BLOCK_BYTES
@@ -68,9 +69,10 @@ impl MatrixVariant {
         };
         let variant = by(attention.matrix_subgroups, attention.matrix_fragments)?;
         let enough = attention.enough_matrix_groups.on(traits);
-        match variant.groups.iter().product::<usize>() >= enough {
-            true => Some(variant),
-            false => by(attention.matrix_subgroups_few, attention.matrix_fragments_few),
+        if variant.groups.iter().product::<usize>() >= enough {
+            Some(variant)
+        } else {
+            by(attention.matrix_subgroups_few, attention.matrix_fragments_few)
         }
     }
 }
@@ -90,9 +92,10 @@ pub(super) fn call(
         head_dim, value_dim, ..
     } = *sizes;
     let lanes = lanes_of_values(cores, traits);
-    let values_fit = match cores.is_hidden() {
-        true => value_dim * cores.size as usize <= MOST_RESULTS * traits.subgroup_size as usize,
-        false => value_dim.is_multiple_of(4 * lanes),
+    let values_fit = if cores.is_hidden() {
+        value_dim * cores.size as usize <= MOST_RESULTS * traits.subgroup_size as usize
+    } else {
+        value_dim.is_multiple_of(4 * lanes)
     };
     let suits = values_fit
         && sizes.tokens >= tuning.attention.least_matrix_tokens
@@ -176,12 +179,13 @@ fn made(
     let kernel = cores
         .define(traits, text)
         .body(include_str!("matrix.comp"))
-        .body(match cores.is_hidden() {
-            true => concat!(
+        .body(if cores.is_hidden() {
+            concat!(
                 include_str!("../kit/fragments/meet.glsl"),
                 include_str!("matrix/passed.glsl")
-            ),
-            false => include_str!("matrix/held.glsl"),
+            )
+        } else {
+            include_str!("matrix/held.glsl")
         })
         .kernel(vec![(0, subgroups as u32 * traits.subgroup_size)]);
     Ok(Call {

@@ -256,9 +256,10 @@ pub fn call(traits: &Traits, operands: &[&OperandSpec], heads: &HeadPreparation)
     let [q, k, v] = [2, 3, 4].map(|number| operands[number]);
     let fours = |operand: &OperandSpec| is_wide(operand, &operand.layout.strides[..2]);
     let out = operands[output(heads)];
-    let mut text = match share.shared {
-        true => Text::with_shared_subgroups(traits, "attention.prepare"),
-        false => Text::new(traits, "attention.prepare"),
+    let mut text = if share.shared {
+        Text::with_shared_subgroups(traits, "attention.prepare")
+    } else {
+        Text::new(traits, "attention.prepare")
     };
     text = text
         .define("LANE_VALUE", "float")

@@ -123,9 +123,10 @@ impl AttentionVariant {
 /// are read, as long as there are half as many workgroups as keep the device busy.
 fn heads(tuning: &Tuning, traits: &Traits, sizes: &AttentionSizes) -> usize {
     let heads = sizes.grouped_heads(tuning.attention.most_heads);
-    match 2 * sizes.tokens * sizes.heads / heads >= tuning.attention.enough_groups.on(traits) {
-        true => heads,
-        false => 1,
+    if 2 * sizes.tokens * sizes.heads / heads >= tuning.attention.enough_groups.on(traits) {
+        heads
+    } else {
+        1
     }
 }
 

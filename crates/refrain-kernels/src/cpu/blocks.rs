@@ -104,8 +104,11 @@ fn pack(x: &[[f32; BLOCK]], factors: [f32; 4], halves: bool, vector: &mut Packed
 
 #[inline(always)]
 fn block(values: &[f32; BLOCK], interleaved: bool) -> Quartet {
-    std::array::from_fn(|j| match interleaved {
-        true => Octet::new(|l| values[4 * l + j]),
-        false => Octet::new(|l| values[8 * j + l]),
+    std::array::from_fn(|j| {
+        if interleaved {
+            Octet::new(|l| values[4 * l + j])
+        } else {
+            Octet::new(|l| values[8 * j + l])
+        }
     })
 }

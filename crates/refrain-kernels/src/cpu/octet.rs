@@ -29,9 +29,12 @@ impl Octet {
     /// for it.
     #[inline(always)]
     pub(super) fn times_plus<const FUSED: bool>(self, factor: Octet, addend: Octet) -> Octet {
-        Octet::new(|l| match FUSED {
-            true => self.0[l].mul_add(factor.0[l], addend.0[l]),
-            false => self.0[l] * factor.0[l] + addend.0[l],
+        Octet::new(|l| {
+            if FUSED {
+                self.0[l].mul_add(factor.0[l], addend.0[l])
+            } else {
+                self.0[l] * factor.0[l] + addend.0[l]
+            }
         })
     }
 

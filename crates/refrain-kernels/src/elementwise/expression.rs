@@ -278,9 +278,10 @@ impl Expression {
         for (number, step) in self.steps.iter().enumerate() {
             known.push(self.dtype_of(number, step, &known)?);
         }
-        match known.is_empty() {
-            true => Err(Invalid::Empty),
-            false => Ok(known),
+        if known.is_empty() {
+            Err(Invalid::Empty)
+        } else {
+            Ok(known)
         }
     }
 

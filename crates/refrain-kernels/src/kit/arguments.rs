@@ -70,9 +70,10 @@ impl PushArguments {
     /// The members, in the order of the declaration.
     pub(crate) fn push(&self) -> Vec<Push> {
         let mut push: Vec<Push> = self.addresses.iter().map(|(_, push)| push.clone()).collect();
-        match self.recorded() {
-            true => push.push(Push::Record(self.numbers.clone())),
-            false => push.extend(self.numbers.iter().map(|&n| Push::U32(n))),
+        if self.recorded() {
+            push.push(Push::Record(self.numbers.clone()))
+        } else {
+            push.extend(self.numbers.iter().map(|&n| Push::U32(n)))
         }
         push
     }
@@ -84,17 +85,14 @@ impl PushArguments {
             .iter()
             .map(|(declaration, _)| format!("{declaration}; "))
             .collect();
-        let number = match self.recorded() {
-            true => {
-                members.push_str("words_ref record; ");
-                "pc.record.at[i]"
+        let number = if self.recorded() {
+            members.push_str("words_ref record; ");
+            "pc.record.at[i]"
+        } else {
+            if !self.numbers.is_empty() {
+                members.push_str(&format!("uint numbers[{}]; ", self.numbers.len()));
             }
-            false => {
-                if !self.numbers.is_empty() {
-                    members.push_str(&format!("uint numbers[{}]; ", self.numbers.len()));
-                }
-                "pc.numbers[i]"
-            }
+            "pc.numbers[i]"
         };
         format!(
             "layout(push_constant, scalar) uniform Push {{ {members}}} pc;\n#define NUMBER(i) {number}\n{}",

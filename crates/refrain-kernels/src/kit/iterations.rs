@@ -23,17 +23,19 @@ pub(crate) fn looped(turns: usize, inner: usize) -> usize {
 
 /// The same of a loop that may be unrolled: then it is none.
 pub(crate) fn rounds(unrolled: bool, turns: usize, inner: usize) -> usize {
-    match unrolled {
-        true => turns.saturating_mul(inner),
-        false => looped(turns, inner),
+    if unrolled {
+        turns.saturating_mul(inner)
+    } else {
+        looped(turns, inner)
     }
 }
 
 /// Iterations of what joins a row's lanes (`lanes.glsl`), where a row is no more than a subgroup.
 pub(crate) fn joined_lanes(traits: &Traits) -> usize {
-    match traits.subgroup_arithmetic {
-        true => 3,
-        false => looped(tuning::lanes(traits).ilog2() as usize, 0),
+    if traits.subgroup_arithmetic {
+        3
+    } else {
+        looped(tuning::lanes(traits).ilog2() as usize, 0)
     }
 }
 

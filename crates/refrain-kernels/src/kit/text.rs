@@ -114,9 +114,10 @@ impl<'t> Text<'t> {
     /// and `p` 16-byte aligned). Needs [`Text::input`] first.
     pub(crate) fn runs(mut self, name: &str, dtype: DType, run: usize, wide: bool) -> Self {
         let parts = if run == 4 { &["values"][..] } else { &["low", "high"] };
-        self.source.push_str(&match wide {
-            true => wide_run(name, dtype, parts),
-            false => narrow_run(name, parts),
+        self.source.push_str(&if wide {
+            wide_run(name, dtype, parts)
+        } else {
+            narrow_run(name, parts)
         });
         let tag = if wide { "wide" } else { "narrow" };
         self.name.push_str(&format!(".{tag}{run}"));
@@ -292,12 +293,13 @@ pub(crate) fn require_dtype(op: &'static str, operand: &OperandSpec, dtype: DTyp
 }
 
 fn require(op: &'static str, operand: &OperandSpec, holds: bool) -> Result<(), Unsupported> {
-    match holds {
-        true => Ok(()),
-        false => Err(Unsupported::DType {
+    if holds {
+        Ok(())
+    } else {
+        Err(Unsupported::DType {
             op,
             dtype: operand.dtype,
-        }),
+        })
     }
 }
 
@@ -317,9 +319,10 @@ pub(crate) fn require_shape(
 
 /// Fails unless operand `number` lies without gaps.
 pub(crate) fn require_contiguous(op: &'static str, operand: &OperandSpec, number: usize) -> Result<(), Unsupported> {
-    match operand.layout.is_contiguous() {
-        true => Ok(()),
-        false => Err(Unsupported::NeedsContiguous { op, operand: number }),
+    if operand.layout.is_contiguous() {
+        Ok(())
+    } else {
+        Err(Unsupported::NeedsContiguous { op, operand: number })
     }
 }
 

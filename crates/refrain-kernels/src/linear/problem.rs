@@ -181,9 +181,10 @@ impl<'a> ProjectionProblem<'a> {
         };
         let mut norm = None;
         if let Some(wanted) = &projection.norm {
-            let weight = match wanted.weighted {
-                true => Some(norm_weight(take(1), operands, columns)?),
-                false => None,
+            let weight = if wanted.weighted {
+                Some(norm_weight(take(1), operands, columns)?)
+            } else {
+                None
             };
             norm = Some((wanted.eps, weight));
         }

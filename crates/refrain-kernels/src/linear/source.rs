@@ -145,9 +145,10 @@ fn blocks(sections: usize) -> String {
     );
     for (s, count) in counts.iter().enumerate() {
         let block = format!("return Block({s}u, number * per_block, ROWS_{s}, COLUMN_{s});");
-        match s + 1 == sections {
-            true => text.push_str(&format!("{block} }}\n")),
-            false => text.push_str(&format!("if (number < {count}) {block} number -= {count}; ")),
+        if s + 1 == sections {
+            text.push_str(&format!("{block} }}\n"))
+        } else {
+            text.push_str(&format!("if (number < {count}) {block} number -= {count}; "))
         }
     }
     text

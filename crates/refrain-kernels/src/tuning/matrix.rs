@@ -109,9 +109,10 @@ impl MatrixTile {
 
     /// Subgroups whose sums meet at last.
     pub(crate) fn subgroups_met(&self) -> u32 {
-        match self.folded {
-            true => self.subgroups.div_ceil(2),
-            false => self.subgroups,
+        if self.folded {
+            self.subgroups.div_ceil(2)
+        } else {
+            self.subgroups
         }
     }
 

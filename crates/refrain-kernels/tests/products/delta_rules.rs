@@ -46,9 +46,12 @@ impl DeltaCase<'_> {
             tuning.delta, traits.subgroup_size, traits.matrix_cores
         );
         let tokens = places.positions.len();
-        let operand = |dtype, shape: &[usize]| match gaps {
-            true => gappy(dtype, shape),
-            false => OperandSpec::contiguous(dtype, shape),
+        let operand = |dtype, shape: &[usize]| {
+            if gaps {
+                gappy(dtype, shape)
+            } else {
+                OperandSpec::contiguous(dtype, shape)
+            }
         };
         let keys = operand(dtypes[0], &[tokens, key_heads, key_dim]);
         let v = operand(dtypes[1], &[tokens, heads, value_dim]);

@@ -41,9 +41,10 @@ impl Case {
         let pairs = tokens * used;
         let (x_rows, results) = if apart { (tokens, pairs) } else { (pairs, tokens) };
         let mut given = Vec::new();
-        let x = match apart {
-            true => add(&mut given, gappy(x_dtype, &[x_rows, k]), &mut random),
-            false => add(&mut given, OperandSpec::contiguous(x_dtype, &[x_rows, k]), &mut random),
+        let x = if apart {
+            add(&mut given, gappy(x_dtype, &[x_rows, k]), &mut random)
+        } else {
+            add(&mut given, OperandSpec::contiguous(x_dtype, &[x_rows, k]), &mut random)
         };
         let norm_weight = (self.norm.filter(|norm| norm.weighted))
             .map(|_| add(&mut given, OperandSpec::contiguous(DType::F16, &[k]), &mut random));
@@ -59,9 +60,10 @@ impl Case {
         let chosen = self.chosen(&mut random);
         let operand = OperandSpec::contiguous(DType::U32, &[tokens, used]);
         given.insert(1, (operand, Values::U32(chosen.clone())));
-        let out = match apart {
-            true => OperandSpec::contiguous(DType::F32, &[results, n]),
-            false => gappy(DType::F32, &[results, n]),
+        let out = if apart {
+            OperandSpec::contiguous(DType::F32, &[results, n])
+        } else {
+            gappy(DType::F32, &[results, n])
         };
 
         let projection = ExpertProjection {

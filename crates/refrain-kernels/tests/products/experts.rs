@@ -195,9 +195,10 @@ fn tuned(traits: &Traits, tile: MatrixTile) -> Tuning {
 fn many_tokens_meet_experts_of_every_format_on_matrix_cores() {
     for traits in with_matrix_cores() {
         for (i, format) in sample(QuantFormat::ALL.into_iter().enumerate(), 6) {
-            let columns = match format.has_records() {
-                true => 256 * (1 + i % 3),
-                false => format.group as usize * (3 + i % 4),
+            let columns = if format.has_records() {
+                256 * (1 + i % 3)
+            } else {
+                format.group as usize * (3 + i % 4)
             };
             let sizes = [5, 37 + i, [9, 33, 64, 70, 100][i % 5], 3];
             let weights = RandomWeights::random(format, [sizes[0] * sizes[1], columns], DType::F16);

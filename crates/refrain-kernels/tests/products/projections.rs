@@ -96,9 +96,10 @@ impl Case {
         }
         let width = self.sections.iter().map(|(_, rows)| rows).sum();
         // Rows that lie well may be stored by several at once.
-        operands.push(match usize::is_multiple_of(width, 8) {
-            true => OperandSpec::contiguous(self.out, &[t, width]),
-            false => gappy(self.out, &[t, width]),
+        operands.push(if usize::is_multiple_of(width, 8) {
+            OperandSpec::contiguous(self.out, &[t, width])
+        } else {
+            gappy(self.out, &[t, width])
         });
         let projection = Projection {
             norm: self.norm,

@@ -257,16 +257,20 @@ fn rows_are_dequantised_bit_for_bit_and_missing_rows_are_zero() {
                     let mut inputs = weights.inputs(&quants, &planes);
                     inputs.push((
                         &indices,
-                        match signed {
-                            true => Values::I32(chosen.iter().map(|&i| i as i32).collect()),
-                            false => Values::U32(chosen.to_vec()),
+                        if signed {
+                            Values::I32(chosen.iter().map(|&i| i as i32).collect())
+                        } else {
+                            Values::U32(chosen.to_vec())
                         },
                     ));
                     let expected: Vec<f32> = chosen
                         .iter()
-                        .flat_map(|&row| match row < 9 {
-                            true => weights.expand(row as usize),
-                            false => vec![0.0; 256],
+                        .flat_map(|&row| {
+                            if row < 9 {
+                                weights.expand(row as usize)
+                            } else {
+                                vec![0.0; 256]
+                            }
                         })
                         .collect();
                     let actual = outcome(&[call], &inputs, &out);

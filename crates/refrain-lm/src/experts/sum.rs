@@ -22,12 +22,13 @@ impl Operation for ExpertSum {
     fn results(&self, inputs: &[&ArraySpec]) -> Result<Vec<ArraySpec>, String> {
         let [x, weights] = exactly::<2>(inputs)?;
         let fits = x.rank() == 3 && x.shape[..2] == weights.shape && [x, weights].iter().all(|a| a.dtype == DType::F32);
-        match fits {
-            true => Ok(vec![ArraySpec {
+        if fits {
+            Ok(vec![ArraySpec {
                 shape: vec![x.dim(0), x.dim(2)],
                 dtype: DType::F32,
-            }]),
-            false => Err(format!("weights {weights} are not those of {x}")),
+            }])
+        } else {
+            Err(format!("weights {weights} are not those of {x}"))
         }
     }
 

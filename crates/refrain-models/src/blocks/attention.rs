@@ -170,9 +170,10 @@ impl Attention {
                 QkNorm::None => None,
                 _ => Some([norm("q_norm", inner)?, norm("k_norm", keys)?]),
             },
-            sinks: match sinks {
-                true => Some(loader.vector(&format!("{name}.sinks"), config.attention.heads)?),
-                false => None,
+            sinks: if sinks {
+                Some(loader.vector(&format!("{name}.sinks"), config.attention.heads)?)
+            } else {
+                None
             },
             qk_norm,
             heads: config.attention.heads,

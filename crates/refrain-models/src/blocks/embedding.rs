@@ -44,9 +44,10 @@ impl Head {
     pub fn load(loader: &Loader<'_>, embedding: &Embedding) -> Result<Head, Error> {
         let config = loader.config;
         Ok(Head {
-            weight: match config.tie_word_embeddings {
-                true => embedding.weight.clone(),
-                false => loader.matrix("lm_head.weight", config.vocab_size, config.hidden_size)?,
+            weight: if config.tie_word_embeddings {
+                embedding.weight.clone()
+            } else {
+                loader.matrix("lm_head.weight", config.vocab_size, config.hidden_size)?
             },
             cap: config.multipliers.logit_cap,
             scale: config.multipliers.logit_scale / config.multipliers.logit_divisor,

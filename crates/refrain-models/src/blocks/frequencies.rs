@@ -26,10 +26,13 @@ pub(crate) fn frequencies(dims: usize, theta: f64, scaling: &RopeScaling, contex
                 long,
                 original_max_position,
                 ..
-            } => match context > *original_max_position {
-                true => plain / f64::from(long[pair]),
-                false => plain / f64::from(short[pair]),
-            },
+            } => {
+                if context > *original_max_position {
+                    plain / f64::from(long[pair])
+                } else {
+                    plain / f64::from(short[pair])
+                }
+            }
             RopeScaling::Llama3 {
                 factor,
                 low_freq_factor,

@@ -30,9 +30,10 @@ impl SharedExpert {
         let name = format!("{layer}.{}", style.shared);
         Ok(SharedExpert {
             expert: Mlp::of_width(loader, &name, width, MlpStyle::Gated)?,
-            gate: match style.shared_gate {
-                true => Some(loader.linear(&format!("{name}_gate"), 1, loader.config.hidden_size, false)?),
-                false => None,
+            gate: if style.shared_gate {
+                Some(loader.linear(&format!("{name}_gate"), 1, loader.config.hidden_size, false)?)
+            } else {
+                None
             },
         })
     }
@@ -91,13 +92,14 @@ const BIASES: [Names; 4] = [
 
 /// How transformers has all experts' matrices `[rows, columns]`.
 fn by_columns(style: &MixtureStyle, rows: usize, columns: usize, interleaved: bool) -> RowOrder {
-    match style.transposed {
-        true => RowOrder::Transposed {
+    if style.transposed {
+        RowOrder::Transposed {
             rows,
             columns,
             interleaved,
-        },
-        false => RowOrder::AsStored,
+        }
+    } else {
+        RowOrder::AsStored
     }
 }
 
@@ -155,9 +157,12 @@ impl Mixture {
         let (hidden, inner) = (loader.config.hidden_size, sizes.intermediate_size);
         let all = format!("{layer}.mlp.experts");
         let matrices = |part: &str, shape| loader.experts(&all, part, sizes.experts, shape);
-        let biases = |part: &str, shape: &[usize]| match sizes.style.biases {
-            true => loader.array(&format!("{all}.{part}_bias"), shape).map(Some),
-            false => Ok(None),
+        let biases = |part: &str, shape: &[usize]| {
+            if sizes.style.biases {
+                loader.array(&format!("{all}.{part}_bias"), shape).map(Some)
+            } else {
+                Ok(None)
+            }
         };
         let experts = |part: &str, shape: [usize; 2]| {
             Ok::<_, Error>(Experts {
@@ -168,17 +173,18 @@ impl Mixture {
         };
         Ok(Mixture {
             router: Router::load(loader, &format!("{layer}.{}", sizes.style.router), sizes)?,
-            gate_up: match loader.has(&format!("{all}.gate_up_proj")) {
-                true => GateUp::Fused(Experts {
+            gate_up: if loader.has(&format!("{all}.gate_up_proj")) {
+                GateUp::Fused(Experts {
                     outputs: 2 * inner,
                     weights: matrices("gate_up_proj", [2 * inner, hidden])?,
                     biases: biases("gate_up_proj", &[sizes.experts, 2, inner])?
                         .map(|biases| biases.reshape(&[-1, 2 * inner as isize])),
-                }),
-                false => GateUp::Apart(
+                })
+            } else {
+                GateUp::Apart(
                     experts("gate_proj", [inner, hidden])?,
                     experts("up_proj", [inner, hidden])?,
-                ),
+                )
             },
             down: experts("down_proj", [hidden, inner])?,
             shared: match sizes.shared_intermediate_size {

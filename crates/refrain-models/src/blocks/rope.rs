@@ -53,9 +53,10 @@ impl Ropes {
     /// Those of sequences of at most `context` tokens.
     pub fn within(&self, context: usize) -> Ropes {
         let PositionConfig { theta, scaling, .. } = &self.positions;
-        let global = match scaling.depends_on_context() {
-            true => Rope::new(&self.device, &self.positions, *theta, scaling, context),
-            false => self.global.clone(),
+        let global = if scaling.depends_on_context() {
+            Rope::new(&self.device, &self.positions, *theta, scaling, context)
+        } else {
+            self.global.clone()
         };
         Ropes {
             global,

@@ -21,9 +21,10 @@ impl Router {
     pub fn load(loader: &Loader<'_>, name: &str, sizes: &MixtureConfig) -> Result<Router, Error> {
         Ok(Router {
             scores: loader.linear(name, sizes.experts, loader.config.hidden_size, sizes.style.biases)?,
-            correction: match sizes.router.corrected {
-                true => Some(loader.vector(&format!("{name}.e_score_correction_bias"), sizes.experts)?),
-                false => None,
+            correction: if sizes.router.corrected {
+                Some(loader.vector(&format!("{name}.e_score_correction_bias"), sizes.experts)?)
+            } else {
+                None
             },
             config: sizes.router.clone(),
             experts: sizes.experts,

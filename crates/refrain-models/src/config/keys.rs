@@ -176,9 +176,10 @@ impl Neutral {
 
 /// Refuses what would change the computation and is not followed.
 pub(crate) fn check(metadata: &Metadata<'_>, family: &Family) -> Result<(), Error> {
-    match metadata.is_gguf() {
-        true => check_gguf(metadata, family),
-        false => check_json(metadata, family),
+    if metadata.is_gguf() {
+        check_gguf(metadata, family)
+    } else {
+        check_json(metadata, family)
     }
 }
 

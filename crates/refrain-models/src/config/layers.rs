@@ -46,9 +46,10 @@ pub const PATTERN: Key = Key::new("sliding_window_pattern", "attention.sliding_w
 /// # Errors
 /// If the file says what cannot be.
 pub fn window(metadata: &Metadata<'_>) -> Result<Option<usize>, Error> {
-    match metadata.is_gguf() && metadata.number(WINDOW)? == Some(0.0) {
-        true => Ok(None),
-        false => metadata.count(WINDOW),
+    if metadata.is_gguf() && metadata.number(WINDOW)? == Some(0.0) {
+        Ok(None)
+    } else {
+        metadata.count(WINDOW)
     }
 }
 
@@ -78,9 +79,12 @@ pub fn with_window(
         Some(listed) => listed.get(layer).copied().unwrap_or(false),
         None => usual(layer),
     };
-    let attention = |layer: usize| match attention(layer) {
-        true => LayerAttention { window, rope },
-        false => LayerAttention::default(),
+    let attention = |layer: usize| {
+        if attention(layer) {
+            LayerAttention { window, rope }
+        } else {
+            LayerAttention::default()
+        }
     };
     Ok(without_usual_end((0..layers).map(attention).collect()))
 }

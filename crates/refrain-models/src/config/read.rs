@@ -142,13 +142,14 @@ pub fn decoder(metadata: &Metadata<'_>, defaults: &Defaults, inner: Option<usize
     let [head_dim, value_dim] = head_dims(metadata, defaults, hidden_size, heads)?;
     let (positions, max_position) = positions(metadata, defaults, head_dim)?;
     let has = |tensor: &str| metadata.tensor_shape(tensor).is_some();
-    let biases = match metadata.is_gguf() {
-        true => Biases {
+    let biases = if metadata.is_gguf() {
+        Biases {
             attention: has("blk.0.attn_q.bias"),
             output: has("blk.0.attn_output.bias"),
             mlp: has("blk.0.ffn_gate.bias"),
-        },
-        false => defaults.biases,
+        }
+    } else {
+        defaults.biases
     };
     let intermediate_size = match inner {
         Some(inner) => inner,
@@ -169,11 +170,12 @@ pub fn decoder(metadata: &Metadata<'_>, defaults: &Defaults, inner: Option<usize
         None if metadata.is_gguf() => 1e-6,
         None => defaults.norm_eps as f32,
     };
-    let tie_word_embeddings = match metadata.is_gguf() {
-        true => !has("output.weight"),
-        false => metadata
+    let tie_word_embeddings = if metadata.is_gguf() {
+        !has("output.weight")
+    } else {
+        metadata
             .flag(Key::json("tie_word_embeddings"))?
-            .unwrap_or(defaults.tie_word_embeddings),
+            .unwrap_or(defaults.tie_word_embeddings)
     };
     Ok(ModelConfig {
         family: defaults.family,
@@ -258,15 +260,16 @@ fn head_dims(
     if hidden_size.is_multiple_of(heads) {
         return Ok([hidden_size / heads; 2]);
     }
-    Err(metadata.error(match metadata.is_gguf() {
-        true => format!(
+    Err(metadata.error(if metadata.is_gguf() {
+        format!(
             "embedding_length ({hidden_size}) is not a multiple of head_count ({heads}), and there \
              is no key_length"
-        ),
-        false => format!(
+        )
+    } else {
+        format!(
             "hidden_size ({hidden_size}) is not a multiple of num_attention_heads ({heads}), and \
              there is no head_dim"
-        ),
+        )
     }))
 }
 

@@ -58,9 +58,10 @@ pub(crate) fn read(metadata: &Metadata<'_>, defaults: &Defaults, max_position: u
         (Some(parameters), None) | (None, Some(parameters)) => with(parameters),
         (Some(old), Some(new)) => {
             let (old, new) = (with(old)?, with(new)?);
-            match old.agrees_with(&new) {
-                true => Ok(old),
-                false => Err(metadata.error("rope_scaling and rope_parameters contradict each other".to_owned())),
+            if old.agrees_with(&new) {
+                Ok(old)
+            } else {
+                Err(metadata.error("rope_scaling and rope_parameters contradict each other".to_owned()))
             }
         }
     }

@@ -175,15 +175,16 @@ impl DeltaNets {
                 ("the number of layer_types", self.layers.len(), MAX_LAYERS),
             ],
         )?;
-        match self.value_heads.is_multiple_of(self.key_heads) {
-            true => Ok(()),
-            false => Err(Error::file(
+        if self.value_heads.is_multiple_of(self.key_heads) {
+            Ok(())
+        } else {
+            Err(Error::file(
                 file,
                 format!(
                     "linear_num_value_heads ({}) is not a multiple of linear_num_key_heads ({})",
                     self.value_heads, self.key_heads
                 ),
-            )),
+            ))
         }
     }
 }
@@ -211,15 +212,16 @@ impl MixtureConfig {
         };
         check_counts(file, &[("n_group", count, self.experts), ("topk_group", used, count)])?;
         let each = self.experts / count;
-        match self.experts.is_multiple_of(count) && each >= judged && self.router.used <= used * each {
-            true => Ok(()),
-            false => Err(Error::file(
+        if self.experts.is_multiple_of(count) && each >= judged && self.router.used <= used * each {
+            Ok(())
+        } else {
+            Err(Error::file(
                 file,
                 format!(
                     "{} of {} experts cannot be chosen from {used} of {count} groups of at least {judged}",
                     self.router.used, self.experts
                 ),
-            )),
+            ))
         }
     }
 }

@@ -124,9 +124,10 @@ pub fn periodic_windows(config: &ModelConfig) -> OwnMetadata {
         // llama.cpp takes one number here.
         keys.push((
             PATTERN.gguf,
-            match periodic {
-                true => MetadataValue::U32(period as u32),
-                false => MetadataValue::Bools(local),
+            if periodic {
+                MetadataValue::U32(period as u32)
+            } else {
+                MetadataValue::Bools(local)
             },
         ));
     }

@@ -33,9 +33,10 @@ pub(super) static COHERE: Family = Family {
     eps: EPS,
     read: |metadata| {
         let mut config = read(metadata, &COHERE, 500_000.0)?;
-        config.attention.qk_norm = match metadata.is_gguf() {
-            true => metadata.tensor_shape("blk.0.attn_q_norm.weight").is_some(),
-            false => read::flag(metadata, "use_qk_norm")?,
+        config.attention.qk_norm = if metadata.is_gguf() {
+            metadata.tensor_shape("blk.0.attn_q_norm.weight").is_some()
+        } else {
+            read::flag(metadata, "use_qk_norm")?
         };
         config.attention.layers = layers::with_window(metadata, config.layers, None, LayerRope::Global, |_| false)?;
         // The context that early files speak of elsewhere is the one that positions were made for.
@@ -112,9 +113,10 @@ pub(super) static COHERE2: Family = Family {
     },
     gguf_metadata: |config| {
         let mut keys =
-            match (0..config.layers).all(|n| config.layer_attention(n).window.is_some() == has_window(n, PERIOD)) {
-                true => written_gguf::window(config),
-                false => written_gguf::listed_windows(config),
+            if (0..config.layers).all(|n| config.layer_attention(n).window.is_some() == has_window(n, PERIOD)) {
+                written_gguf::window(config)
+            } else {
+                written_gguf::listed_windows(config)
             };
         keys.push((LOGITS.gguf, MetadataValue::F32(config.multipliers.logit_scale)));
         keys

@@ -178,9 +178,10 @@ fn read(metadata: &Metadata<'_>, version: &'static Version) -> Result<ModelConfi
     config.attention = AttentionConfig {
         value_dim: count(VALUES, 128)?,
         latent: Some(LatentConfig {
-            q_rank: match metadata.mentions(Q_RANK) {
-                true => metadata.count(Q_RANK)?,
-                false => Some(1536),
+            q_rank: if metadata.mentions(Q_RANK) {
+                metadata.count(Q_RANK)?
+            } else {
+                Some(1536)
             },
             kv_rank: count(KV_RANK, 512)?,
         }),

@@ -112,9 +112,10 @@ fn read(metadata: &Metadata<'_>) -> Result<ModelConfig, Error> {
     };
     let usual = (!metadata.is_gguf() && !metadata.mentions(WINDOW)).then_some(4096);
     let window = layers::window(metadata)?.or(usual);
-    let period = match metadata.is_gguf() && metadata.is_list(PATTERN) {
-        true => 6,
-        false => metadata.count(PATTERN)?.unwrap_or(6),
+    let period = if metadata.is_gguf() && metadata.is_list(PATTERN) {
+        6
+    } else {
+        metadata.count(PATTERN)?.unwrap_or(6)
     };
     let local = |layer: usize| !(layer + 1).is_multiple_of(period);
     config.attention.layers = layers::with_window(metadata, config.layers, window, LayerRope::Local, local)?;

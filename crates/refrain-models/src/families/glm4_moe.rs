@@ -105,9 +105,10 @@ fn read(metadata: &Metadata<'_>) -> Result<ModelConfig, Error> {
         ..Defaults::of(&GLM4_MOE)
     };
     let mut config = read::decoder(metadata, &defaults, None)?;
-    config.attention.qk_norm = match metadata.is_gguf() {
-        true => metadata.tensor_shape("blk.0.attn_q_norm.weight").is_some(),
-        false => read::flag(metadata, "use_qk_norm")?,
+    config.attention.qk_norm = if metadata.is_gguf() {
+        metadata.tensor_shape("blk.0.attn_q_norm.weight").is_some()
+    } else {
+        read::flag(metadata, "use_qk_norm")?
     };
     config.attention.layers = layers::with_window(metadata, config.layers, None, LayerRope::Global, |_| false)?;
     config.feed_forward.mixture = Some(read_mixture(metadata)?);
@@ -130,13 +131,14 @@ fn read_mixture(metadata: &Metadata<'_>) -> Result<MixtureConfig, Error> {
         return Err(metadata.error(format!("{} is {dense_layers}", metadata.name(DENSE))));
     }
     let groups = metadata.number(GROUPS)?.unwrap_or(1.0);
-    let groups = match groups > 1.0 {
-        true => Some(ExpertGroups {
+    let groups = if groups > 1.0 {
+        Some(ExpertGroups {
             count: groups as usize,
             used: metadata.count(GROUPS_USED)?.unwrap_or(1),
             judged: 2,
-        }),
-        false => None,
+        })
+    } else {
+        None
     };
     Ok(MixtureConfig {
         experts: count(EXPERTS, 128)?,

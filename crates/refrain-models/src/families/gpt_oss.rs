@@ -141,9 +141,10 @@ fn config_json(config: &ModelConfig) -> Value {
 
 fn gguf_metadata(config: &ModelConfig) -> Vec<(&'static str, MetadataValue)> {
     let usual = (0..config.layers).all(|layer| config.layer_attention(layer).window.is_some() == has_window(layer));
-    let mut keys = match usual {
-        true => written_gguf::window(config),
-        false => written_gguf::listed_windows(config),
+    let mut keys = if usual {
+        written_gguf::window(config)
+    } else {
+        written_gguf::listed_windows(config)
     };
     let count = |key: Key, value: usize| (key.gguf, MetadataValue::U32(value as u32));
     if let Some(mixture) = &config.feed_forward.mixture {

@@ -88,9 +88,10 @@ fn read(metadata: &Metadata<'_>) -> Result<ModelConfig, Error> {
     };
     // Where GGUF files say 0, it is the usual one.
     let usual = metadata.is_gguf() && metadata.number(ATTENTION)?.is_none_or(|scale| scale == 0.0);
-    config.attention.scale = match usual {
-        true => config.attention.scale,
-        false => multiplier(ATTENTION, 1.0)?,
+    config.attention.scale = if usual {
+        config.attention.scale
+    } else {
+        multiplier(ATTENTION, 1.0)?
     };
     config.multipliers.embedding = multiplier(EMBEDDING, 1.0)?;
     config.multipliers.residual = multiplier(RESIDUAL, 1.0)?;

@@ -19,9 +19,12 @@ pub(super) static OLMO2: Family = Family {
         followed: &["attention_bias", "hidden_act"],
         ..KEYS
     },
-    read: |metadata| match metadata.is_gguf() {
-        true => read(metadata, &OLMO2, layers::window(metadata)?),
-        false => read(metadata, &OLMO2, None),
+    read: |metadata| {
+        if metadata.is_gguf() {
+            read(metadata, &OLMO2, layers::window(metadata)?)
+        } else {
+            read(metadata, &OLMO2, None)
+        }
     },
     config_json: |_| json!({ "pad_token_id": null }),
     in_directory: |config| {
@@ -88,9 +91,10 @@ fn read(metadata: &Metadata<'_>, family: &'static Family, window: Option<usize>)
         ..Defaults::of(family)
     };
     let mut config = read::decoder(metadata, &defaults, None)?;
-    let period = match metadata.is_gguf() && !metadata.is_list(PATTERN) {
-        true => metadata.count(PATTERN)?.unwrap_or(4),
-        false => 4,
+    let period = if metadata.is_gguf() && !metadata.is_list(PATTERN) {
+        metadata.count(PATTERN)?.unwrap_or(4)
+    } else {
+        4
     };
     let local = |layer: usize| (olmo3 || metadata.is_gguf()) && !(layer + 1).is_multiple_of(period);
     config.attention.layers = layers::with_window(metadata, config.layers, window, LayerRope::Local, local)?;

@@ -46,9 +46,10 @@ fn read(metadata: &Metadata<'_>) -> Result<ModelConfig, Error> {
 
 /// A window from some layer on, if it is switched on.
 pub(super) fn windows(metadata: &Metadata<'_>, layers: usize) -> Result<Vec<LayerAttention>, Error> {
-    let window = match metadata.is_gguf() {
-        true => None,
-        false => layers::window(metadata)?.filter(|_| metadata.json("use_sliding_window") == Some(&Value::Bool(true))),
+    let window = if metadata.is_gguf() {
+        None
+    } else {
+        layers::window(metadata)?.filter(|_| metadata.json("use_sliding_window") == Some(&Value::Bool(true)))
     };
     let first = metadata.number(Key::json("max_window_layers"))?.unwrap_or(28.0);
     layers::with_window(metadata, layers, window, LayerRope::Global, |layer| {

@@ -134,9 +134,10 @@ fn read(
         key_heads: count(KEY_HEADS, 16)?,
         value_heads,
         key_dim: count(KEY_DIM, 128)?,
-        value_dim: match metadata.is_gguf() {
-            true => value_width(metadata, value_heads)?,
-            false => count(VALUE_DIM, 128)?,
+        value_dim: if metadata.is_gguf() {
+            value_width(metadata, value_heads)?
+        } else {
+            count(VALUE_DIM, 128)?
         },
         taps: count(TAPS, 4)?,
         layers: recurrent_layers(metadata, config.layers.min(MAX_LAYERS))?,
@@ -156,22 +157,24 @@ fn read(
 /// The width of a value head in GGUF files, which speak of all together.
 fn value_width(metadata: &Metadata<'_>, heads: usize) -> Result<usize, Error> {
     let all = metadata.needed(VALUES)?;
-    match all.is_multiple_of(heads) {
-        true => Ok(all / heads),
-        false => Err(metadata.error(format!(
+    if all.is_multiple_of(heads) {
+        Ok(all / heads)
+    } else {
+        Err(metadata.error(format!(
             "{} is {all}, which is no multiple of {} ({heads})",
             metadata.name(VALUES),
             metadata.name(VALUE_HEADS)
-        ))),
+        )))
     }
 }
 
 fn mixture(metadata: &Metadata<'_>) -> Result<MixtureConfig, Error> {
     let count = |key, usual| read::usual_count(metadata, key, usual);
     let intermediate_size = count(WIDTH, 512)?;
-    let shared = match metadata.is_gguf() {
-        true => metadata.count(SHARED)?.unwrap_or(intermediate_size),
-        false => count(SHARED, 512)?,
+    let shared = if metadata.is_gguf() {
+        metadata.count(SHARED)?.unwrap_or(intermediate_size)
+    } else {
+        count(SHARED, 512)?
     };
     Ok(MixtureConfig {
         experts: count(EXPERTS, 256)?,
@@ -212,9 +215,12 @@ fn config_json(config: &ModelConfig) -> Value {
     let Some(nets) = &config.delta_nets else {
         return Value::Null;
     };
-    let kinds = (0..config.layers).map(|number| match config.is_recurrent(number) {
-        true => "linear_attention",
-        false => "full_attention",
+    let kinds = (0..config.layers).map(|number| {
+        if config.is_recurrent(number) {
+            "linear_attention"
+        } else {
+            "full_attention"
+        }
     });
     let kinds = Vec::from_iter(kinds);
     let mut fields = json!({

@@ -68,9 +68,10 @@ fn read(metadata: &Metadata<'_>) -> Result<ModelConfig, Error> {
     let mut config = read::decoder(metadata, &defaults, None)?;
     let rotated = rotated_layers(metadata, config.layers.min(MAX_LAYERS))?;
     let switched_on = metadata.json("use_sliding_window") == Some(&Value::Bool(true));
-    let window = match metadata.is_gguf() {
-        true => None,
-        false => layers::window(metadata)?.filter(|_| switched_on),
+    let window = if metadata.is_gguf() {
+        None
+    } else {
+        layers::window(metadata)?.filter(|_| switched_on)
     };
     let windows = layers::with_window(metadata, config.layers, window, LayerRope::Global, |layer| {
         !rotated[layer]

@@ -56,9 +56,10 @@ pub(crate) const RECORDS: [QuantRecord; BLOCKS.len() + mlx_affine::RECORDS.len()
     let mut all = [BLOCKS[0]; BLOCKS.len() + mlx_affine::RECORDS.len()];
     let mut number = 0;
     while number < all.len() {
-        all[number] = match number < BLOCKS.len() {
-            true => BLOCKS[number],
-            false => mlx_affine::RECORDS[number - BLOCKS.len()],
+        all[number] = if number < BLOCKS.len() {
+            BLOCKS[number]
+        } else {
+            mlx_affine::RECORDS[number - BLOCKS.len()]
         };
         number += 1;
     }

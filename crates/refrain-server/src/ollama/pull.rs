@@ -41,9 +41,10 @@ pub(crate) async fn pull(
     let plain = name.strip_prefix("hf.co/").unwrap_or(&name);
     if models.named(Some(plain)).is_ok() {
         let success = json!({"status": "success"});
-        return Ok(match streamed {
-            true => lines(ResponseBody::from(format!("{success}\n"))),
-            false => Json(success).into_response(),
+        return Ok(if streamed {
+            lines(ResponseBody::from(format!("{success}\n")))
+        } else {
+            Json(success).into_response()
         });
     }
     let mut heard = downloads.begin(name)?;

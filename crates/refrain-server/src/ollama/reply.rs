@@ -142,10 +142,7 @@ impl OllamaForm {
     /// What those hear that ask for nothing but that the model is there, or that it goes.
     pub async fn loaded(&self, named: &ModelFields) -> Result<Response, OllamaRefusal> {
         let goes = named.sends_away();
-        let _held = match goes {
-            true => None,
-            false => Some(self.model.engine().await?),
-        };
+        let _held = if goes { None } else { Some(self.model.engine().await?) };
         named.keep(&self.model);
         let mut line = self.line(&Said::default());
         line["done"] = true.into();

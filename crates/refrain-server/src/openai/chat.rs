@@ -75,9 +75,10 @@ pub(crate) async fn chat(
         model.ask(&engine, request, text)
     });
     let answers = answers.collect::<Result<Vec<_>, _>>()?;
-    match request.generation.stream {
-        true => Ok(reply::streamed(head, form, answers, request.generation.tells_usage())),
-        false => reply::whole(head, form, answers).await,
+    if request.generation.stream {
+        Ok(reply::streamed(head, form, answers, request.generation.tells_usage()))
+    } else {
+        reply::whole(head, form, answers).await
     }
 }
 
@@ -106,9 +107,10 @@ impl Message {
     fn likelihoods(&mut self) -> Value {
         let told = &self.likelihoods[self.said..];
         self.said = self.likelihoods.len();
-        match told.is_empty() {
-            true => Value::Null,
-            false => json!({"content": told, "refusal": null}),
+        if told.is_empty() {
+            Value::Null
+        } else {
+            json!({"content": told, "refusal": null})
         }
     }
 }
@@ -154,12 +156,13 @@ impl ReplyForm for ChatForm {
             message.reasoning.push_str(&piece.reasoning);
             news.push(delta(json!({"reasoning_content": piece.reasoning})));
         }
-        let found = match self.calls {
-            true => message.splitter.push(&piece.answer),
-            false => CallsAndText {
+        let found = if self.calls {
+            message.splitter.push(&piece.answer)
+        } else {
+            CallsAndText {
                 text: piece.answer,
                 calls: vec![],
-            },
+            }
         };
         news.extend(self.take(message, found));
         self.tell(message, &told, news)

@@ -86,9 +86,10 @@ pub(crate) async fn completions(
         prompt_tokens: prompts.iter().map(Vec::len).sum(),
     };
     let form = PlainText { model };
-    match generation.stream {
-        true => Ok(reply::streamed(head, form, answers, generation.tells_usage())),
-        false => reply::whole(head, form, answers).await,
+    if generation.stream {
+        Ok(reply::streamed(head, form, answers, generation.tells_usage()))
+    } else {
+        reply::whole(head, form, answers).await
     }
 }
 
@@ -113,9 +114,10 @@ impl PlainText {
     fn likelihoods(&self, completion: &mut Completion) -> Value {
         let told = &completion.told[completion.said..];
         completion.said = completion.told.len();
-        match told.is_empty() {
-            true => Value::Null,
-            false => likelihood::of_completion(&self.model, told, &mut completion.offset),
+        if told.is_empty() {
+            Value::Null
+        } else {
+            likelihood::of_completion(&self.model, told, &mut completion.offset)
         }
     }
 }

@@ -71,12 +71,11 @@ pub(crate) async fn embeddings(
     let embedded = model.embed(texts).await?.into_iter().enumerate();
     let data = embedded.map(|(index, hidden)| {
         let numbers = normalised(hidden, dimensions);
-        let embedding = match as_base64 {
-            true => {
-                let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
-                EncodedEmbedding::Base64(BASE64_STANDARD.encode(bytes))
-            }
-            false => EncodedEmbedding::Numbers(numbers),
+        let embedding = if as_base64 {
+            let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+            EncodedEmbedding::Base64(BASE64_STANDARD.encode(bytes))
+        } else {
+            EncodedEmbedding::Numbers(numbers)
         };
         EmbeddingEntry {
             object: "embedding",

@@ -109,9 +109,10 @@ pub(super) fn of_completion(model: &ServedModel, tokens: &[PickedToken], begin: 
         *begin += written.chars().count();
         texts.push(written.into());
         likely.push(finite(likelihoods.picked).into());
-        others.push(match likelihoods.likeliest.is_empty() {
-            true => Value::Null,
-            false => top.into(),
+        others.push(if likelihoods.likeliest.is_empty() {
+            Value::Null
+        } else {
+            top.into()
         });
     }
     json!({"tokens": texts, "token_logprobs": likely, "top_logprobs": others, "text_offset": offsets})

@@ -93,9 +93,10 @@ impl CallArguments {
 
     /// Take the first argument off.
     pub fn take_first(&mut self) -> Option<Datum> {
-        match self.positional.is_empty() {
-            true => None,
-            false => Some(self.positional.remove(0)),
+        if self.positional.is_empty() {
+            None
+        } else {
+            Some(self.positional.remove(0))
         }
     }
 

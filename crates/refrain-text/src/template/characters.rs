@@ -176,9 +176,10 @@ pub(super) fn title(text: &str) -> String {
     let mut titled = String::with_capacity(text.len());
     let mut in_word = false;
     for (at, c) in text.char_indices() {
-        match in_word {
-            true => push_lower(text, at, c, &mut titled),
-            false => push_title(c, &mut titled),
+        if in_word {
+            push_lower(text, at, c, &mut titled)
+        } else {
+            push_title(c, &mut titled)
         }
         in_word = is_cased(c);
     }

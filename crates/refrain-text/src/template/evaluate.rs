@@ -195,9 +195,10 @@ impl Renderer {
 
 /// An error about something undefined, with its name.
 fn name_it(error: RenderError, expression: &TemplateExpression) -> RenderError {
-    match error.is_undefined() {
-        true => RenderError::undefined(&describe(expression)),
-        false => error,
+    if error.is_undefined() {
+        RenderError::undefined(&describe(expression))
+    } else {
+        error
     }
 }
 

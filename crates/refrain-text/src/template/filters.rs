@@ -74,13 +74,15 @@ pub(super) fn apply(name: &str, value: Datum, arguments: CallArguments) -> Attem
         "tojson" => print::to_json(&value, arguments),
         "default" | "d" => {
             let [default, boolean] = arguments.bind(name, ["default_value", "boolean"])?;
-            let missing = match boolean.is_some_and(|boolean| boolean.is_true()) {
-                true => !value.is_true(),
-                false => matches!(value, Datum::Undefined),
+            let missing = if boolean.is_some_and(|boolean| boolean.is_true()) {
+                !value.is_true()
+            } else {
+                matches!(value, Datum::Undefined)
             };
-            match missing {
-                true => default.map_or_else(|| Datum::text(""), Ok),
-                false => Ok(value),
+            if missing {
+                default.map_or_else(|| Datum::text(""), Ok)
+            } else {
+                Ok(value)
             }
         }
         "length" | "count" => {

@@ -157,11 +157,12 @@ pub(super) fn character(code: i128) -> Attempt<char> {
 }
 
 fn checked(precision: usize) -> Attempt<usize> {
-    match precision <= MAX_PRECISION {
-        true => Ok(precision),
-        false => Err(RenderError::invalid(format!(
+    if precision <= MAX_PRECISION {
+        Ok(precision)
+    } else {
+        Err(RenderError::invalid(format!(
             "a precision of more than {MAX_PRECISION} digits"
-        ))),
+        )))
     }
 }
 
@@ -197,19 +198,17 @@ fn general(number: f64, precision: usize, keep_zeros: bool) -> String {
         .split_once('e')
         .and_then(|(_, e)| e.parse().ok())
         .unwrap_or_default();
-    let (body, tail) = match exponent < -4 || exponent >= precision as i32 {
-        true => {
-            let written = scientific(number, precision - 1);
-            let (digits, exponent) = written.split_once('e').unwrap_or((&written, "+00"));
-            (digits.to_owned(), format!("e{exponent}"))
-        }
-        false => {
-            let behind = (precision as i32 - 1 - exponent).max(0) as usize;
-            (format!("{number:.behind$}"), String::new())
-        }
+    let (body, tail) = if exponent < -4 || exponent >= precision as i32 {
+        let written = scientific(number, precision - 1);
+        let (digits, exponent) = written.split_once('e').unwrap_or((&written, "+00"));
+        (digits.to_owned(), format!("e{exponent}"))
+    } else {
+        let behind = (precision as i32 - 1 - exponent).max(0) as usize;
+        (format!("{number:.behind$}"), String::new())
     };
-    match body.contains('.') && !keep_zeros {
-        true => body.trim_end_matches('0').trim_end_matches('.').to_owned() + &tail,
-        false => body + &tail,
+    if body.contains('.') && !keep_zeros {
+        body.trim_end_matches('0').trim_end_matches('.').to_owned() + &tail
+    } else {
+        body + &tail
     }
 }

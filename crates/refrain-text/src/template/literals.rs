@@ -36,15 +36,16 @@ pub(super) fn number(text: &str) -> Result<(Lexeme<'static>, usize), String> {
         }
     }
     let written = text[..length].replace('_', "");
-    let number = match length == whole {
-        true => written
+    let number = if length == whole {
+        written
             .parse()
             .map(Lexeme::Int)
-            .map_err(|_| too_large(&text[..length]))?,
-        false => written
+            .map_err(|_| too_large(&text[..length]))?
+    } else {
+        written
             .parse()
             .map(Lexeme::Float)
-            .map_err(|_| too_large(&text[..length]))?,
+            .map_err(|_| too_large(&text[..length]))?
     };
     Ok((number, length))
 }

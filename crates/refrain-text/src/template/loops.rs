@@ -122,9 +122,10 @@ impl Renderer {
         let done = self.run_rounds(source, &state, around, out);
         state.over.set(true);
         state.asked.take();
-        match done? {
-            true => Ok(()),
-            false => self.run(&source.otherwise, &Variables::within(around), out).map(drop),
+        if done? {
+            Ok(())
+        } else {
+            self.run(&source.otherwise, &Variables::within(around), out).map(drop)
         }
     }
 

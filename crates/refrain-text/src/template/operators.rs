@@ -96,9 +96,10 @@ fn integers(left: i128, operator: Operator, right: i128) -> Attempt<Datum> {
 /// Quotient and remainder, where the quotient is rounded down.
 fn floor_division(left: i128, right: i128) -> Option<(i128, i128)> {
     let (quotient, remainder) = (left.checked_div(right)?, left.checked_rem(right)?);
-    Some(match remainder != 0 && (remainder < 0) != (right < 0) {
-        true => (quotient - 1, remainder + right),
-        false => (quotient, remainder),
+    Some(if remainder != 0 && (remainder < 0) != (right < 0) {
+        (quotient - 1, remainder + right)
+    } else {
+        (quotient, remainder)
     })
 }
 
@@ -200,12 +201,11 @@ pub(super) fn slice(value: &Datum, bounds: [Option<Datum>; 3]) -> Attempt<Datum>
         Datum::Text(text) => {
             spend_on_bytes(text.len())?;
             let (first, step_by) = (start.max(0) as usize, step.unsigned_abs() as usize);
-            let sliced: String = match step > 0 {
-                true => text.chars().skip(first).step_by(step_by).take(count).collect(),
-                false => {
-                    let behind = length.saturating_sub(first + 1);
-                    text.chars().rev().skip(behind).step_by(step_by).take(count).collect()
-                }
+            let sliced: String = if step > 0 {
+                text.chars().skip(first).step_by(step_by).take(count).collect()
+            } else {
+                let behind = length.saturating_sub(first + 1);
+                text.chars().rev().skip(behind).step_by(step_by).take(count).collect()
             };
             Datum::text(sliced)
         }
@@ -227,9 +227,10 @@ fn places([start, stop, step]: [Option<i128>; 3], length: usize) -> Attempt<(i12
         Some(bound) if bound < 0 => bound.saturating_add(length).clamp(lowest, highest),
         Some(bound) => bound.clamp(lowest, highest),
     };
-    let (start, stop) = match step > 0 {
-        true => (bound(start, lowest), bound(stop, highest)),
-        false => (bound(start, highest), bound(stop, lowest)),
+    let (start, stop) = if step > 0 {
+        (bound(start, lowest), bound(stop, highest))
+    } else {
+        (bound(start, highest), bound(stop, lowest))
     };
     let span = if step > 0 { stop - start } else { start - stop };
     let count = if span <= 0 { 0 } else { (span - 1) / step.abs() + 1 };

@@ -101,9 +101,10 @@ impl<'s> Parser<'s> {
     }
 
     fn expect(&mut self, operator: &str) -> Attempt<()> {
-        match self.skip(operator)? {
-            true => Ok(()),
-            false => Err(self.unexpected(&format!("{operator:?}"))),
+        if self.skip(operator)? {
+            Ok(())
+        } else {
+            Err(self.unexpected(&format!("{operator:?}")))
         }
     }
 
@@ -267,9 +268,10 @@ impl<'s> Parser<'s> {
             return Err(self.unexpected("\"in\""));
         }
         let items = self.tuple(false, &["recursive"])?;
-        let filter = match self.skip_name("if")? {
-            true => Some(self.expression()?),
-            false => None,
+        let filter = if self.skip_name("if")? {
+            Some(self.expression()?)
+        } else {
+            None
         };
         let recursive = self.skip_name("recursive")?;
         self.expect_end(&Lexeme::BlockEnd)?;
@@ -307,9 +309,10 @@ impl<'s> Parser<'s> {
             self.expect_end(&Lexeme::BlockEnd)?;
             return Ok(Action::Set(target, value));
         }
-        let steps = match self.skip("|")? {
-            true => self.filter_chain()?,
-            false => Vec::new(),
+        let steps = if self.skip("|")? {
+            self.filter_chain()?
+        } else {
+            Vec::new()
         };
         Ok(Action::SetBlock(target, steps, self.block("endset")?))
     }
@@ -336,9 +339,10 @@ impl<'s> Parser<'s> {
                 self.expect(",")?;
             }
             let name = self.text_name()?;
-            let default = match self.skip("=")? {
-                true => Some(self.expression()?),
-                false => None,
+            let default = if self.skip("=")? {
+                Some(self.expression()?)
+            } else {
+                None
             };
             if default.is_none() && parameters.last().is_some_and(|(_, default)| default.is_some()) {
                 let what = "a parameter without a default behind one that has it";
@@ -379,10 +383,7 @@ impl<'s> Parser<'s> {
     }
 
     fn call_block(&mut self, line: u32) -> Attempt<Action> {
-        let parameters = match self.is("(") {
-            true => self.parameters()?,
-            false => Vec::new(),
-        };
+        let parameters = if self.is("(") { self.parameters()? } else { Vec::new() };
         let call = self.expression()?;
         match &call {
             TemplateExpression::Steps(_, steps)

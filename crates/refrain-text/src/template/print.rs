@@ -105,19 +105,17 @@ pub(super) fn float(number: f64) -> String {
         }
         _ => {
             let plain = number.to_string();
-            match plain.contains('.') {
-                true => plain,
-                false => plain + ".0",
-            }
+            if plain.contains('.') { plain } else { plain + ".0" }
         }
     }
 }
 
 /// A string as Python's `repr` quotes it.
 fn represent_text(text: &str, out: &mut BoundedText) -> Attempt<()> {
-    let quote = match text.contains('\'') && !text.contains('"') {
-        true => '"',
-        false => '\'',
+    let quote = if text.contains('\'') && !text.contains('"') {
+        '"'
+    } else {
+        '\''
     };
     spend(text.len())?;
     out.push_char(quote)?;
@@ -214,9 +212,10 @@ fn dump(value: &Datum, style: &JsonStyle, depth: usize, out: &mut BoundedText) -
             for (key, item) in dict.entries() {
                 entries.push((key.clone(), (json_key(key)?, item.clone())));
             }
-            let entries = match style.sort_keys {
-                true => compare::sort(entries)?,
-                false => entries.into_iter().map(|(_, entry)| entry).collect(),
+            let entries = if style.sort_keys {
+                compare::sort(entries)?
+            } else {
+                entries.into_iter().map(|(_, entry)| entry).collect()
             };
             bracket(["{", "}"], &entries, style, depth, out, |(key, item), out| {
                 quote(key, style.ascii, out)?;

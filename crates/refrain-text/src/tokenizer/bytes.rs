@@ -48,11 +48,12 @@ impl Tokenizer {
 impl Spelling {
     fn of(tokenizer: &Tokenizer) -> Spelling {
         let decoder = serde_json::to_string(&tokenizer.inner.get_decoder()).unwrap_or_default();
-        match decoder.contains("\"ByteLevel\"") {
-            true => Spelling::ByteLevel(byte_characters()),
-            false => Spelling::Pieces {
+        if decoder.contains("\"ByteLevel\"") {
+            Spelling::ByteLevel(byte_characters())
+        } else {
+            Spelling::Pieces {
                 bytes_by_name: decoder.contains("\"ByteFallback\""),
-            },
+            }
         }
     }
 

@@ -114,9 +114,10 @@ impl DirectoryFiles<'_> {
     pub(crate) fn special_tokens(&self) -> Result<BTreeMap<String, String>, Error> {
         let config = self.config()?;
         // Configurations with a list of added tokens replaced the older file.
-        let overrides = match config.contains_key("added_tokens_decoder") {
-            true => JsonObject::new(),
-            false => self.set.json("special_tokens_map.json")?.unwrap_or_default(),
+        let overrides = if config.contains_key("added_tokens_decoder") {
+            JsonObject::new()
+        } else {
+            self.set.json("special_tokens_map.json")?.unwrap_or_default()
         };
         let defaults = class::default_roles(&config);
         let mut tokens = BTreeMap::new();

@@ -47,12 +47,13 @@ impl Growth {
         let growth = Growth {
             per_byte: per_byte.saturating_mul(repeats(&settings.post_processor)),
         };
-        match growth.per_byte > MAX_BYTES as u64 / 1024 {
-            true => Err(format!(
+        if growth.per_byte > MAX_BYTES as u64 / 1024 {
+            Err(format!(
                 "its normalizer and pre-tokenizer make texts up to {} times as long",
                 growth.per_byte
-            )),
-            false => Ok(growth),
+            ))
+        } else {
+            Ok(growth)
         }
     }
 
@@ -62,13 +63,14 @@ impl Growth {
     /// What is wrong with it.
     pub fn check(&self, bytes: usize) -> Result<(), String> {
         let grown = (bytes as u64).saturating_mul(self.per_byte);
-        match self.per_byte > USUAL && grown > MAX_BYTES as u64 {
-            true => Err(format!(
+        if self.per_byte > USUAL && grown > MAX_BYTES as u64 {
+            Err(format!(
                 "a text of {bytes} bytes is too long: with this tokenizer it could grow {} times, to more than {} MiB",
                 self.per_byte,
                 MAX_BYTES >> 20
-            )),
-            false => Ok(()),
+            ))
+        } else {
+            Ok(())
         }
     }
 }

@@ -101,13 +101,14 @@ impl Tokenizer {
 
     fn encode_with(&self, text: &str, add: bool, parse: bool) -> Result<Vec<u32>, Error> {
         self.growth.check(text.len()).map_err(Error::Tokenizer)?;
-        let tokenizer = match parse {
-            true => &self.inner,
-            false => self.plain.get_or_init(|| {
+        let tokenizer = if parse {
+            &self.inner
+        } else {
+            self.plain.get_or_init(|| {
                 let mut plain = self.inner.clone();
                 plain.set_encode_special_tokens(true);
                 plain
-            }),
+            })
         };
         let encoding = guarded(|| tokenizer.encode_fast(text, add))?;
         Ok(encoding.get_ids().to_vec())

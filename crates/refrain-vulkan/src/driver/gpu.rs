@@ -75,9 +75,10 @@ impl Gpu {
     /// Opens a device that is never given anything to run: the null hardware of drivers can do no more.
     pub fn open_compiler(instance: Arc<Instance>, probed: &Probed, options: &OpenOptions) -> Result<Self, Error> {
         let features = features::without_disabled(&probed.info.features, &options.disabled);
-        let mut families = match options.compute_only_queue {
-            true => probed.families.apart_from_graphics(),
-            false => probed.families,
+        let mut families = if options.compute_only_queue {
+            probed.families.apart_from_graphics()
+        } else {
+            probed.families
         };
         if !features.contains(Feature::TransferQueue) {
             families.transfer = None;

@@ -148,11 +148,12 @@ pub(super) fn version(entry: &ash::Entry) -> Result<LoaderVersion, Error> {
 
 fn check_version(entry: &ash::Entry) -> Result<(), Error> {
     let LoaderVersion { major, minor, .. } = version(entry)?;
-    match (major, minor) < (1, 3) {
-        true => Err(Error::OldLoader {
+    if (major, minor) < (1, 3) {
+        Err(Error::OldLoader {
             found: format!("{major}.{minor}"),
-        }),
-        false => Ok(()),
+        })
+    } else {
+        Ok(())
     }
 }
 

@@ -147,9 +147,10 @@ impl<'a> Recorder<'a> {
             next_query: 0,
             bound: vk::Pipeline::null(),
         };
-        let flags = match request.reusable {
-            true => vk::CommandBufferUsageFlags::SIMULTANEOUS_USE,
-            false => vk::CommandBufferUsageFlags::ONE_TIME_SUBMIT,
+        let flags = if request.reusable {
+            vk::CommandBufferUsageFlags::SIMULTANEOUS_USE
+        } else {
+            vk::CommandBufferUsageFlags::ONE_TIME_SUBMIT
         };
         let info = vk::CommandBufferBeginInfo::default().flags(flags);
         // SAFETY: the command buffer is reset, and no other thread knows it.

@@ -97,9 +97,10 @@ impl Null {
     /// The device's own word of how it is.
     pub(super) fn tell(&self, state: &NullState) -> Result<(), Failure> {
         let submitted = state.submitted[Queue::Compute as usize];
-        match self.has(|fault| matches!(fault, Fault::SilentFrom(list) if submitted >= list)) {
-            true => Err(Failure::Lost),
-            false => Ok(()),
+        if self.has(|fault| matches!(fault, Fault::SilentFrom(list) if submitted >= list)) {
+            Err(Failure::Lost)
+        } else {
+            Ok(())
         }
     }
 
@@ -110,9 +111,10 @@ impl Null {
         if self.has(|fault| matches!(fault, Fault::CounterFailsFrom(list) if submitted >= list)) {
             return Err(Failure::Call("vkGetSemaphoreCounterValue", "ERROR_UNKNOWN".to_owned()));
         }
-        match self.has(|fault| matches!(fault, Fault::JumpsAt(list) if submitted >= list)) {
-            true => Ok(u64::MAX),
-            false => Ok(state.completed[queue as usize]),
+        if self.has(|fault| matches!(fault, Fault::JumpsAt(list) if submitted >= list)) {
+            Ok(u64::MAX)
+        } else {
+            Ok(state.completed[queue as usize])
         }
     }
 
@@ -166,16 +168,18 @@ impl Null {
         if queue == Queue::Compute && self.has(lost) {
             return Err(Failure::Lost);
         }
-        match self.has(|fault| fault == Fault::SubmitFails(call)) {
-            true => Err(Failure::Call("vkQueueSubmit2", "ERROR_OUT_OF_HOST_MEMORY".to_owned())),
-            false => Ok(()),
+        if self.has(|fault| fault == Fault::SubmitFails(call)) {
+            Err(Failure::Call("vkQueueSubmit2", "ERROR_OUT_OF_HOST_MEMORY".to_owned()))
+        } else {
+            Ok(())
         }
     }
 
     pub(super) fn fail_to_allocate(&self, number: u64) -> Result<(), Failure> {
-        match self.has(|fault| fault == Fault::AllocationFails(number)) {
-            true => Err(Failure::Call("vkAllocateMemory", "ERROR_UNKNOWN".to_owned())),
-            false => Ok(()),
+        if self.has(|fault| fault == Fault::AllocationFails(number)) {
+            Err(Failure::Call("vkAllocateMemory", "ERROR_UNKNOWN".to_owned()))
+        } else {
+            Ok(())
         }
     }
 }

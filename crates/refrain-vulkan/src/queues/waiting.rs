@@ -198,9 +198,10 @@ impl Queues {
             let completed = lane.completed.load(Ordering::Acquire);
             for list in lock(&lane.in_flight).iter().filter(|list| list.value > completed) {
                 let (name, regions) = (&list.list.name, list.list.regions.join(", "));
-                let name = match regions.is_empty() {
-                    true => format!("{name:?}"),
-                    false => format!("{name:?} (regions {regions})"),
+                let name = if regions.is_empty() {
+                    format!("{name:?}")
+                } else {
+                    format!("{name:?} (regions {regions})")
                 };
                 match names.iter_mut().find(|(known, _)| *known == name) {
                     Some((_, times)) => *times += 1,
@@ -212,9 +213,10 @@ impl Queues {
             1 => name,
             times => format!("{name} ({times} times)"),
         };
-        match names.is_empty() {
-            true => "no command list".to_owned(),
-            false => names.into_iter().map(times).collect::<Vec<_>>().join(", "),
+        if names.is_empty() {
+            "no command list".to_owned()
+        } else {
+            names.into_iter().map(times).collect::<Vec<_>>().join(", ")
         }
     }
 

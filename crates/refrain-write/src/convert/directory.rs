@@ -119,9 +119,10 @@ fn conversions<'a>(
             let mlx = options.recipe.affine().is_some();
             // How fast memory decays is kept to all bits, and by how little one expert is preferred to another.
             let exact = ["linear_attn.A_log", ".e_score_correction_bias"];
-            let to = match exact.iter().any(|end| info.name.ends_with(end)) {
-                true => info.encoding,
-                false => options.recipe.directory_encoding(plain, info),
+            let to = if exact.iter().any(|end| info.name.ends_with(end)) {
+                info.encoding
+            } else {
+                options.recipe.directory_encoding(plain, info)
             };
             let mut conversion = Conversion::new(tensor, own_name(config, &info.name, mlx), to);
             conversion.scales = plain;

@@ -48,9 +48,10 @@ impl ExpertMatrices<'_> {
     /// The shape of all as one tensor.
     pub(super) fn shape(&self) -> Vec<usize> {
         let [rows, columns] = self.shape;
-        match self.biases {
-            true => vec![self.each.len(), columns],
-            false => vec![self.each.len(), rows, columns],
+        if self.biases {
+            vec![self.each.len(), columns]
+        } else {
+            vec![self.each.len(), rows, columns]
         }
     }
 
@@ -63,9 +64,10 @@ impl ExpertMatrices<'_> {
     /// What the choice of an encoding depends on.
     pub(super) fn info(&self) -> TensorInfo {
         TensorInfo {
-            name: match self.biases {
-                true => self.name(),
-                false => format!("{}.weight", self.name()),
+            name: if self.biases {
+                self.name()
+            } else {
+                format!("{}.weight", self.name())
             },
             shape: self.shape_of_one(),
             encoding: Encoding::F16,
@@ -127,9 +129,10 @@ fn rows_of<'a>(
     let together = matrices.name();
     let fused = format!("{}.mlp.experts.gate_up_proj{}", matrices.layer, matrices.ending());
     let (tensor, first) = if source.tensor(&together).is_some() {
-        let shape = match matrices.biases {
-            true => vec![experts, columns],
-            false => vec![experts, rows, columns],
+        let shape = if matrices.biases {
+            vec![experts, columns]
+        } else {
+            vec![experts, rows, columns]
         };
         (source.expect(&together, &shape)?, expert * rows)
     } else if matrices.part != "down_proj" && source.tensor(&fused).is_some() {

@@ -71,9 +71,10 @@ pub fn convert(source: &Checkpoint, out: &Path, options: &ConvertOptions<'_>) ->
     }
     let shape = if gguf { Shape::File } else { Shape::Directory };
     let mut target = Target::new(out, shape, options.replace, options.progress)?;
-    let mut report = match gguf {
-        true => gguf::write(source, options, &mut target)?,
-        false => directory::write(source, options, &mut target)?,
+    let mut report = if gguf {
+        gguf::write(source, options, &mut target)?
+    } else {
+        directory::write(source, options, &mut target)?
     };
     report.notes.extend(twice_quantised(&report.tensors, options.recipe));
     Ok(report)
@@ -89,9 +90,10 @@ fn change(name: &str, [from, to]: [&ModelConfig; 2]) -> ValueChange {
             _ => ValueChange::NONE,
         };
     }
-    match name.ends_with("norm.weight") && !name.ends_with("linear_attn.norm.weight") {
-        true => ValueChange::Added(from.norm.offset - to.norm.offset),
-        false => ValueChange::NONE,
+    if name.ends_with("norm.weight") && !name.ends_with("linear_attn.norm.weight") {
+        ValueChange::Added(from.norm.offset - to.norm.offset)
+    } else {
+        ValueChange::NONE
     }
 }
 

@@ -369,9 +369,12 @@ fn nothing_is_left_of_what_could_not_be_written() {
     let left = || std::fs::read_dir(directory.path()).unwrap().count();
     for (spec, name) in [("tiny:f16", "out"), ("tiny:q8_0", "out.gguf")] {
         let out = directory.path().join(name);
-        let stopped = write(spec, &out, &|progress| match progress.done > progress.total / 2 {
-            true => ControlFlow::Break(()),
-            false => ControlFlow::Continue(()),
+        let stopped = write(spec, &out, &|progress| {
+            if progress.done > progress.total / 2 {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
         });
         assert!(matches!(stopped, Err(Error::Stopped { .. })), "{stopped:?}");
         assert_eq!(left(), 0);

@@ -16,8 +16,8 @@ fn mixer(config: &ModelConfig, number: usize) -> Vec<(&'static str, Vec<usize>)>
     let (hidden, inner) = (config.hidden_size, config.attention.heads * config.attention.head_dim);
     let nets = config.delta_nets.as_ref().unwrap();
     let (heads, values) = (nets.value_heads, nets.value_heads * nets.value_dim);
-    match config.is_recurrent(number) {
-        true => vec![
+    if config.is_recurrent(number) {
+        vec![
             ("linear_attn.A_log", vec![heads]),
             ("linear_attn.dt_bias", vec![heads]),
             ("linear_attn.conv1d.weight", vec![nets.channels(), nets.taps]),
@@ -27,8 +27,9 @@ fn mixer(config: &ModelConfig, number: usize) -> Vec<(&'static str, Vec<usize>)>
             ("linear_attn.in_proj_a.weight", vec![heads, hidden]),
             ("linear_attn.in_proj_b.weight", vec![heads, hidden]),
             ("linear_attn.out_proj.weight", vec![hidden, values]),
-        ],
-        false => vec![
+        ]
+    } else {
+        vec![
             ("self_attn.q_norm.weight", vec![config.attention.head_dim]),
             ("self_attn.k_norm.weight", vec![config.attention.head_dim]),
             ("self_attn.q_proj.weight", vec![2 * inner, hidden]),
@@ -41,7 +42,7 @@ fn mixer(config: &ModelConfig, number: usize) -> Vec<(&'static str, Vec<usize>)>
                 vec![config.attention.kv_heads * config.attention.head_dim, hidden],
             ),
             ("self_attn.o_proj.weight", vec![hidden, inner]),
-        ],
+        ]
     }
 }
 
@@ -127,10 +128,11 @@ fn experts_of_qwen3_lie_apart_or_as_mlx_and_gguf_have_them() {
             ("down_proj", [hidden, inner]),
         ] {
             let experts = "model.layers.1.mlp.experts";
-            match together {
-                true => checkpoint.expect(&format!("{experts}.{part}"), &[sizes.experts, rows, columns]),
-                false => checkpoint.expect(&format!("{experts}.2.{part}.weight"), &[rows, columns]),
-            }
+            (if together {
+                checkpoint.expect(&format!("{experts}.{part}"), &[sizes.experts, rows, columns])
+            } else {
+                checkpoint.expect(&format!("{experts}.2.{part}.weight"), &[rows, columns])
+            })
             .unwrap();
         }
         assert_eq!(sizes.shared_intermediate_size, None);

@@ -21,9 +21,10 @@ pub fn config(changes: serde_json::Value) -> String {
     });
     let object = config.as_object_mut().unwrap();
     for (key, value) in changes.as_object().unwrap() {
-        match value.is_null() {
-            true => object.remove(key),
-            false => object.insert(key.clone(), value.clone()),
+        if value.is_null() {
+            object.remove(key)
+        } else {
+            object.insert(key.clone(), value.clone())
         };
     }
     config.to_string()

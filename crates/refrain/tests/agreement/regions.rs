@@ -110,9 +110,10 @@ fn layer(device: &Device, random: &mut Random, x: &Array) -> Array {
         1 => h,
         _ => norm(&between),
     };
-    let [gate, up] = match random.one_in(3) {
-        true => product(random, &h, 2 * 128).split(-1),
-        false => [0, 1].map(|_| product(random, &h, 128)),
+    let [gate, up] = if random.one_in(3) {
+        product(random, &h, 2 * 128).split(-1)
+    } else {
+        [0, 1].map(|_| product(random, &h, 128))
     };
     let gate = activation(random, &gate);
     let inner = (if random.one_in(4) { gate } else { gate * up }).reshape(&[tokens, -1]);

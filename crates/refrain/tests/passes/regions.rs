@@ -162,9 +162,10 @@ fn attention(decode: bool, [normed, rotated]: [bool; 2]) -> [Array; 3] {
     let frequencies = array(&device, &[4]);
     let turned = |x: Array| {
         let x = if normed { norm(&x) } else { x };
-        match rotated {
-            true => refrain_lm::rope(&x, &positions, &frequencies, rope),
-            false => x,
+        if rotated {
+            refrain_lm::rope(&x, &positions, &frequencies, rope)
+        } else {
+            x
         }
     };
     let slots = slots(places, 16);

@@ -87,9 +87,10 @@ fn document() -> String {
                     .map(|(_, without)| without),
             );
         }
-        text.push_str(&match differing.is_empty() {
-            true => "The same kernels, without their tags.\n".to_string(),
-            false => table::markdown(&differing),
+        text.push_str(&if differing.is_empty() {
+            "The same kernels, without their tags.\n".to_string()
+        } else {
+            table::markdown(&differing)
         });
     }
     text

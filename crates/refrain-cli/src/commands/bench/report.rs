@@ -80,9 +80,12 @@ pub(super) fn csv(rows: &[Value]) -> String {
     let Some(first) = objects.first() else {
         return String::new();
     };
-    let quoted = |cell: String| match cell.contains([',', '"', '\n']) {
-        true => format!("\"{}\"", cell.replace('"', "\"\"")),
-        false => cell,
+    let quoted = |cell: String| {
+        if cell.contains([',', '"', '\n']) {
+            format!("\"{}\"", cell.replace('"', "\"\""))
+        } else {
+            cell
+        }
     };
     let head: Vec<String> = first.keys().cloned().collect();
     let mut lines = vec![head.join(",")];

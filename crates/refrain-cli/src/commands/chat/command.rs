@@ -52,9 +52,12 @@ impl ChatCommand {
         };
         let (name, rest) = command.split_once(char::is_whitespace).unwrap_or((command, ""));
         let rest = rest.trim();
-        let file = || match rest.is_empty() {
-            true => Err(format!("/{name} needs the name of a file")),
-            false => Ok(PathBuf::from(rest)),
+        let file = || {
+            if rest.is_empty() {
+                Err(format!("/{name} needs the name of a file"))
+            } else {
+                Ok(PathBuf::from(rest))
+            }
         };
         let parsed = match name {
             "system" => Self::System((!rest.is_empty()).then(|| rest.to_owned())),

@@ -331,9 +331,10 @@ fn following(tokenizer: &Tokenizer, before: &[u32], new: &[u32], text: &str) -> 
     let decode = |ids: &[u32]| tokenizer.decode(ids, true).unwrap_or_default();
     let whole = decode(&[before, new].concat());
     let added = whole.get(decode(before).len()..).unwrap_or_default();
-    match added.trim_start() == text.trim_start() {
-        true => added.to_owned(),
-        false => text.to_owned(),
+    if added.trim_start() == text.trim_start() {
+        added.to_owned()
+    } else {
+        text.to_owned()
     }
 }
 

@@ -89,16 +89,18 @@ impl Lines {
                 LineRead::End if message.is_empty() => return Ok(Line::End),
                 LineRead::End => break,
             };
-            match take(&mut message, &mut fenced, &line) {
-                true => continue,
-                false => break,
+            if take(&mut message, &mut fenced, &line) {
+                continue;
+            } else {
+                break;
             }
         }
         let text = message.join("\n");
         self.remember(&text);
-        Ok(match text.trim().is_empty() {
-            true => Line::Blank,
-            false => Line::Text(text),
+        Ok(if text.trim().is_empty() {
+            Line::Blank
+        } else {
+            Line::Text(text)
         })
     }
 

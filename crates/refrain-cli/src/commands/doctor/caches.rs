@@ -39,9 +39,10 @@ fn size(folder: &Path) -> (usize, u64) {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let sizes = entries.filter_map(|entry| {
         let data = entry.metadata().ok()?;
-        Some(match data.is_dir() {
-            true => size(&entry.path()),
-            false => (1, data.len()),
+        Some(if data.is_dir() {
+            size(&entry.path())
+        } else {
+            (1, data.len())
         })
     });
     sizes.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))

@@ -60,9 +60,10 @@ fn loader(examination: &Examination) -> Vec<Finding> {
     let has_gpu = examination.adapters.iter().any(|adapter| adapter.vendor().is_some());
     let mend = "install the Vulkan loader, version 1.3 or newer (Debian and Ubuntu: apt install libvulkan1)";
     // Without a GPU nothing is lost: the CPU executor needs no Vulkan.
-    vec![match has_gpu {
-        true => broken(error.to_string(), mend),
-        false => worse("there is no Vulkan loader, so only the CPU executor can be used", mend),
+    vec![if has_gpu {
+        broken(error.to_string(), mend)
+    } else {
+        worse("there is no Vulkan loader, so only the CPU executor can be used", mend)
     }]
 }
 

@@ -67,18 +67,20 @@ fn drivers(examination: &Examination) -> Vec<String> {
         };
         format!("{}: {told}", driver.manifest.display())
     };
-    match examination.drivers.is_empty() {
-        true => vec!["no manifest of a driver was found".to_owned()],
-        false => examination.drivers.iter().map(line).collect(),
+    if examination.drivers.is_empty() {
+        vec!["no manifest of a driver was found".to_owned()]
+    } else {
+        examination.drivers.iter().map(line).collect()
     }
 }
 
 fn devices(examination: &Examination) -> Vec<String> {
     let line = |(index, device): (usize, &refrain_vulkan::DeviceInfo)| {
         let (major, minor) = device.api_version;
-        let usable = match device.usable() {
-            true => String::new(),
-            false => format!("; cannot be used: {}", device.missing.join(", ")),
+        let usable = if device.usable() {
+            String::new()
+        } else {
+            format!("; cannot be used: {}", device.missing.join(", "))
         };
         format!(
             "{index} {}, {}, Vulkan {major}.{minor}{usable}",
@@ -157,12 +159,13 @@ fn limits(opened: &OpenedDevice) -> Vec<String> {
         return Vec::new();
     };
     let limits = &vulkan.info().limits;
-    let subgroups = match limits.min_subgroup_size == limits.max_subgroup_size {
-        true => limits.subgroup_size.to_string(),
-        false => format!(
+    let subgroups = if limits.min_subgroup_size == limits.max_subgroup_size {
+        limits.subgroup_size.to_string()
+    } else {
+        format!(
             "{} ({} to {})",
             limits.subgroup_size, limits.min_subgroup_size, limits.max_subgroup_size
-        ),
+        )
     };
     vec![
         format!(

@@ -38,12 +38,13 @@ impl PromptArguments {
     /// If what stands in its place can only be a prompt.
     pub fn model(&self) -> Result<&str, Usage> {
         let model = self.model.as_deref().or(self.first.as_deref()).unwrap_or(demo::NAME);
-        match model.contains(char::is_whitespace) && !Path::new(model).exists() {
-            true => Err(Usage(format!(
+        if model.contains(char::is_whitespace) && !Path::new(model).exists() {
+            Err(Usage(format!(
                 "{model:?} is no model; the model comes before the prompt, as in `refrain run {} \"…\"`",
                 demo::NAME
-            ))),
-            false => Ok(model),
+            )))
+        } else {
+            Ok(model)
         }
     }
 
@@ -64,9 +65,10 @@ impl PromptArguments {
         }
         words.extend(self.prompt.as_deref());
         let asks_for_stdin = words == [STDIN] || self.file.as_ref().is_some_and(|file| file.as_os_str() == STDIN);
-        let mut parts = match words == [STDIN] {
-            true => vec![],
-            false => vec![words.join(" ")],
+        let mut parts = if words == [STDIN] {
+            vec![]
+        } else {
+            vec![words.join(" ")]
         };
         if let Some(file) = self.file.as_ref().filter(|file| file.as_os_str() != STDIN) {
             parts.push(input::read_text(file)?);
@@ -77,12 +79,11 @@ impl PromptArguments {
             None if asks_for_stdin || nothing => parts.push(input::read_stdin("the prompt")?),
             _ => {}
         }
-        let prompt = match exact {
-            true => parts.concat(),
-            false => {
-                let parts = parts.iter().map(|part| without_newline(part));
-                parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n\n")
-            }
+        let prompt = if exact {
+            parts.concat()
+        } else {
+            let parts = parts.iter().map(|part| without_newline(part));
+            parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n\n")
         };
         if prompt.is_empty() {
             let why = "the prompt is empty; give one behind the model's name, by -f FILE, or on the standard input";

@@ -125,9 +125,10 @@ impl Offered {
                 human_bytes(bytes),
             ));
         }
-        Ok(match device.is_cpu() {
-            true => Engine::start(&loaded.model, &options)?,
-            false => Engine::start_reloading(loaded.model, &options, self.reload())?,
+        Ok(if device.is_cpu() {
+            Engine::start(&loaded.model, &options)?
+        } else {
+            Engine::start_reloading(loaded.model, &options, self.reload())?
         })
     }
 
@@ -192,9 +193,12 @@ impl Arguments {
 
 fn name(model: &str) -> String {
     let path = Path::new(model);
-    let last = || match path.exists() {
-        true => path.file_stem().or(path.file_name())?.to_str().map(str::to_owned),
-        false => None,
+    let last = || {
+        if path.exists() {
+            path.file_stem().or(path.file_name())?.to_str().map(str::to_owned)
+        } else {
+            None
+        }
     };
     last().unwrap_or_else(|| model.to_owned())
 }

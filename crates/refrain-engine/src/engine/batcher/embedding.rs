@@ -25,9 +25,10 @@ impl Batcher {
             let width = self.model.config().hidden_size;
             let function = self.prompts.run(&self.model, &self.states, &chunk, &self.known_table)?;
             let hidden: Vec<f32> = function.read_range(0, 0, width)?;
-            let last = match hidden.iter().all(|number| number.is_finite()) {
-                true => EngineEvent::Embedding(hidden),
-                false => EngineEvent::Failed(Error::NotANumber { position }),
+            let last = if hidden.iter().all(|number| number.is_finite()) {
+                EngineEvent::Embedding(hidden)
+            } else {
+                EngineEvent::Failed(Error::NotANumber { position })
             };
             self.end(slot, last);
         }

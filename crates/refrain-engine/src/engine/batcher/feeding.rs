@@ -66,9 +66,10 @@ impl Batcher {
     /// nor another prompt for its turn.
     fn widest_chunk(&self) -> usize {
         if self.deterministic {
-            return match self.model.device().is_cpu() {
-                true => EQUAL_CHUNK_ON_CPU,
-                false => EQUAL_CHUNK,
+            return if self.model.device().is_cpu() {
+                EQUAL_CHUNK_ON_CPU
+            } else {
+                EQUAL_CHUNK
             };
         }
         let prompts = self.running().filter(|(_, running)| !running.decodes()).count() + self.queue.len();
@@ -76,9 +77,10 @@ impl Batcher {
             1 => self.squeeze.chunk(),
             _ => self.squeeze.chunk().min(SHORT_CHUNK),
         };
-        match self.running().any(|(_, running)| running.decodes()) {
-            true => self.rounds.width(most, prompts),
-            false => most,
+        if self.running().any(|(_, running)| running.decodes()) {
+            self.rounds.width(most, prompts)
+        } else {
+            most
         }
     }
 }

@@ -63,12 +63,12 @@ fn dots(
             // As many elements as fill 16 bytes: what an invocation loads at once.
             let run = 16 / dtype.size();
             let text = text.input("w", *dtype);
-            match *wide && is_wide(x, &x.layout.strides[..2]) {
-                true => text
-                    .define("RUN", run)
+            if *wide && is_wide(x, &x.layout.strides[..2]) {
+                text.define("RUN", run)
                     .runs("x", x.dtype, run, true)
-                    .runs("w", *dtype, run, true),
-                false => text,
+                    .runs("w", *dtype, run, true)
+            } else {
+                text
             }
         }
         WeightPlanes::Quantised(weights) => {

@@ -55,9 +55,10 @@ impl Gemv<'_> {
         let has_one_block = division.blocks(sections) <= gemv.most_groups.on(traits);
         let has_one_pass =
             has_one_block && problem.depth().div_ceil(chunk) <= (lanes * division.loads).min(tile) as usize;
-        let text = match is_fixed {
-            true => Text::with_shuffles(traits, OP).define("FIXED_POINT", 1),
-            false => Text::new(traits, OP),
+        let text = if is_fixed {
+            Text::with_shuffles(traits, OP).define("FIXED_POINT", 1)
+        } else {
+            Text::new(traits, OP)
         };
         let text = text
             .define("LANE_VALUE", "float")
@@ -125,9 +126,10 @@ impl Gemv<'_> {
             })
             .body(include_str!("fours.glsl"))
             .body(include_str!("gemv/input.glsl"))
-            .body(match is_fixed {
-                true => include_str!("gemv/fixed.glsl"),
-                false => include_str!("gemv/floats.glsl"),
+            .body(if is_fixed {
+                include_str!("gemv/fixed.glsl")
+            } else {
+                include_str!("gemv/floats.glsl")
             });
         let text = if choice.is_some() { found_choice(text) } else { text };
         text.body(include_str!("gemv/gemv.comp"))
@@ -276,9 +278,10 @@ fn tile(
     let room = (traits.shared_bytes as usize)
         .saturating_sub(taken)
         .min(gemv.staged_bytes);
-    let (chunk_bytes, held) = match is_fixed {
-        true => (2 * chunk + 12, MOST_HELD * (lanes * rows) as usize / chunk),
-        false => (4 * chunk, usize::MAX),
+    let (chunk_bytes, held) = if is_fixed {
+        (2 * chunk + 12, MOST_HELD * (lanes * rows) as usize / chunk)
+    } else {
+        (4 * chunk, usize::MAX)
     };
     // A line is one chunk longer than the tile where that is even.
     let most = (room / (chunk_bytes * problem.tokens)).saturating_sub(1).min(held);

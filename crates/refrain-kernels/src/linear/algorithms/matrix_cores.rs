@@ -202,9 +202,10 @@ impl Algorithm for MatrixCoreProduct<'_> {
             sharing += usize::from(shared.tickets() > 0);
         }
         // Products of one packing meet nowhere, but where two would leave sums in the same place.
-        let order = match packings == 1 && sharing < 2 {
-            true => CallOrder::BehindFirst,
-            false => CallOrder::InTurn,
+        let order = if packings == 1 && sharing < 2 {
+            CallOrder::BehindFirst
+        } else {
+            CallOrder::InTurn
         };
         Ok(ProjectionCalls {
             order,
@@ -407,9 +408,10 @@ impl ProjectionProblem<'_> {
             traits,
             declared_sections(text, self, sections, fragments.chunk).flag("BFLOAT16", bfloat),
         );
-        let text = match self.stores_fours(fragments, sections) {
-            true => text.define("Y_WIDE", 1).stored_fours("y", self.out.dtype, true),
-            false => text,
+        let text = if self.stores_fours(fragments, sections) {
+            text.define("Y_WIDE", 1).stored_fours("y", self.out.dtype, true)
+        } else {
+            text
         };
         let text = tokens.shared.define(text.body(REFERENCES)).body(&generated);
         let text = match planes {
@@ -425,12 +427,13 @@ impl ProjectionProblem<'_> {
             .joined(text)
             .body(tokens.text)
             .body(include_str!("matrix_cores/product.glsl"))
-            .body(match is_hidden {
-                true => concat!(
+            .body(if is_hidden {
+                concat!(
                     include_str!("../../kit/fragments/meet.glsl"),
                     include_str!("matrix_cores/passed.glsl")
-                ),
-                false => include_str!("matrix_cores/held.glsl"),
+                )
+            } else {
+                include_str!("matrix_cores/held.glsl")
             })
             .body(include_str!("matrix_cores/finish.glsl"))
             .body(body)

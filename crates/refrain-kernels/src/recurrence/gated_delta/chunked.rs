@@ -94,9 +94,10 @@ impl Chunks {
     fn shared_bytes(&self, sizes: &GatedDeltaSizes) -> usize {
         let (size, slice, keys) = (self.size, self.slice, sizes.key_dim + 8);
         let within = 4 * size * keys + 8 * size * (size + 4) + 36 * size + 16;
-        let passed = match self.cores.is_hidden() || self.cores.values() == 1 {
-            true => self.subgroups * self.cores.shape[0] * self.cores.shape[1],
-            false => 0,
+        let passed = if self.cores.is_hidden() || self.cores.values() == 1 {
+            self.subgroups * self.cores.shape[0] * self.cores.shape[1]
+        } else {
+            0
         };
         let halves = (3 * size + slice) * keys + (size + slice) * (size + 8);
         let floats = 2 * slice * size + passed as usize;

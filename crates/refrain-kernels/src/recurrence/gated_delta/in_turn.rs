@@ -47,9 +47,10 @@ pub(super) fn call(
     for (number, operand) in [(0, q), (1, k), (2, v), (8, out)] {
         push.extend(outer_strides(OP, number, operand)?);
     }
-    let text = match lanes < tuning::lanes(traits) {
-        true => Text::with_shared_subgroups(traits, OP),
-        false => Text::new(traits, OP),
+    let text = if lanes < tuning::lanes(traits) {
+        Text::with_shared_subgroups(traits, OP)
+    } else {
+        Text::new(traits, OP)
     };
     let mut text = text.define("LANE_VALUE", "vec2");
     for (name, operand) in inputs {
@@ -109,16 +110,18 @@ impl HeadShare {
             ..
         } = sizes;
         let whole = tuning::lanes(traits);
-        let lanes = match traits.exchanges_lanes() {
-            true => tuning.delta.lanes.min(whole),
-            false => whole,
+        let lanes = if traits.exchanges_lanes() {
+            tuning.delta.lanes.min(whole)
+        } else {
+            whole
         };
         let rows = (traits.workgroup(128) / lanes).max(1);
         let each = 4 * key_dim.div_ceil(4 * lanes as usize) as u32;
         // Of more tokens than there are sequences, one has several.
-        let values = match tokens > states && tokens >= tuning.delta.least_tokens {
-            true => tuning.delta.values,
-            false => 1,
+        let values = if tokens > states && tokens >= tuning.delta.least_tokens {
+            tuning.delta.values
+        } else {
+            1
         };
         // Floats of a token that lie in shared memory, beside those of the rows' sums.
         let shared = 2 * each as usize * lanes as usize + (rows * values) as usize + 4;

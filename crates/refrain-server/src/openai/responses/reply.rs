@@ -139,9 +139,10 @@ impl Reply {
             "total_tokens": self.input_tokens + output_tokens,
         });
         let is_whole = !matches!(ended.finish, Finish::Length | Finish::Context);
-        let (status, name) = match is_whole {
-            true => ("completed", "response.completed"),
-            false => ("incomplete", "response.incomplete"),
+        let (status, name) = if is_whole {
+            ("completed", "response.completed")
+        } else {
+            ("incomplete", "response.incomplete")
         };
         self.response["status"] = status.into();
         if !is_whole {

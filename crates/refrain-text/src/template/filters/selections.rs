@@ -42,9 +42,10 @@ fn map(value: &Datum, mut arguments: CallArguments) -> Attempt<Datum> {
 
 /// `select(test, …)`, `selectattr(attribute, test, …)` and their opposites; without a test, what is true.
 fn select(name: &str, value: &Datum, mut arguments: CallArguments) -> Attempt<Datum> {
-    let attributes = match name.ends_with("attr") {
-        true => Attributes::new(Some(required(arguments.take_first(), name)?))?,
-        false => Attributes::new(None)?,
+    let attributes = if name.ends_with("attr") {
+        Attributes::new(Some(required(arguments.take_first(), name)?))?
+    } else {
+        Attributes::new(None)?
     };
     let test: Option<TemplateText> = match arguments.take_first() {
         Some(test) => Some(text_of(Some(test), name)?),

@@ -147,15 +147,19 @@ fn sort_key(value: Datum, case_sensitive: bool) -> Attempt<Datum> {
 }
 
 fn sorted(keyed: Vec<(Datum, Datum)>, reverse: bool) -> Attempt<Gathered> {
-    let turned = |values: Vec<_>| match reverse {
-        true => values.into_iter().rev().collect(),
-        false => values,
+    let turned = |values: Vec<_>| {
+        if reverse {
+            values.into_iter().rev().collect()
+        } else {
+            values
+        }
     };
     // Turned before and after, so that equal items stay as they stand.
     let sorted = compare::sort(turned(keyed))?;
-    match reverse {
-        true => Gathered::of(sorted.into_iter().rev().map(Ok)),
-        false => Gathered::of(sorted.into_iter().map(Ok)),
+    if reverse {
+        Gathered::of(sorted.into_iter().rev().map(Ok))
+    } else {
+        Gathered::of(sorted.into_iter().map(Ok))
     }
 }
 

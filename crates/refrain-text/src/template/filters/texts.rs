@@ -118,9 +118,10 @@ fn truncate(shown: &TemplateText, arguments: CallArguments) -> Attempt<Datum> {
         .char_indices()
         .nth(kept)
         .map_or(&shown[..], |(end, _)| &shown[..end]);
-    let whole = match flag(kill_words) {
-        true => kept,
-        false => kept.rsplit_once(' ').map_or(kept, |(whole, _)| whole),
+    let whole = if flag(kill_words) {
+        kept
+    } else {
+        kept.rsplit_once(' ').map_or(kept, |(whole, _)| whole)
     };
     let mut out = BoundedText::new();
     out.push(whole)?;

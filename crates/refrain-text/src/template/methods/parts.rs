@@ -20,9 +20,10 @@ pub(super) fn split(text: &str, from_end: bool, arguments: CallArguments) -> Att
         Some("") => return Err(RenderError::invalid("split needs a separator that is not empty")),
         Some(separator) => {
             let at_most = most.unwrap_or(usize::MAX - 1).saturating_add(1);
-            match from_end {
-                false => push_all(text.splitn(at_most, separator), &mut parts)?,
-                true => push_all(text.rsplitn(at_most, separator), &mut parts)?,
+            if from_end {
+                push_all(text.rsplitn(at_most, separator), &mut parts)?
+            } else {
+                push_all(text.splitn(at_most, separator), &mut parts)?
             }
         }
     }
@@ -45,11 +46,11 @@ fn split_at_space(text: &str, from_end: bool, most: usize, parts: &mut Gathered)
     let mut rest = text.trim_matches(is_space);
     let mut count = 0;
     while !rest.is_empty() {
-        let found = match from_end {
-            false => rest.find(is_space),
-            true => rest
-                .rfind(is_space)
-                .and_then(|at| Some(at + rest[at..].chars().next()?.len_utf8())),
+        let found = if from_end {
+            rest.rfind(is_space)
+                .and_then(|at| Some(at + rest[at..].chars().next()?.len_utf8()))
+        } else {
+            rest.find(is_space)
         };
         let Some(at) = found.filter(|_| count < most) else {
             return parts.push(Datum::text(rest)?);
@@ -73,9 +74,10 @@ pub(super) fn partition(text: &str, from_end: bool, arguments: CallArguments) ->
     if separator.is_empty() {
         return Err(RenderError::invalid("partition needs a separator that is not empty"));
     }
-    let found = match from_end {
-        true => text.rsplit_once(&*separator),
-        false => text.split_once(&*separator),
+    let found = if from_end {
+        text.rsplit_once(&*separator)
+    } else {
+        text.split_once(&*separator)
     };
     let parts = match (found, from_end) {
         (Some((before, after)), _) => [before, &separator, after],
@@ -106,9 +108,10 @@ pub(in crate::template) fn split_lines(text: &str, keep_ends: bool) -> impl Iter
             return Some(std::mem::take(&mut rest));
         };
         let (line, end) = rest.split_at(at);
-        let length = match end.starts_with("\r\n") {
-            true => 2,
-            false => end.chars().next().map_or(0, char::len_utf8),
+        let length = if end.starts_with("\r\n") {
+            2
+        } else {
+            end.chars().next().map_or(0, char::len_utf8)
         };
         let whole = &rest[..at + length];
         rest = &end[length..];

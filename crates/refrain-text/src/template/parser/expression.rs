@@ -17,10 +17,7 @@ impl Parser<'_> {
             if commas && self.ends_tuple(ends) {
                 break;
             }
-            items.push(match conditional {
-                true => self.expression()?,
-                false => self.or()?,
-            });
+            items.push(if conditional { self.expression()? } else { self.or()? });
             if !self.skip(",")? {
                 break;
             }
@@ -50,9 +47,10 @@ impl Parser<'_> {
         let mut value = self.or()?;
         while self.skip_name("if")? {
             let condition = self.or()?;
-            let otherwise = match self.skip_name("else")? {
-                true => Some(self.expression()?),
-                false => None,
+            let otherwise = if self.skip_name("else")? {
+                Some(self.expression()?)
+            } else {
+                None
             };
             self.node()?;
             value = TemplateExpression::Conditional(Box::new((value, condition, otherwise)));
@@ -92,9 +90,10 @@ impl Parser<'_> {
             signs.push(Sign::Not);
         }
         let value = self.comparison()?;
-        Ok(match signs.is_empty() {
-            true => value,
-            false => TemplateExpression::Unary(signs, Box::new(value)),
+        Ok(if signs.is_empty() {
+            value
+        } else {
+            TemplateExpression::Unary(signs, Box::new(value))
         })
     }
 
@@ -120,9 +119,10 @@ impl Parser<'_> {
             self.next()?;
             others.push((relation, self.sum()?));
         }
-        Ok(match others.is_empty() {
-            true => first,
-            false => TemplateExpression::Comparison(Box::new(first), others),
+        Ok(if others.is_empty() {
+            first
+        } else {
+            TemplateExpression::Comparison(Box::new(first), others)
         })
     }
 
@@ -141,9 +141,10 @@ impl Parser<'_> {
             self.next()?;
             others.push((*operator, operand(self)?));
         }
-        Ok(match others.is_empty() {
-            true => first,
-            false => TemplateExpression::Binary(Box::new(first), others),
+        Ok(if others.is_empty() {
+            first
+        } else {
+            TemplateExpression::Binary(Box::new(first), others)
         })
     }
 
@@ -234,9 +235,10 @@ impl Parser<'_> {
     }
 
     fn optional_arguments(&mut self) -> Attempt<ArgumentList> {
-        match self.is("(") {
-            true => self.arguments(),
-            false => Ok(ArgumentList::default()),
+        if self.is("(") {
+            self.arguments()
+        } else {
+            Ok(ArgumentList::default())
         }
     }
 
@@ -273,9 +275,10 @@ impl Parser<'_> {
         }
         let value = self.primary()?;
         let value = self.postfix(value)?;
-        Ok(match signs.is_empty() {
-            true => value,
-            false => TemplateExpression::Unary(signs, Box::new(value)),
+        Ok(if signs.is_empty() {
+            value
+        } else {
+            TemplateExpression::Unary(signs, Box::new(value))
         })
     }
 }
