@@ -1,194 +1,202 @@
-// The page: which conversation is open, and what its buttons do.
+// The page's state: the open conversation, and the response that is being generated.
 
-import { answer } from './answer.js';
-import * as live from './live.js';
-import { edit, show } from './messages.js';
-import { ask } from './server.js';
-import * as settings from './settings.js';
-import * as store from './store.js';
-import * as transfer from './transfer.js';
-import { add, newConversation, path, turn } from './tree.js';
+import { fillComposer, focusComposer, setComposerBusy, setUpComposer } from './composer.js';
+import { find, placeIcons } from './dom.js';
+import { editMessage, messageView } from './messages.js';
+import { pollMetrics, showFirstToken } from './metrics.js';
+import { currentModel, loadModels, setUpModels } from './models.js';
+import { streamResponse } from './response.js';
+import { openSettings, setUpSettings } from './settings.js';
+import { closeDrawer, setUpSidebar, showConversations } from './sidebar.js';
+import { listConversations, readSetting, saveConversation, saveSetting } from './store.js';
+import { setUpTransfer } from './transfer.js';
+import { addMessage, newConversation, switchBranch, visibleMessages } from './tree.js';
+import { welcomeView } from './welcome.js';
 
-const find = (selector) => document.querySelector(selector);
+/** Milliseconds between two times that a growing response is stored. */
+const SAVE_INTERVAL = 500;
+/** Pixels above the end within which the page follows a growing response. */
+const FOLLOW_DISTANCE = 120;
+
 const messages = find('#messages');
-const question = find('#question');
-
-/** Milliseconds between two times that a growing answer is kept. */
-const KEEP = 500;
-
 let conversation = newConversation();
-/** What ends the answer under way. */
-let underWay = null;
+/** Aborts the response that is being generated, if there is one. */
+let generation = null;
+/** Ids of deleted conversations: a response that was under way must not store its own again. */
+const deleted = new Set();
 
-function say(text) {
-  find('#status').textContent = text;
+/** Announces a status. Screen readers read all of them; only errors and those with `isVisible` are displayed. */
+function setStatus(text, { isVisible = false, isError = false } = {}) {
+  const status = find('#status');
+  status.textContent = text;
+  status.className = isError ? 'error' : isVisible ? '' : 'unseen';
 }
 
-async function keep() {
+const showError = (text) => setStatus(text, { isError: true });
+
+async function save(changed) {
+  if (deleted.has(changed.id)) return;
   try {
-    await store.keep(conversation);
+    await saveConversation(changed);
   } catch (error) {
-    say(`this browser keeps no conversations: ${error?.message ?? 'storage is closed'}`);
+    showError(`this browser stores no conversations: ${error?.message ?? 'storage is unavailable'}`);
   }
 }
 
-function toEnd() {
+const distanceToEnd = () => messages.scrollHeight - messages.scrollTop - messages.clientHeight;
+
+function scrollToEnd() {
   messages.scrollTop = messages.scrollHeight;
 }
 
-/** Stays at the end if the end is what is seen. */
-function painted() {
-  if (messages.scrollHeight - messages.scrollTop - messages.clientHeight < 200) toEnd();
-}
-
-const acts = {
-  painted,
-  turn(message, places) {
-    if (underWay) return;
-    turn(conversation, message, places);
-    keep();
+const actions = {
+  onRender() {
+    if (find('#to-end').hidden) scrollToEnd();
+  },
+  switchBranch(message, offset) {
+    if (generation) return;
+    switchBranch(conversation, message, offset);
+    save(conversation);
     showMessages();
   },
   regenerate(message) {
-    if (!underWay) respond(message.parent);
+    if (!generation) generate(message.parent);
   },
   edit(message) {
-    if (underWay) return;
+    if (generation) return;
     const view = messages.querySelector(`[data-id="${message.id}"]`);
-    edit(view, message, (text) => respond(add(conversation, message.parent, 'user', text).id));
+    const { files } = message;
+    editMessage(view, message, (text) => generate(addMessage(conversation, message.parent, 'user', text, files && { files }).id));
   },
 };
 
 function showMessages() {
-  messages.replaceChildren(...path(conversation).map((message) => show(conversation, message, acts)));
-  toEnd();
+  const visible = visibleMessages(conversation);
+  const views = visible.map((message) => messageView(conversation, message, actions));
+  messages.replaceChildren(...(views.length > 0 ? views : [welcomeView(fillComposer)]));
+  find('#to-end').hidden = true;
+  if (views.length > 0) scrollToEnd();
 }
 
-async function showConversations() {
-  const all = await store.conversations().catch(() => []);
-  const item = (one) => {
-    const open = Object.assign(document.createElement('button'), { type: 'button', textContent: one.title || 'Untitled' });
-    if (one.id === conversation.id) open.setAttribute('aria-current', 'true');
-    open.addEventListener('click', () => choose(one));
-    const remove = Object.assign(document.createElement('button'), { type: 'button', textContent: '×', ariaLabel: `Delete ${one.title}` });
-    remove.addEventListener('click', async () => {
-      if (!confirm(`Delete “${one.title}”?`)) return;
-      if (one.id === conversation.id) choose(newConversation());
-      await store.forget(one.id);
-      showConversations();
-    });
-    const row = document.createElement('li');
-    row.append(open, remove);
-    return row;
-  };
-  find('#conversations').replaceChildren(...all.map(item));
+function listInSidebar() {
+  return showConversations(conversation.id, {
+    onOpen(chosen) {
+      closeDrawer();
+      open(chosen);
+    },
+    onDelete(id) {
+      deleted.add(id);
+      if (id === conversation.id) open(newConversation());
+      else listInSidebar();
+    },
+  });
 }
 
-function choose(other) {
-  underWay?.abort();
-  conversation = other;
-  store.keepSetting('open', other.id);
+function open(chosen) {
+  generation?.abort();
+  conversation = chosen;
+  saveSetting('open', chosen.id);
+  setStatus('');
   showMessages();
-  showConversations();
+  listInSidebar();
 }
 
-/** Has the model answer the message with this id. */
-async function respond(parent) {
+function startConversation() {
+  closeDrawer();
+  open(newConversation());
+  focusComposer();
+}
+
+/** Generates a response to the message with this id. */
+async function generate(parent) {
   const own = conversation;
-  const message = add(own, parent, 'assistant', '');
-  underWay = new AbortController();
-  const { signal } = underWay;
+  const message = addMessage(own, parent, 'assistant', '', { model: currentModel()?.id });
+  const controller = new AbortController();
+  generation = controller;
   showMessages();
   setBusy(true);
   const view = messages.lastElementChild;
-  const before = path(own).slice(0, -1);
-  let kept = performance.now();
-  await keep();
-  showConversations();
-  const first = await answer(before, message, signal, () => {
-    view.update();
-    if (performance.now() - kept > KEEP) {
-      kept = performance.now();
-      store.keep(own).catch(() => {});
+  view.update(true);
+  const history = visibleMessages(own).slice(0, -1);
+  let saved = performance.now();
+  await save(own);
+  listInSidebar();
+  const toFirstToken = await streamResponse(history, message, controller.signal, () => {
+    view.update(true);
+    if (performance.now() - saved > SAVE_INTERVAL) {
+      saved = performance.now();
+      save(own);
     }
   });
   view.update();
-  live.showFirst(first);
-  await store.keep(own).catch(() => {});
-  underWay = null;
+  showFirstToken(toFirstToken);
+  await save(own);
+  generation = null;
   setBusy(false);
-  if (message.failure) say('No answer came to its end.');
-  else say(signal.aborted ? 'Stopped.' : 'Answered.');
-  painted();
+  if (own !== conversation) return;
+  if (message.failure) setStatus('The response failed.');
+  else setStatus(controller.signal.aborted ? 'Stopped.' : 'Response complete.');
+  actions.onRender();
 }
 
 function setBusy(isBusy) {
   messages.setAttribute('aria-busy', String(isBusy));
-  find('#send').hidden = isBusy;
-  find('#stop').hidden = !isBusy;
-  if (isBusy) say('The model answers …');
-  else question.focus();
+  setComposerBusy(isBusy);
+  if (isBusy) setStatus('Generating …');
 }
 
-function send() {
-  const text = question.value;
-  if (underWay || !text.trim()) return;
-  question.value = '';
-  const last = path(conversation).at(-1);
-  store.keepSetting('open', conversation.id);
-  respond(add(conversation, last?.id ?? 'root', 'user', text).id);
+function send(text, files) {
+  if (generation) return false;
+  const last = visibleMessages(conversation).at(-1);
+  saveSetting('open', conversation.id);
+  const more = files.length > 0 ? { files } : {};
+  generate(addMessage(conversation, last?.id ?? 'root', 'user', text, more).id);
+  return true;
 }
 
-async function greet() {
+/** Loads the models. Without a valid API key it asks for one. */
+async function connect() {
   try {
-    const models = (await (await ask('v1/models')).json()).data.map((model) => model.id);
-    const kept = store.setting('model');
-    showModels(models, models.includes(kept) ? kept : models[0]);
-    say('');
+    await loadModels();
+    setStatus('');
   } catch (error) {
-    say(error.message);
-    if (error.status === 401) find('#open-settings').click();
+    showError(error.message);
+    if (error.status === 401) openSettings();
   }
+  if (visibleMessages(conversation).length === 0) showMessages();
 }
 
-/** One model by its name, of several the choice. */
-function showModels(models, chosen) {
-  const [one, several] = [find('#model'), find('#models')];
-  [one.hidden, several.hidden] = [models.length > 1, models.length === 1];
-  one.textContent = models[0];
-  several.replaceChildren(...models.map((model) => new Option(model, model, false, model === chosen)));
-  document.title = `${chosen} · Refrain`;
+function setUpKeys() {
+  document.addEventListener('keydown', (event) => {
+    if (event.key === 'Escape' && !document.querySelector('dialog[open]') && !closeDrawer()) generation?.abort();
+    if (event.key.toLowerCase() === 'o' && event.shiftKey && (event.ctrlKey || event.metaKey)) {
+      event.preventDefault();
+      startConversation();
+    }
+  });
 }
 
-find('#models').addEventListener('change', ({ target }) => {
-  store.keepSetting('model', target.value);
-  document.title = `${target.value} · Refrain`;
+placeIcons();
+setUpSidebar();
+setUpSettings(connect);
+setUpModels(() => visibleMessages(conversation).length === 0 && showMessages());
+setUpComposer({ onSend: send, onStop: () => generation?.abort(), onError: showError });
+setUpTransfer((text, isError) => {
+  setStatus(text, { isVisible: true, isError });
+  listInSidebar();
 });
-find('#ask').addEventListener('submit', (event) => {
-  event.preventDefault();
-  send();
-});
-question.addEventListener('keydown', (event) => {
-  if (event.key !== 'Enter' || event.shiftKey || event.isComposing) return;
-  event.preventDefault();
-  send();
-});
-document.addEventListener('keydown', (event) => {
-  if (event.key === 'Escape') underWay?.abort();
-});
-find('#stop').addEventListener('click', () => underWay?.abort());
-find('#new').addEventListener('click', () => {
-  choose(newConversation());
-  question.focus();
-});
-settings.prepare(greet);
-transfer.prepare((text) => {
-  say(text);
-  showConversations();
+setUpKeys();
+for (const button of document.querySelectorAll('.new')) button.addEventListener('click', startConversation);
+messages.addEventListener('scroll', () => (find('#to-end').hidden = distanceToEnd() < FOLLOW_DISTANCE));
+// The composer's height changes with its text.
+new ResizeObserver(actions.onRender).observe(messages);
+find('#to-end').addEventListener('click', () => {
+  scrollToEnd();
+  focusComposer();
 });
 
-const all = await store.conversations().catch(() => []);
-choose(all.find((one) => one.id === store.setting('open', null)) ?? all[0] ?? conversation);
-await greet();
-question.focus();
-live.watch();
+const stored = await listConversations().catch(() => []);
+open(stored.find((one) => one.id === readSetting('open', null)) ?? stored[0] ?? conversation);
+await connect();
+focusComposer();
+pollMetrics();

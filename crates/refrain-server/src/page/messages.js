@@ -1,80 +1,96 @@
 // The messages of a conversation, as elements.
 
-import { Painter, copy } from './markdown.js';
-import { place } from './tree.js';
+import { describeSize } from './attachments.js';
+import { icon, iconButton, make } from './dom.js';
+import { MarkdownView, copyButton } from './markdown.js';
+import { branchPosition } from './tree.js';
 
-const NAMES = { user: 'You', assistant: 'Model' };
-
-/** An element with properties and children. */
-function make(tag, properties, ...children) {
-  const element = Object.assign(document.createElement(tag), properties);
-  element.append(...children);
-  return element;
-}
-
-/** A message's element; `acts` has what its buttons do. */
-export function show(conversation, message, acts) {
+/**
+ * The element of a message. `actions` has the handlers of its buttons.
+ * The element's `update` shows the message as it is now; `isGenerating` says whether it still grows.
+ */
+export function messageView(conversation, message, actions) {
+  const isUser = message.role === 'user';
   const text = make('div', { className: 'text' });
-  const view = make('article', { className: `message ${message.role}` }, make('h2', { textContent: NAMES[message.role] }));
+  const heading = make('h2', { textContent: isUser ? 'You' : (message.model ?? 'Assistant') });
+  const view = make('article', { className: `message ${message.role}` }, heading);
   view.dataset.id = message.id;
-  const thoughts = make('div', {});
-  const fold = make('details', { className: 'thoughts', hidden: true }, make('summary', { textContent: 'Thoughts' }), thoughts);
-  const failure = make('p', { className: 'failed' });
-  const facts = make('span', { className: 'facts' });
-  view.append(fold, text, failure, buttons(conversation, message, acts, facts));
-  const painter = new Painter(text, acts.painted);
-  view.update = () => {
+  const reasoning = make('div');
+  const summary = make('summary');
+  const fold = make('details', { className: 'reasoning', hidden: true }, summary, reasoning);
+  const failure = make('p', { className: 'failure' });
+  const statistics = make('span', { className: 'statistics' });
+  const row = actionRow(conversation, message, actions, statistics);
+  view.append(fold, ...(message.files ?? []).map(fileView), text, failure, row);
+  const markdown = new MarkdownView(text, actions.onRender);
+  view.update = (isGenerating = false) => {
+    view.classList.toggle('waiting', isGenerating && !message.content);
+    row.hidden = isGenerating;
     fold.hidden = !message.reasoning;
-    thoughts.textContent = message.reasoning;
+    summary.textContent = isGenerating && !message.content ? 'Reasoning …' : 'Reasoning';
+    reasoning.textContent = message.reasoning;
     failure.textContent = message.failure;
     failure.hidden = !message.failure;
-    facts.textContent = message.facts;
-    if (message.role === 'user') text.textContent = message.content;
-    else painter.set(message.content);
+    statistics.textContent = message.facts;
+    if (isUser) text.textContent = message.content;
+    else markdown.set(message.content);
+    text.hidden = isUser && !message.content;
   };
   view.update();
   return view;
 }
 
-function buttons(conversation, message, acts, facts) {
-  const row = make('div', { className: 'buttons' });
-  const add = (label, act, more) => {
-    const button = make('button', { type: 'button', textContent: label, ...more });
-    button.addEventListener('click', act);
-    row.append(button);
-    return button;
-  };
-  const { number, count } = place(conversation, message);
+/** An attached file, folded. */
+function fileView({ name, text }) {
+  const size = make('span', { className: 'size', textContent: describeSize(text) });
+  const content = make('pre', { textContent: text, tabIndex: 0 });
+  return make('details', { className: 'file' }, make('summary', {}, icon('file'), name, size), content);
+}
+
+function actionRow(conversation, message, actions, statistics) {
+  const row = make('div', { className: 'actions' });
+  const { number, count } = branchPosition(conversation, message);
   if (count > 1) {
-    add('‹', () => acts.turn(message, -1), { ariaLabel: 'The one before', disabled: number === 1 });
-    row.append(make('span', { textContent: `${number} of ${count}` }));
-    add('›', () => acts.turn(message, 1), { ariaLabel: 'The next', disabled: number === count });
+    const previous = iconButton('previous', 'Previous version', () => actions.switchBranch(message, -1), { disabled: number === 1 });
+    const next = iconButton('next', 'Next version', () => actions.switchBranch(message, 1), { disabled: number === count });
+    row.append(previous, make('span', { className: 'branch', textContent: `${number} of ${count}` }), next);
   }
-  add('Copy', () => copy(message.content));
-  if (message.role === 'user') add('Edit', () => acts.edit(message));
-  else add('Regenerate', () => acts.regenerate(message));
-  row.append(facts);
+  row.append(copyButton('Copy', () => message.content));
+  if (message.role === 'user') row.append(iconButton('edit', 'Edit', () => actions.edit(message)));
+  else row.append(iconButton('refresh', 'Regenerate', () => actions.regenerate(message)));
+  row.append(statistics);
   return row;
 }
 
-/** Replaces a question's text by a field; `done` hears what it became. */
-export function edit(view, message, done) {
+/** Replaces the text of a user's message by a field. `onSubmit` receives the new text. */
+export function editMessage(view, message, onSubmit) {
   const area = make('textarea', { value: message.content, rows: 4, ariaLabel: 'Edit the message' });
-  const save = make('button', { type: 'submit', textContent: 'Send' });
+  const save = make('button', { type: 'submit', className: 'primary', textContent: 'Send' });
   const cancel = make('button', { type: 'button', textContent: 'Cancel' });
-  const form = make('form', {}, area, make('div', { className: 'buttons' }, save, cancel));
+  const form = make('form', { className: 'edit' }, area, make('div', { className: 'buttons' }, cancel, save));
   const text = view.querySelector('.text');
+  const row = view.querySelector('.actions');
   const close = () => {
     form.replaceWith(text);
-    view.querySelector('.buttons').hidden = false;
+    row.hidden = false;
   };
   cancel.addEventListener('click', close);
   form.addEventListener('submit', (event) => {
     event.preventDefault();
     close();
-    if (area.value.trim()) done(area.value);
+    if (area.value.trim()) onSubmit(area.value);
+  });
+  area.addEventListener('keydown', (event) => {
+    if (event.key === 'Escape') {
+      event.stopPropagation();
+      close();
+      view.querySelector('[aria-label="Edit"]').focus();
+    } else if (event.key === 'Enter' && (event.ctrlKey || event.metaKey)) {
+      event.preventDefault();
+      form.requestSubmit();
+    }
   });
   text.replaceWith(form);
-  view.querySelector(':scope > .buttons').hidden = true;
+  row.hidden = true;
   area.focus();
 }

@@ -1,4 +1,4 @@
-// What the browser keeps: conversations in a database, settings beside it.
+// Storage in the browser: conversations in IndexedDB, settings in localStorage. Nothing is stored on the server.
 
 let opened;
 
@@ -12,34 +12,39 @@ function open() {
   return opened;
 }
 
-async function inStore(mode, act) {
+async function transact(mode, operation) {
   const database = await open();
   return new Promise((resolve, reject) => {
     const transaction = database.transaction('conversations', mode);
-    const request = act(transaction.objectStore('conversations'));
+    const request = operation(transaction.objectStore('conversations'));
     transaction.oncomplete = () => resolve(request.result);
     transaction.onerror = transaction.onabort = () => reject(transaction.error);
   });
 }
 
-/** All conversations, the one that changed last first. */
-export async function conversations() {
-  const all = await inStore('readonly', (store) => store.getAll());
+/** All conversations, the most recently changed first. */
+export async function listConversations() {
+  const all = await transact('readonly', (store) => store.getAll());
   return all.sort((a, b) => b.changed - a.changed);
 }
 
-export const keep = (conversation) => inStore('readwrite', (store) => store.put(conversation));
-export const forget = (id) => inStore('readwrite', (store) => store.delete(id));
+export const saveConversation = (conversation) => transact('readwrite', (store) => store.put(conversation));
+export const deleteConversation = (id) => transact('readwrite', (store) => store.delete(id));
 
-/** A setting, and what it is where nothing was kept. */
-export function setting(name, otherwise) {
+/** A setting, or `fallback` if none is stored. */
+export function readSetting(name, fallback) {
   try {
-    return JSON.parse(localStorage.getItem(`refrain.${name}`)) ?? otherwise;
+    return JSON.parse(localStorage.getItem(`refrain.${name}`)) ?? fallback;
   } catch {
-    return otherwise;
+    return fallback;
   }
 }
 
-export function keepSetting(name, value) {
-  localStorage.setItem(`refrain.${name}`, JSON.stringify(value));
+/** Stores a setting. A browser without storage keeps none. */
+export function saveSetting(name, value) {
+  try {
+    localStorage.setItem(`refrain.${name}`, JSON.stringify(value));
+  } catch {
+    // The page works without stored settings.
+  }
 }
