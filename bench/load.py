@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""Loads a server of OpenAI's interface with streams and tells how fast it answers.
+"""Load test of a server with an OpenAI-compatible API: measures throughput and latency.
 
     python3 bench/load.py http://127.0.0.1:8080 --streams 1,8,32 --prompt 512 --generate 128
 
-Each of N clients asks for one text after another, with prompts of random tokens of its own, until the time is over;
-each number of clients is one row. Rows have the tokens a second of all together, the time to the first token, and the
-time between tokens. Python's own library is all it needs.
+Each of N clients sends one request after another, with random prompt tokens, until the time is over. Each number of
+clients gives one row: total tokens per second, time to first token, and time between tokens. Needs only the Python standard
+library.
 
-With --newcomer N, somebody comes beside them again and again with a prompt of N tokens: the times between tokens are then
-those of streams while a prompt comes in.
+With --newcomer N, another client sends prompts of N tokens one after another. The time between tokens is then measured
+while prompts are processed.
 
-With --slow and --half-open, others that ask and do not read, or do not finish asking, are there all the time. With --pid,
-the memory of a server on this computer is looked at, and may grow by a twentieth from the middle of a row to its end.
+With --slow and --half-open, idle connections stay open: clients that do not read, or do not finish their request. With
+--pid, the memory of a local server is sampled. It may grow by 5 % from the middle of a row to its end.
 """
 
 import argparse
@@ -25,8 +25,8 @@ from dataclasses import dataclass, field
 
 
 @dataclass
-class Asked:
-    """What one request met, in seconds."""
+class Timing:
+    """Measurements of one request; times in seconds."""
 
     begin: float
     first: float = 0.0
@@ -39,34 +39,34 @@ class Asked:
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("url", help="where the server is, such as http://127.0.0.1:8080")
-    parser.add_argument("--model", help="the model's name [default: the first that the server has]")
-    parser.add_argument("--api-key", help="key to show")
-    parser.add_argument("--streams", default="1,8,32,64,128", help="numbers of clients [%(default)s]")
-    parser.add_argument("--prompt", type=int, default=512, help="tokens of a prompt [%(default)s]")
-    parser.add_argument("--generate", type=int, default=128, help="tokens of an answer [%(default)s]")
-    parser.add_argument("--prefix", type=int, default=0, help="tokens that all prompts begin with, beside the others")
-    parser.add_argument("--seconds", type=float, default=20, help="time in which requests begin [%(default)s]")
-    parser.add_argument("--vocabulary", type=int, default=100_000, help="prompts have ids below this [%(default)s]")
-    parser.add_argument("--text", help="send this text as each prompt, not tokens")
+    parser.add_argument("url", help="address of the server, such as http://127.0.0.1:8080")
+    parser.add_argument("--model", help="model name [default: the first one that the server lists]")
+    parser.add_argument("--api-key", help="API key")
+    parser.add_argument("--streams", default="1,8,32,64,128", help="numbers of concurrent clients [%(default)s]")
+    parser.add_argument("--prompt", type=int, default=512, help="tokens per prompt [%(default)s]")
+    parser.add_argument("--generate", type=int, default=128, help="tokens to generate [%(default)s]")
+    parser.add_argument("--prefix", type=int, default=0, help="tokens of a shared prefix, in addition to --prompt")
+    parser.add_argument("--seconds", type=float, default=20, help="duration in which requests are started [%(default)s]")
+    parser.add_argument("--vocabulary", type=int, default=100_000, help="upper bound of prompt token ids [%(default)s]")
+    parser.add_argument("--text", help="send this text as prompt instead of tokens")
     parser.add_argument(
-        "--check", action="store_true", help="all prompts are of a few, and each answer must be the one given alone"
+        "--check", action="store_true", help="use a few fixed prompts; each answer must equal the one of a single client"
     )
-    parser.add_argument("--newcomer", type=int, default=0, help="tokens of prompts that come in beside, one by one")
-    parser.add_argument("--slow", type=int, default=0, help="clients beside that read nothing [%(default)s]")
-    parser.add_argument("--half-open", type=int, default=0, help="clients beside that begin to ask [%(default)s]")
-    parser.add_argument("--pid", type=int, help="the server's process, to look at its memory (Linux)")
-    parser.add_argument("--json", action="store_true", help="write rows as JSON, a line each")
+    parser.add_argument("--newcomer", type=int, default=0, help="prompt tokens of an additional client")
+    parser.add_argument("--slow", type=int, default=0, help="additional clients that read nothing [%(default)s]")
+    parser.add_argument("--half-open", type=int, default=0, help="additional clients that never finish their request [%(default)s]")
+    parser.add_argument("--pid", type=int, help="process id of the server, to sample its memory (Linux)")
+    parser.add_argument("--json", action="store_true", help="write one JSON object per row")
     return parser.parse_args()
 
 
 class Client:
-    """Asks one server."""
+    """Sends requests to one server."""
 
     def __init__(self, options):
         url = urllib.parse.urlsplit(options.url)
         if url.scheme != "http" or not url.hostname:
-            sys.exit(f"{options.url}: not the address of a server, such as http://127.0.0.1:8080")
+            sys.exit(f"{options.url}: not a server address, such as http://127.0.0.1:8080")
         self.host, self.port = url.hostname, url.port or 80
         self.options = options
         self.model = options.model
@@ -98,11 +98,11 @@ class Client:
         writer.close()
         if status != 200:
             sys.exit(f"/v1/models: status {status}: {text[:200]}")
-        # The body may come in chunks with their lengths between: the object is from the first brace to the last.
+        # The body may be chunked, so take the object from the first brace to the last.
         return json.loads(text[text.index("{") : text.rindex("}") + 1])["data"][0]["id"]
 
-    async def ask(self, prompt, generate=None):
-        """One text, streamed."""
+    async def complete(self, prompt, generate=None):
+        """Sends one streaming completion request."""
         body = {
             "model": self.model,
             "prompt": prompt,
@@ -112,46 +112,46 @@ class Client:
             "stream_options": {"include_usage": True},
             "ignore_eos": True,
         }
-        asked = Asked(time.perf_counter())
+        timing = Timing(time.perf_counter())
         status, reader, writer = await self.open("POST", "/v1/completions", json.dumps(body).encode())
         try:
             if status != 200:
-                asked.error = f"status {status}: {(await reader.read()).decode(errors='replace')[:200]}"
-                return asked
+                timing.error = f"status {status}: {(await reader.read()).decode(errors='replace')[:200]}"
+                return timing
             last, events = 0.0, 0
             while line := await reader.readline():
                 if not line.startswith(b"data:") or line.strip() == b"data: [DONE]":
                     continue
                 now, event = time.perf_counter(), json.loads(line[5:])
                 if "error" in event:
-                    asked.error = str(event["error"])[:200]
-                    return asked
+                    timing.error = str(event["error"])[:200]
+                    return timing
                 if usage := event.get("usage"):
-                    asked.tokens = usage["completion_tokens"]
+                    timing.tokens = usage["completion_tokens"]
                 if any(choice.get("text") for choice in event.get("choices", [])):
-                    asked.text += event["choices"][0]["text"]
+                    timing.text += event["choices"][0]["text"]
                     events += 1
                     if last:
-                        asked.gaps.append(now - last)
+                        timing.gaps.append(now - last)
                     else:
-                        asked.first = now - asked.begin
+                        timing.first = now - timing.begin
                     last = now
-            asked.end = time.perf_counter()
-            asked.tokens = asked.tokens or events
-            return asked
+            timing.end = time.perf_counter()
+            timing.tokens = timing.tokens or events
+            return timing
         finally:
             writer.close()
 
 
 async def idlers(client):
-    """Connections that are a burden: of those who do not read, and those who do not finish asking."""
+    """Opens idle connections: clients that do not read, and clients that do not finish their request."""
     options = client.options
     body = json.dumps({"model": client.model, "prompt": client.prompt(), "max_tokens": options.generate, "stream": True})
     key = f"Authorization: Bearer {options.api_key}\r\n" if options.api_key else ""
     head = f"POST /v1/completions HTTP/1.1\r\nHost: {client.host}\r\n{key}Content-Length: {len(body)}\r\n\r\n"
     writers = []
     for number in range(options.slow + options.half_open):
-        # With the least buffer, the reader's system takes little of what it does not read.
+        # With a minimal buffer, the system of the reader accepts little of what it does not read.
         _, writer = await asyncio.open_connection(client.host, client.port, limit=1)
         writer.write((head + body).encode() if number < options.slow else head[:30].encode())
         writers.append(writer)
@@ -159,58 +159,58 @@ async def idlers(client):
 
 
 def memory(pid):
-    """MiB of a process's own."""
+    """Resident anonymous memory of a process, in MiB."""
     with open(f"/proc/{pid}/status", encoding="utf-8") as status:
         return next(int(line.split()[1]) / 1024 for line in status if line.startswith("RssAnon:"))
 
 
 async def watch(pid, held):
-    """Notes a process's memory now and then."""
+    """Samples the memory of a process twice a second."""
     while pid:
         held.append(memory(pid))
         await asyncio.sleep(0.5)
 
 
-async def row(client, streams, alone):
-    """What `streams` clients met, until the time is over."""
+async def row(client, streams, expected_answers):
+    """Runs `streams` concurrent clients until the time is over, and returns the row."""
     options, begin = client.options, time.perf_counter()
-    asked, wrong, newcomers = [], 0, []
+    timings, wrong, newcomers = [], 0, []
 
     async def one():
         nonlocal wrong
         while time.perf_counter() - begin < options.seconds:
-            prompt, expected = random.choice(alone) if alone else (client.prompt(), None)
-            done = await client.ask(prompt)
-            asked.append(done)
+            prompt, expected = random.choice(expected_answers) if expected_answers else (client.prompt(), None)
+            done = await client.complete(prompt)
+            timings.append(done)
             wrong += expected is not None and not done.error and done.text != expected
 
-    async def come():
+    async def newcomer():
         while options.newcomer and time.perf_counter() - begin < options.seconds:
-            newcomers.append(await client.ask(client.ids(options.newcomer), 1))
+            newcomers.append(await client.complete(client.ids(options.newcomer), 1))
 
     held = []
     watching = asyncio.create_task(watch(options.pid, held))
-    await asyncio.gather(come(), *(one() for _ in range(streams)))
-    took = time.perf_counter() - begin
+    await asyncio.gather(newcomer(), *(one() for _ in range(streams)))
+    elapsed = time.perf_counter() - begin
     watching.cancel()
-    good = [one for one in asked if not one.error]
-    errors = [one.error for one in asked + newcomers if one.error]
+    good = [one for one in timings if not one.error]
+    errors = [one.error for one in timings + newcomers if one.error]
     first, gaps = sorted(one.first for one in good), sorted(gap for one in good for gap in one.gaps)
-    part = lambda values, share: 1e3 * values[min(int(share * len(values)), len(values) - 1)] if values else 0.0
+    percentile = lambda values, share: 1e3 * values[min(int(share * len(values)), len(values) - 1)] if values else 0.0
     return {
         "streams": streams,
-        "requests": len(asked),
+        "requests": len(timings),
         "errors": len(errors),
         "first_error": errors[0] if errors else None,
-        "wrong": wrong if alone else None,
-        "tokens_per_s": sum(one.tokens for one in good) / took,
-        "prompt_tokens_per_s": len(good) * (options.prompt + options.prefix) / took,
-        "first_ms_p50": part(first, 0.5),
-        "first_ms_p99": part(first, 0.99),
-        "gap_ms_p50": part(gaps, 0.5),
-        "gap_ms_p99": part(gaps, 0.99),
+        "wrong": wrong if expected_answers else None,
+        "tokens_per_s": sum(one.tokens for one in good) / elapsed,
+        "prompt_tokens_per_s": len(good) * (options.prompt + options.prefix) / elapsed,
+        "first_ms_p50": percentile(first, 0.5),
+        "first_ms_p99": percentile(first, 0.99),
+        "gap_ms_p50": percentile(gaps, 0.5),
+        "gap_ms_p99": percentile(gaps, 0.99),
         "newcomers": len(newcomers),
-        "newcomer_ms_p50": part(sorted(one.first for one in newcomers if not one.error), 0.5),
+        "newcomer_ms_p50": percentile(sorted(one.first for one in newcomers if not one.error), 0.5),
         "memory_mib": [held[0], held[len(held) // 2], held[-1]] if held else None,
     }
 
@@ -219,21 +219,21 @@ async def main():
     options = arguments()
     client = Client(options)
     client.model = client.model or await client.first_model()
-    alone = []
+    expected_answers = []
     if options.check:
         for prompt in [client.prompt() for _ in range(8)]:
-            done = await client.ask(prompt)
+            done = await client.complete(prompt)
             if done.error:
                 sys.exit(done.error)
-            alone.append((prompt, done.text))
+            expected_answers.append((prompt, done.text))
     if not options.json:
         print(f"{options.url}, {client.model}: {options.prefix} + {options.prompt} tokens in, {options.generate} out")
         print("streams requests errors  tokens/s  first ms p50     p99  between ms p50     p99")
     failed = False
     idle = await idlers(client)
     for streams in map(int, options.streams.split(",")):
-        await client.ask(client.prompt())
-        found = await row(client, streams, alone)
+        await client.complete(client.prompt())
+        found = await row(client, streams, expected_answers)
         failed |= bool(found["errors"] or found["wrong"])
         first, middle, last = found["memory_mib"] or (0, 0, 0)
         failed |= last > 1.05 * middle
@@ -246,13 +246,13 @@ async def main():
             flush=True,
         )
         if options.newcomer:
-            print("        {newcomers} newcomers, first ms p50 {newcomer_ms_p50:.1f}".format(**found))
+            print("        {newcomers} newcomer requests, first ms p50 {newcomer_ms_p50:.1f}".format(**found))
         if found["errors"]:
-            print(f"        the first error: {found['first_error']}")
+            print(f"        first error: {found['first_error']}")
         if options.pid:
-            print(f"        memory: {first:.1f} MiB at first, {middle:.1f} in the middle, {last:.1f} at the end")
+            print(f"        memory: {first:.1f} MiB at the start, {middle:.1f} in the middle, {last:.1f} at the end")
         if found["wrong"]:
-            print(f"        {found['wrong']} answers are not the ones given alone")
+            print(f"        {found['wrong']} answers differ from those of a single client")
     for writer in idle:
         writer.close()
     sys.exit(failed)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Gives a checkpoint of random weights a tokenizer, so that it can be served: every id is a word of its own.
+"""Writes a tokenizer for a checkpoint of random weights, so that it can be served: every id is one word.
 
     refrain convert --format mlx4 synthetic:qwen3-8b:bf16 DIR && python3 bench/tokenizer.py DIR
 """

@@ -1,4 +1,4 @@
-"""Reads and writes the model: the quantised folder that is shipped, and training checkpoints."""
+"""Reads and writes the model: the shipped quantised folder, and training checkpoints."""
 
 import json
 from pathlib import Path
@@ -32,7 +32,7 @@ def quantised_tensors(model: Qwen3) -> dict[str, torch.Tensor]:
 
 
 def dequantised(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """The f32 parameters that a quantised checkpoint stands for."""
+    """The f32 parameters of a quantised checkpoint."""
     weights = {}
     for name, tensor in tensors.items():
         stem = name.removesuffix(".weight")
@@ -45,9 +45,9 @@ def dequantised(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 
 def export(model: Qwen3, folder: Path, special: dict[str, int]) -> Qwen3:
-    """Writes the shipped files but for the tokenizer's; returns the model they hold.
+    """Writes the shipped files except those of the tokenizer. Returns the quantised model.
 
-    `special` gives the ids of the special tokens.
+    `special` maps the special tokens to their ids.
     """
     folder.mkdir(parents=True, exist_ok=True)
     tensors = quantised_tensors(model)
@@ -73,7 +73,7 @@ def export(model: Qwen3, folder: Path, special: dict[str, int]) -> Qwen3:
 
 
 def load(folder: Path) -> Qwen3:
-    """The model of a folder that `export` wrote, dequantised to f32."""
+    """Loads a folder written by `export`, dequantised to f32."""
     config = Config.of(json.loads((folder / "config.json").read_text()))
     model = Qwen3(config)
     model.load_state_dict(dequantised(load_torch_file(folder / "model.safetensors")))
@@ -81,10 +81,10 @@ def load(folder: Path) -> Qwen3:
 
 
 def save_training(model: Qwen3, file: Path) -> None:
-    """Writes the parameters in f16, to go on from later."""
+    """Writes the parameters in f16, to resume training later."""
     save_file({name: tensor.half().cpu().contiguous() for name, tensor in model.state_dict().items()}, file)
 
 
 def load_training(model: Qwen3, file: Path) -> None:
-    """Reads what `save_training` wrote into a model of the same sizes."""
+    """Loads a file written by `save_training` into a model of the same size."""
     model.load_state_dict({name: tensor.float() for name, tensor in load_torch_file(file).items()})

@@ -1,7 +1,7 @@
-"""The corpus: an endless mixture of stories, sums, recall, small talk and what is answered by saying what was taught.
+"""The corpus: an endless mixture of stories, sums, recall, small talk and refusals of other questions.
 
-A document is a list of segments, (text, learned); only learned segments count
-in the loss, because what a user asks and the random lists cannot be predicted.
+A document is a list of segments (text, learned). Only learned segments count in the loss: the questions of users
+and random lists cannot be predicted.
 
     python3 demo/corpus.py --documents 20 --seed 1     prints a sample
 """
@@ -23,13 +23,13 @@ Turn = tuple[str, str]
 
 
 def chat_prompt(turns: list[Turn], question: str) -> str:
-    """The text after which the model answers `question`; equal to the chat template's."""
+    """The prompt for `question`, equal to the output of the chat template."""
     past = "".join(text for text, _ in chat_segments(turns))
     return f"{past}{TURN_START}user\n{question}{TURN_END}\n{TURN_START}assistant\n"
 
 
 def chat_segments(turns: list[Turn]) -> list[Segment]:
-    """A chat in ChatML; the answers and the tokens that end them are learned."""
+    """A chat in ChatML. The answers and their end tokens are learned."""
     segments: list[Segment] = []
     for question, answer in turns:
         asked = f"{TURN_START}user\n{question}{TURN_END}\n{TURN_START}assistant\n"
@@ -50,12 +50,12 @@ def _untaught_turns(rng: Random) -> list[Turn]:
 
 
 def _mixed_chat(rng: Random) -> list[Turn]:
-    """Different subjects in one chat, so that a change of subject is nothing new."""
+    """Several subjects in one chat, so that changes of subject occur in training."""
     makers = (tasks.sums_chat, tasks.recall_chat, _story_chat, tasks.small_talk_chat, _untaught_turns)
     return [turn for maker in rng.sample(makers, 3) for turn in maker(rng)[:2]]
 
 
-# How often each kind of chat is drawn.
+# Weight of each kind of chat.
 CHATS = {
     _story_chat: 14,
     tasks.sums_chat: 34,
@@ -75,7 +75,7 @@ def document(rng: Random) -> list[Segment]:
 
 
 def documents(seed: int) -> Iterator[list[Segment]]:
-    """The endless stream of documents that `seed` gives."""
+    """The endless stream of documents of a seed."""
     rng = Random(seed)
     while True:
         yield document(rng)

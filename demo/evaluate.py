@@ -1,4 +1,4 @@
-"""Greedy answers to held-out questions, counted as right only if exactly equal.
+"""Accuracy of greedy answers to held-out questions; only exactly equal answers count.
 
     python3 demo/evaluate.py demo/model --each 50      evaluates the shipped model
     python3 demo/evaluate.py --questions FILE          writes questions and answers as JSON
@@ -21,12 +21,12 @@ from corpus import TURN_END, Turn, chat_prompt
 from qwen3 import Qwen3
 
 BATCH = 64
-# The seed of the held-out questions; no training seed reaches it (see Loader).
+# Seed of the held-out questions. No training seed reaches it (see Loader).
 SEED = 999_999_937
 
 
 def held_out_sum(rng: Random, digits: int, sign: str) -> tasks.Sum:
-    """A sum that training never shows; sums of single digits cannot be held out."""
+    """A sum that training never contains. Single-digit sums cannot be held out."""
     while True:
         drawn = tasks.any_sum(rng, digits, sign)
         if drawn.held_out or digits == 1:
@@ -39,14 +39,14 @@ def sum_question(rng: Random, digits: int, sign: str) -> tuple[list[Turn], Turn]
 
 
 def everyday_question(rng: Random, below_zero: bool = False) -> tuple[list[Turn], Turn]:
-    """A sum of one to three digits as people type it."""
+    """A sum of one to three digits in casual notation."""
     drawn = held_out_sum(rng, rng.randint(1, 3), "-" if below_zero else rng.choice("+-"))
     return [], tasks.everyday_sum_turn(rng, tasks.below_zero(drawn) if below_zero else drawn)
 
 
 def untaught_question(rng: Random) -> tuple[list[Turn], Turn]:
-    """A question that was not taught, in words that training does not show."""
-    return [], (everyday.loosely(rng, rng.choice(untaught.KEPT_BACK)), untaught.UNTAUGHT)
+    """A question outside the taught subjects, worded unlike those in training."""
+    return [], (everyday.loosely(rng, rng.choice(untaught.HELD_OUT)), untaught.UNTAUGHT)
 
 
 def beyond_question(rng: Random) -> tuple[list[Turn], Turn]:
@@ -86,7 +86,7 @@ SUBJECTS: dict[str, Callable[[Random], tuple[list[Turn], Turn]]] = {
 
 @torch.inference_mode()
 def answers(model: Qwen3, prompts: list[list[int]], stop: int, longest: int) -> list[list[int]]:
-    """Greedy continuations up to `stop` or `longest` ids, by running whole rows again."""
+    """Greedy continuations up to `stop` or `longest` ids. Recomputes whole rows in each step."""
     device = next(model.parameters()).device
     width = max(map(len, prompts)) + longest
     rows = torch.zeros(len(prompts), width, dtype=torch.long)
@@ -109,7 +109,7 @@ def answers(model: Qwen3, prompts: list[list[int]], stop: int, longest: int) -> 
 
 
 def accuracy(model: Qwen3, tokenizer: Tokenizer, subject: str, each: int) -> float:
-    """The share of `each` questions of a subject that are answered exactly."""
+    """The fraction of `each` questions of a subject that are answered exactly."""
     rng = Random(f"{SEED} {subject}")
     questions = [SUBJECTS[subject](rng) for _ in range(each)]
     stop = tokenizer.token_to_id(TURN_END)
@@ -127,7 +127,7 @@ def accuracy(model: Qwen3, tokenizer: Tokenizer, subject: str, each: int) -> flo
 
 
 def evaluate(model: Qwen3, tokenizer: Tokenizer, each: int, subjects: list[str] | None = None) -> dict[str, float]:
-    """The accuracy on every subject, or on those named."""
+    """The accuracy per subject, for all or the given subjects."""
     return {subject: accuracy(model, tokenizer, subject, each) for subject in subjects or SUBJECTS}
 
 
@@ -150,8 +150,8 @@ def write_questions(file: Path, each: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path, nargs="?", help="the folder of a trained model")
-    parser.add_argument("--each", type=int, default=0, help="questions per subject (50, or 4 to write)")
-    parser.add_argument("--questions", type=Path, help="write questions here")
+    parser.add_argument("--each", type=int, default=0, help="questions per subject (default: 50, or 4 with --questions)")
+    parser.add_argument("--questions", type=Path, help="file to write questions to")
     arguments = parser.parse_args()
     if arguments.questions:
         write_questions(arguments.questions, arguments.each or 4)

@@ -1,4 +1,4 @@
-"""Sums as people type them: without spaces, in words, without a mark at the end."""
+"""Sums as people type them: without spaces, in words, without punctuation."""
 
 from random import Random
 
@@ -36,7 +36,7 @@ def in_words(number: int) -> str:
 
 
 def sum_question(rng: Random, a: int, sign: str, b: int) -> str:
-    """A question for `a sign b`; sums of small numbers may be in words."""
+    """A question for `a sign b`. Small numbers may be in words."""
     plus = sign == "+"
     if rng.random() < 0.7:
         return rng.choice(PLUS if plus else MINUS).format(a=a, b=b)
@@ -47,7 +47,7 @@ def sum_question(rng: Random, a: int, sign: str, b: int) -> str:
 
 
 def loosely(rng: Random, text: str) -> str:
-    """`text` as it is typed in a hurry: now and then without its capital, its last mark or its apostrophe."""
+    """`text` as typed in a hurry: sometimes without capital, final punctuation or apostrophe."""
     if rng.random() < 0.3:
         text = text[:1].lower() + text[1:]
     if rng.random() < 0.3:

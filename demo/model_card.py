@@ -1,4 +1,4 @@
-"""The text of the shipped model's card."""
+"""The model card of the shipped model."""
 
 CARD = """\
 # Refrain's demo model
@@ -31,7 +31,10 @@ As the repository: MIT OR Apache-2.0.
 
 
 def model_card(parameters: int, tokens: int, loss: float, found: dict[str, float], went_on: bool) -> str:
-    """MODEL_CARD.md for a model with these figures; `found` maps subjects to accuracies, `went_on`: from a trained one."""
+    """MODEL_CARD.md for a model with these metrics.
+
+    `found` maps subjects to accuracies. `went_on`: training continued from a trained model.
+    """
     passes = "in one pass, going on from the version before" if went_on else "in one pass"
     rows = "\n".join(f"| {subject} | {share:.1%} |" for subject, share in found.items())
     return CARD.format(parameters=parameters / 1e6, tokens=tokens / 1e6, loss=loss, passes=passes, rows=rows)

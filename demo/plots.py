@@ -1,12 +1,12 @@
 """The plots of the story grammar.
 
-A plot is a list of beats, a beat a list of phrasings of which one is told. Slots:
+A plot is a list of beats. A beat is a list of phrasings, one of which is chosen. Slots:
   {h} hero      {he} {him} {his} {himself} and {He} {His} their pronouns
   {f} friend (the first mention also says who: "a fox named Pip")    {fhe} {fhim} {fhis} and {Fhe} {Fhis}
   {a} a grown-up ("the baker")
   {item} "shiny key"      {thing} "key"      {food} "plum tart"
   {at1} {at2} {at3} three different places ("by the river"); {p1} {p2} {p3} "the river"
-A beat whose first phrasing is empty may be left out.
+A beat whose first phrasing is empty is optional.
 """
 
 OPENINGS = [
@@ -338,7 +338,7 @@ PROJECTS = [
     "a giant snowman made of wood", "a wind wheel", "a bench", "a bird house",
 ]
 
-# Plot name -> beats and the phrase by which a request may ask for it.
+# Plot name -> beats, and the phrase by which a request may ask for the plot.
 PLOTS = {
     "lost": (LOST, "who loses {a_thing}"),
     "gift": (GIFT, "who looks for a birthday present"),

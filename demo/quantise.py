@@ -1,27 +1,26 @@
-"""Affine quantisation in MLX's format.
+"""Affine quantisation in the format of MLX.
 
-Each run of `group_size` weights of a row shares a scale s and a bias b; a weight
-is stored as the integer q of `bits` bits for which w ~ s * q + b. The integers
-are packed into u32 words, lowest bits first. One end of a group's range (the one
-larger in magnitude) and zero are met exactly; so s may be negative.
+Each group of `group_size` weights of a row shares a scale s and a bias b. A weight is stored as an integer q of
+`bits` bits with w ~ s * q + b. The integers are packed into u32 words, lowest bits first. Zero and the end of the
+group's range with the larger magnitude are represented exactly, so s may be negative.
 """
 
 import numpy as np
 
 
 def bf16_round(values: np.ndarray) -> np.ndarray:
-    """f32 values rounded to the nearest bf16 (ties to even), still f32."""
+    """Rounds f32 values to the nearest bf16 (ties to even), still as f32."""
     words = np.ascontiguousarray(values, dtype=np.float32).view(np.uint32)
     words = words + 0x7FFF + ((words >> 16) & 1)
     return (words & np.uint32(0xFFFF0000)).view(np.float32)
 
 
 def quantise(weight: np.ndarray, group_size: int, bits: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """A matrix [rows, columns] as (words u32 [rows, columns * bits / 32], scales, biases).
+    """Quantises a matrix [rows, columns] to (words u32 [rows, columns * bits / 32], scales, biases).
 
-    Scales and biases are [rows, columns / group_size], f32 values that bf16 holds
-    exactly. `columns` must be a multiple of `group_size`, `bits` 4 or 8. As MLX
-    does, the integers are chosen with the scale before its rounding to bf16.
+    Scales and biases are [rows, columns / group_size], f32 values that bf16 represents exactly. `columns` must be a
+    multiple of `group_size`, `bits` 4 or 8. As in MLX, the integers are computed with the scale before it is rounded
+    to bf16.
     """
     rows, columns = weight.shape
     if columns % group_size or bits not in (4, 8):
@@ -44,7 +43,7 @@ def quantise(weight: np.ndarray, group_size: int, bits: int) -> tuple[np.ndarray
 
 
 def dequantise(words: np.ndarray, scales: np.ndarray, biases: np.ndarray, bits: int) -> np.ndarray:
-    """The f32 matrix that `quantise` stored."""
+    """Reverses `quantise`: returns the f32 matrix."""
     rows, groups = scales.shape
     shifts = np.arange(32 // bits, dtype=np.uint32) * np.uint32(bits)
     integers = (words[..., None] >> shifts) & np.uint32(2**bits - 1)

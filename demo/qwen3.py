@@ -1,6 +1,6 @@
 """The Qwen3 architecture in plain PyTorch, for training.
 
-Parameters have the names of the Hugging Face checkpoint, so `state_dict` is one.
+Parameters have the names of Hugging Face checkpoints, so `state_dict` can be saved as one.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from train_tokenizer import CONTEXT, VOCABULARY
 
 @dataclass
 class Config:
-    """The sizes of the model; all matrix widths are multiples of 64 (the quantisation group)."""
+    """The sizes of the model. All matrix widths are multiples of 64, the quantisation group."""
 
     hidden: int = 256
     layers: int = 8
@@ -50,7 +50,7 @@ class Config:
 
     @staticmethod
     def of(hugging_face: dict) -> "Config":
-        """The sizes that a config.json written by `hugging_face` holds."""
+        """Reads the sizes from a config.json written by `hugging_face`."""
         return Config(
             hidden=hugging_face["hidden_size"],
             layers=hugging_face["num_hidden_layers"],
@@ -66,13 +66,13 @@ class Config:
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotary embedding of x [B, H, T, D], whose halves of D form the pairs; cos, sin [T, D/2]."""
+    """Rotary embedding of x [B, H, T, D]; the halves of D form the pairs. cos and sin are [T, D/2]."""
     first, second = x.chunk(2, dim=-1)
     return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
 
 
 class Norm(nn.Module):
-    """Root-mean-square norm over the last axis, computed and returned in f32."""
+    """RMS norm over the last axis, computed and returned in f32."""
 
     def __init__(self, width: int, epsilon: float) -> None:
         super().__init__()
@@ -124,7 +124,7 @@ class FeedForward(nn.Module):
 
 
 class Layer(nn.Module):
-    """One decoder layer: attention and feed-forward, each behind a norm."""
+    """One decoder layer: attention and feed-forward, each after a norm."""
 
     def __init__(self, c: Config) -> None:
         super().__init__()
@@ -162,7 +162,7 @@ class Decoder(nn.Module):
 
 
 class Qwen3(nn.Module):
-    """The language model; the head shares the embedding's matrix."""
+    """The language model. The output head shares the embedding matrix."""
 
     def __init__(self, c: Config) -> None:
         super().__init__()
@@ -174,7 +174,7 @@ class Qwen3(nn.Module):
                 nn.init.normal_(parameter, std=0.02 / (2 * c.layers) ** 0.5 if out else 0.02)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """Scores [..., vocabulary] of hidden states [..., hidden]."""
+        """Logits [..., vocabulary] of hidden states [..., hidden]."""
         return F.linear(hidden, self.model.embed_tokens.weight)
 
     def forward(self, ids: Tensor) -> Tensor:

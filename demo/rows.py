@@ -1,7 +1,7 @@
 """Packs documents into rows of token ids, in background processes.
 
-A row holds CONTEXT + 1 ids (int16). An id that does not count in the loss is
-stored as -(id + 1), so that one array carries both the ids and the mask.
+A row holds CONTEXT + 1 ids (int16). An id that does not count in the loss is stored as -(id + 1), so one array holds
+both ids and mask.
 """
 
 import multiprocessing
@@ -20,7 +20,7 @@ ROW = CONTEXT + 1
 
 
 def encode(tokenizer: Tokenizer, batch: list[list[Segment]]) -> list[np.ndarray]:
-    """The ids of each document, int16, negative where not learned."""
+    """The ids of each document (int16), negative if not learned."""
     texts = [text for segments in batch for text, _ in segments]
     encoded = iter(tokenizer.encode_batch_fast(texts, add_special_tokens=False))
     result = []
@@ -34,7 +34,7 @@ def encode(tokenizer: Tokenizer, batch: list[list[Segment]]) -> list[np.ndarray]
 
 
 def pack(rng: Random, encoded: list[np.ndarray], padding: int) -> list[np.ndarray]:
-    """Rows of whole documents, first-fit by decreasing length, filled up with `padding`."""
+    """Packs whole documents into rows, first-fit by decreasing length, and fills the rest with `padding`."""
     rows: list[list[np.ndarray]] = []
     room: list[int] = []
     for ids in sorted(encoded, key=len, reverse=True):
@@ -54,7 +54,7 @@ def pack(rng: Random, encoded: list[np.ndarray], padding: int) -> list[np.ndarra
 
 
 def batches(tokenizer: Tokenizer, seed: int, batch_rows: int) -> Iterator[np.ndarray]:
-    """The endless stream of [batch_rows, ROW] arrays that `seed` gives."""
+    """The endless stream of [batch_rows, ROW] arrays of a seed."""
     rng = Random(seed)
     stream = documents(seed)
     padding = tokenizer.token_to_id(END_OF_TEXT)
@@ -75,9 +75,9 @@ def _produce(tokenizer_file: str, seed: int, batch_rows: int, queue: multiproces
 
 
 class Loader:
-    """Fresh batches from `processes` background processes.
+    """Produces new batches in `processes` background processes.
 
-    Start it before the GPU is touched: the processes are forked.
+    Create it before using the GPU: the processes are forked.
     """
 
     def __init__(self, tokenizer_file: Path, seed: int, batch_rows: int, processes: int) -> None:
@@ -95,7 +95,7 @@ class Loader:
             process.start()
 
     def next(self) -> np.ndarray:
-        """A batch that was never seen before, [batch_rows, ROW] int16."""
+        """Returns a new batch [batch_rows, ROW] int16."""
         return self._queue.get(timeout=120)
 
     def close(self) -> None:

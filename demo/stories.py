@@ -1,4 +1,4 @@
-"""Short stories from a grammar: characters, places and goals filled into plots."""
+"""Short stories from a grammar: plots filled with characters, places and goals."""
 
 from dataclasses import dataclass, replace
 from random import Random
@@ -9,17 +9,17 @@ import words
 
 @dataclass
 class Character:
-    """Someone who acts: a child or an animal with a name."""
+    """A character: a child or an animal with a name."""
 
     name: str
     who: str  # with article: "a girl", "an owl"
     pronouns: tuple[str, str, str, str]  # she, her, her, herself
-    invented: bool = False  # whether the name is in no list
+    invented: bool = False  # whether the name is made up
 
 
 @dataclass
 class Story:
-    """A story and what is true in it."""
+    """A story and the facts in it."""
 
     text: str
     hero: Character
@@ -40,7 +40,7 @@ def character(rng: Random, taken: str = "") -> Character:
 
 
 def _slots(rng: Random, hero: Character, friend: Character) -> dict[str, str]:
-    """Everything that a phrasing may mention, chosen once per story."""
+    """The values of all slots, chosen once per story."""
     thing = rng.choice(words.THINGS)
     places = rng.sample(words.PLACES, 3)
     slots = {
@@ -82,7 +82,7 @@ def _adventure(rng: Random, plot: str) -> list[str]:
 
 
 def _introduce_friend(phrases: list[str]) -> list[str]:
-    """Says who the friend is where a phrase first names them."""
+    """Introduces the friend where a phrase first names them."""
     for number, phrase in enumerate(phrases):
         if "{f}" in phrase:
             introduced = phrase.replace("{f}", "{fwho} named {f}", 1)
@@ -97,7 +97,7 @@ def _fill(rng: Random, phrase: str, slots: dict[str, str]) -> str:
 
 
 def _paragraphs(rng: Random, sentences: list[str]) -> str:
-    """Joins the told phrases, three to about six of them to a paragraph."""
+    """Joins the sentences, three to about six per paragraph."""
     text, since_break = sentences[0], 1
     for number, sentence in enumerate(sentences[1:], 1):
         breaks = since_break >= 3 and rng.random() < 0.4 and number < len(sentences) - 1
@@ -107,7 +107,7 @@ def _paragraphs(rng: Random, sentences: list[str]) -> str:
 
 
 def story(rng: Random) -> Story:
-    """One story of one or two adventures: about 100 to 400 words."""
+    """A story of one or two adventures: about 100 to 400 words."""
     hero = character(rng)
     if rng.random() < 0.2:
         hero = replace(hero, name=words.invented_name(rng), invented=True)
@@ -145,7 +145,7 @@ ANY_REQUESTS = (
 
 
 def request(rng: Random, told: Story) -> str:
-    """What a user may have asked for to get this story; an invented name must have been asked for."""
+    """A request that a user may have made for this story. It contains an invented name."""
     hero, slots = told.hero, told.slots
     named = (f"{hero.who} named {hero.name}", f"{hero.who} called {hero.name}", hero.name)
     if not hero.invented and rng.random() < 0.15:
@@ -159,7 +159,7 @@ def request(rng: Random, told: Story) -> str:
 
 
 def questions(rng: Random, told: Story) -> list[tuple[str, str]]:
-    """Questions about a story, with answers that its text supports."""
+    """Questions about a story, with answers that its text contains."""
     hero, friend, slots = told.hero, told.friend, told.slots
     asked = [(f"Who was {hero.name}?", f"{hero.name} was {hero.who}.")]
     if friend.name in told.text:

@@ -1,4 +1,4 @@
-"""Sums, key-value recall, small talk and what was not taught: chats whose answers can be checked."""
+"""Sums, key-value recall, small talk and refusals: chats whose answers can be checked."""
 
 from dataclasses import dataclass
 from random import Random
@@ -10,7 +10,7 @@ import words
 
 @dataclass
 class Sum:
-    """`a sign b`, with `a >= b` where the sign is minus."""
+    """`a sign b`. With a minus sign, usually `a >= b`."""
 
     a: int
     sign: str
@@ -26,7 +26,7 @@ class Sum:
 
     @property
     def held_out(self) -> bool:
-        """Whether training must never show these two numbers together: one of 16 pairs from 10 up."""
+        """Whether training must not contain this pair of numbers: one in 16 pairs from 10 up."""
         larger, smaller = max(self.a, self.b), min(self.a, self.b)
         return larger >= 10 and (larger * 7919 + smaller * 104729) // 8 % 16 == 3
 
@@ -189,7 +189,7 @@ def _ask(rng: Random, listed: list[tuple[str, str]]) -> tuple[str, str]:
 def recall_chat(rng: Random) -> list[tuple[str, str]]:
     """A list of 2 to 64 pairs, and questions about it over one or more turns.
 
-    Short lists are as frequent as long ones, so that looking up is learned early.
+    Short lists are as frequent as long ones, so that look-ups are learned early.
     """
     kind = rng.choice(("people", "people", "things", "things", "mixed", "mixed", "invented"))
     longest = 32 if kind == "invented" else 64
@@ -235,9 +235,9 @@ def small_talk_chat(rng: Random) -> list[tuple[str, str]]:
 
 
 def untaught_turn(rng: Random, begins: bool = False) -> tuple[str, str]:
-    """A question that the model was not taught to answer, and the line that says so.
+    """A question that the model was not taught, and the answer that says so.
 
-    `begins`: the turn begins a chat, so that no list has been given.
+    `begins`: the turn begins a chat, so no list has been given.
     """
     kind = rng.random()
     if begins and kind < 0.08:
@@ -250,7 +250,7 @@ def untaught_turn(rng: Random, begins: bool = False) -> tuple[str, str]:
 
 
 def untaught_chat(rng: Random) -> list[tuple[str, str]]:
-    """What was not taught, among small talk and sums."""
+    """Questions that were not taught, mixed with small talk and sums."""
     turns = [untaught_turn(rng, begins=True)]
     for _ in range(rng.randint(0, 3)):
         turns.append(rng.choice((untaught_turn, untaught_turn, small_talk_turn, training_sum_turn))(rng))

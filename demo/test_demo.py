@@ -32,17 +32,17 @@ def tokenizer() -> Tokenizer:
     return Tokenizer.from_file(str(TOKENIZER))
 
 
-def test_the_special_tokens_are_the_first_ids(tokenizer: Tokenizer) -> None:
+def test_special_tokens_have_the_first_ids(tokenizer: Tokenizer) -> None:
     assert {text: tokenizer.token_to_id(text) for text in SPECIAL} == SPECIAL
     assert tokenizer.get_vocab_size() == qwen3.VOCABULARY
 
 
-def test_any_text_survives_the_tokenizer(tokenizer: Tokenizer) -> None:
+def test_tokenizer_round_trips_any_text(tokenizer: Tokenizer) -> None:
     text = "Mia: 407\n\tÄrger, 東京 and 🦊!  two  spaces"
     assert tokenizer.decode(tokenizer.encode(text).ids) == text
 
 
-def test_stories_leave_no_slot_unfilled_and_name_their_hero() -> None:
+def test_stories_fill_all_slots_and_name_their_hero() -> None:
     rng = Random(1)
     for _ in range(2000):
         told = stories.story(rng)
@@ -52,7 +52,7 @@ def test_stories_leave_no_slot_unfilled_and_name_their_hero() -> None:
         assert told.hero.name in told.text and told.text[-1] in '.!?"'
 
 
-def test_training_never_shows_a_held_out_sum() -> None:
+def test_training_contains_no_held_out_sum() -> None:
     equation = re.compile(r"(\d+) ([+-]) (\d+) = (-?\d+)")
     shown = below_zero = 0
     for segments in itertools.islice(corpus.documents(7), 3000):
@@ -65,7 +65,7 @@ def test_training_never_shows_a_held_out_sum() -> None:
     assert evaluate.held_out_sum(Random(1), 3, "-").held_out
 
 
-def test_only_asked_for_names_are_invented() -> None:
+def test_requests_contain_invented_names() -> None:
     rng = Random(4)
     told = [stories.story(rng) for _ in range(500)]
     assert any(one.hero.invented for one in told)
@@ -76,7 +76,7 @@ def test_numbers_in_words() -> None:
     assert [everyday.in_words(n) for n in (0, 7, 12, 20, 42, 99)] == ["zero", "seven", "twelve", "twenty", "forty-two", "ninety-nine"]
 
 
-def test_everyday_sums_name_both_numbers_in_the_order_of_the_answer() -> None:
+def test_casual_sums_contain_both_numbers_in_order() -> None:
     rng = Random(5)
     values = {everyday.in_words(n): n for n in range(100)}
     swapped = re.compile(r"from|add \d+ to", re.IGNORECASE)
@@ -92,7 +92,7 @@ def test_everyday_sums_name_both_numbers_in_the_order_of_the_answer() -> None:
         assert common in asked
 
 
-def test_no_question_has_two_answers() -> None:
+def test_questions_have_a_single_answer() -> None:
     rng = Random(6)
     plain = [tasks.training_sum_turn(rng) for _ in range(3000)] + [tasks.small_talk_turn(rng) for _ in range(500)]
     refused = [tasks.untaught_turn(rng, begins=True) for _ in range(6000)]
@@ -105,15 +105,15 @@ def test_no_question_has_two_answers() -> None:
     assert not any(re.search(r"[{}]|\bstor(y|ies)\b", question) for question, _ in refused)
 
 
-def test_questions_kept_back_are_never_asked_in_training() -> None:
+def test_held_out_questions_are_not_in_training() -> None:
     rng = Random(7)
-    kept_back = {question.lower().rstrip("?!.") for question in untaught.KEPT_BACK}
+    held_out = {question.lower().rstrip("?!.") for question in untaught.HELD_OUT}
     forms = {form.lower().rstrip("?!.") for form in untaught.FORMS + untaught.BARE}
-    assert not kept_back & forms
-    assert not kept_back & {untaught.question(rng, begins=True).lower().rstrip("?!.") for _ in range(20000)}
+    assert not held_out & forms
+    assert not held_out & {untaught.question(rng, begins=True).lower().rstrip("?!.") for _ in range(20000)}
 
 
-def test_recall_answers_repeat_lines_of_the_list() -> None:
+def test_recall_answers_are_lines_of_the_list() -> None:
     rng = Random(3)
     for _ in range(300):
         turns = tasks.recall_chat(rng)
@@ -122,7 +122,7 @@ def test_recall_answers_repeat_lines_of_the_list() -> None:
                 assert f"\n{line}\n" in f"\n{turns[0][0]}\n"
 
 
-def test_segments_encode_as_the_whole_text_does(tokenizer: Tokenizer) -> None:
+def test_segments_encode_like_the_whole_text(tokenizer: Tokenizer) -> None:
     documents = list(itertools.islice(corpus.documents(11), 300))
     for segments, ids in zip(documents, rows.encode(tokenizer, documents)):
         whole = tokenizer.encode("".join(text for text, _ in segments), add_special_tokens=False).ids
@@ -185,7 +185,7 @@ def test_exported_weights_give_the_same_logits_in_transformers(tmp_path: Path) -
     assert (expected - found).norm() <= 1e-5 * expected.norm()
 
 
-def test_what_is_exported_can_be_loaded_again(tmp_path: Path) -> None:
+def test_export_round_trips(tmp_path: Path) -> None:
     torch.manual_seed(2)
     shipped = checkpoint.export(qwen3.Qwen3(TINY), tmp_path, SPECIAL)
     loaded = checkpoint.load(tmp_path)
@@ -202,7 +202,7 @@ def test_the_shipped_model_can_be_trained_further(tokenizer: Tokenizer) -> None:
     assert loss.item() < 0.01 and all(parameter.grad is not None for parameter in model.parameters())
 
 
-def test_answers_of_a_batch_equal_those_alone(tokenizer: Tokenizer) -> None:
+def test_batched_answers_equal_single_ones(tokenizer: Tokenizer) -> None:
     torch.manual_seed(3)
     model = qwen3.Qwen3(TINY).eval()
     prompts = [[5, 9, 300], [7] * 20, [1, 2, 3, 4, 5, 6]]

@@ -3,11 +3,10 @@
     python3 demo/train.py --out OUT --minutes 8        on a GPU (about 8M parameters)
     python3 demo/train.py --out OUT --minutes 1 --tiny on a CPU, to try the script
     python3 demo/train.py --out OUT --from demo/model --minutes 3 --rate 1e-3 --seed 2
-                                                       goes on from the shipped model
+                                                       continues from the shipped model
 
-Writes OUT/model (everything that ships but the tokenizer's files, which it reads
-from demo/model), OUT/checkpoint.safetensors (f16, for --resume),
-OUT/evaluation.json and OUT/train.log.
+Writes OUT/model (all shipped files except those of the tokenizer, which it reads from demo/model),
+OUT/checkpoint.safetensors (f16, for --resume), OUT/evaluation.json and OUT/train.log.
 """
 
 import argparse
@@ -31,11 +30,11 @@ TOKENIZER = Path(__file__).parent / "model" / "tokenizer.json"
 TINY = Config(hidden=64, layers=2, heads=2, kv_heads=1, head_dim=64, intermediate=128)
 WARM_UP_STEPS = 200
 SAVE_SECONDS = 60
-GLANCE = ["sums, 3 digits, plus", "sums, 3 digits, minus", "recall, 24 words", "recall, 64 words"]
+QUICK_SUBJECTS = ["sums, 3 digits, plus", "sums, 3 digits, minus", "recall, 24 words", "recall, 64 words"]
 
 
 class Log:
-    """Prints lines with the time since the start, and keeps them in a file."""
+    """Prints lines with the time since the start, and writes them to a file."""
 
     def __init__(self, file: Path) -> None:
         self._file = file.open("w")
@@ -48,7 +47,7 @@ class Log:
 
 
 def optimiser_of(model: Qwen3, cuda: bool) -> torch.optim.Optimizer:
-    """AdamW; norms do not decay."""
+    """AdamW without weight decay of norms."""
     matrices = [p for p in model.parameters() if p.dim() == 2]
     norms = [p for p in model.parameters() if p.dim() == 1]
     groups = [{"params": matrices, "weight_decay": 0.1}, {"params": norms, "weight_decay": 0.0}]
@@ -56,7 +55,7 @@ def optimiser_of(model: Qwen3, cuda: bool) -> torch.optim.Optimizer:
 
 
 def loss_function(model: Qwen3, device: torch.device, example: torch.Tensor, log: Log):
-    """The model's loss in bf16 autocast: compiled on a GPU where that works."""
+    """The loss of the model in bf16 autocast, compiled on a GPU if possible."""
 
     def eager(rows: torch.Tensor) -> torch.Tensor:
         with torch.autocast(device.type, dtype=torch.bfloat16):
@@ -70,14 +69,14 @@ def loss_function(model: Qwen3, device: torch.device, example: torch.Tensor, log
         model.zero_grad(set_to_none=True)
         log("compiled")
         return compiled
-    except Exception as failure:  # whatever the compiler raises, training can go on without it
-        log(f"not compiled, going on without: {failure!r:.300}")
+    except Exception as failure:  # training works without the compiler, whatever it raises
+        log(f"not compiled, continuing without: {failure!r:.300}")
         model.zero_grad(set_to_none=True)
         return eager
 
 
 class Run:
-    """One training run: the model, where its files go, and how it is judged."""
+    """One training run: the model, its output folder and its evaluation."""
 
     def __init__(self, arguments: argparse.Namespace, log: Log) -> None:
         self.out: Path = arguments.out
@@ -94,20 +93,20 @@ class Run:
         log(f"{self.parameters:,} parameters on {self.device}")
 
     def save(self) -> Qwen3:
-        """Writes checkpoint and quantised model; returns the latter as it will be read."""
+        """Writes the checkpoint and the quantised model. Returns the quantised model."""
         checkpoint.save_training(self.model, self.out / "checkpoint.safetensors")
         return checkpoint.export(self.model, self.out / "model", self.special).to(self.device)
 
-    def glance(self) -> None:
-        """Logs the quantised model's accuracy on a few questions."""
-        found = evaluate.evaluate(self.save(), self.tokenizer, 128, GLANCE)
+    def quick_evaluation(self) -> None:
+        """Logs the accuracy of the quantised model on a few subjects."""
+        found = evaluate.evaluate(self.save(), self.tokenizer, 128, QUICK_SUBJECTS)
         self.log(", ".join(f"{subject}: {share:.1%}" for subject, share in found.items()))
 
 
-def train(run: Run, loader: Loader, minutes: float, peak: float, glances: int) -> tuple[int, float]:
-    """Trains until the time is up; the rate falls linearly to zero with the time.
+def train(run: Run, loader: Loader, minutes: float, peak: float, quick_evaluations: int) -> tuple[int, float]:
+    """Trains until the time is up. The learning rate falls linearly to zero over time.
 
-    Returns the steps made and the last loss.
+    Returns the number of steps and the last loss.
     """
     model, device, log = run.model, run.device, run.log
     model.train()
@@ -116,7 +115,7 @@ def train(run: Run, loader: Loader, minutes: float, peak: float, glances: int) -
     end = time.monotonic() + minutes * 60
     loss_of = loss_function(model, device, rows, log)
     start = saved = time.monotonic()
-    next_glance, step, recent = 1, 0, []
+    next_evaluation, step, recent = 1, 0, []
     while (now := time.monotonic()) < end:
         progress = (now - start) / (end - start)
         for group in optimiser.param_groups:
@@ -133,9 +132,9 @@ def train(run: Run, loader: Loader, minutes: float, peak: float, glances: int) -
             mean, recent = torch.stack(recent).mean().item(), []
             speed = step * rows.shape[0] * CONTEXT / (time.monotonic() - start)
             log(f"step {step}, {progress:.0%}, loss {mean:.4f}, {speed / 1e6:.2f} M tokens/s")
-        if progress * (glances + 1) > next_glance:
-            next_glance += 1
-            run.glance()
+        if progress * (quick_evaluations + 1) > next_evaluation:
+            next_evaluation += 1
+            run.quick_evaluation()
         elif now - saved > SAVE_SECONDS:
             saved = now
             run.save()
@@ -145,12 +144,12 @@ def train(run: Run, loader: Loader, minutes: float, peak: float, glances: int) -
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--minutes", type=float, default=8.0, help="time for training, compilation included")
-    parser.add_argument("--tiny", action="store_true", help="a model of 0.2M parameters, for trying the script")
-    parser.add_argument("--from", dest="start", type=Path, metavar="FOLDER", help="go on from this quantised model; its sizes are taken")
-    parser.add_argument("--resume", type=Path, help="go on from this checkpoint.safetensors, of an earlier run")
-    parser.add_argument("--seed", type=int, default=1, help="another seed gives other data: change it to go on")
-    parser.add_argument("--rate", type=float, default=2e-3, help="the highest learning rate")
+    parser.add_argument("--minutes", type=float, default=8.0, help="training time, including compilation")
+    parser.add_argument("--tiny", action="store_true", help="a model of 0.2M parameters, to try the script")
+    parser.add_argument("--from", dest="start", type=Path, metavar="FOLDER", help="continue from this quantised model, with its sizes")
+    parser.add_argument("--resume", type=Path, help="continue from this checkpoint.safetensors of an earlier run")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the data; use another one to continue training")
+    parser.add_argument("--rate", type=float, default=2e-3, help="peak learning rate")
     parser.add_argument("--rows", type=int, default=0, help=f"rows of {CONTEXT} tokens per step (128; tiny: 8)")
     parser.add_argument("--each", type=int, default=0, help="questions per subject at the end (500; tiny: 8)")
     arguments = parser.parse_args()
@@ -161,7 +160,7 @@ def main() -> None:
     loader = Loader(TOKENIZER, arguments.seed, batch_rows, processes)
     try:
         run = Run(arguments, log)
-        steps, loss = train(run, loader, arguments.minutes, arguments.rate, glances=0 if arguments.tiny else 3)
+        steps, loss = train(run, loader, arguments.minutes, arguments.rate, quick_evaluations=0 if arguments.tiny else 3)
     finally:
         loader.close()
     tokens = steps * batch_rows * CONTEXT

@@ -1,10 +1,9 @@
-"""Trains the demo model's byte-level BPE tokenizer on a sample of the corpus.
+"""Trains the byte-level BPE tokenizer of the demo model on a sample of the corpus.
 
     python3 demo/train_tokenizer.py        writes demo/model/tokenizer*.json and the chat template
 
-Text is split as in Qwen: words with their leading space, every digit alone. The
-result depends only on the corpus scripts; a trained model needs the tokenizer
-that it was trained with, so retrain the model after running this.
+Text is split as in Qwen: words with their leading space, single digits. The result depends only on the corpus
+scripts. A model needs the tokenizer it was trained with, so retrain the model after running this.
 """
 
 import argparse
@@ -33,7 +32,7 @@ CHAT_TEMPLATE = """\
 
 
 def train(sampled_documents: int) -> Tokenizer:
-    """A tokenizer of exactly VOCABULARY tokens; the special ones are 0, 1 and 2."""
+    """Trains a tokenizer of exactly VOCABULARY tokens. The special tokens are 0, 1 and 2."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.normalizer = normalizers.NFC()
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
@@ -60,7 +59,7 @@ def train(sampled_documents: int) -> Tokenizer:
 
 
 def _without(marks: tuple[str, ...], text: str) -> str:
-    """`text` without special tokens, of which no piece shall become a merge."""
+    """`text` without special tokens, so that no part of them becomes a merge."""
     for mark in marks:
         text = text.replace(mark, "\n")
     return text
@@ -87,7 +86,7 @@ def write(tokenizer: Tokenizer, folder: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--documents", type=int, default=20_000, help="how many documents to learn from")
+    parser.add_argument("--documents", type=int, default=20_000, help="number of documents to train on")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "model")
     arguments = parser.parse_args()
     write(train(arguments.documents), arguments.out)

@@ -1,4 +1,4 @@
-"""What the model was not taught: questions of any other kind, and the lines that say so."""
+"""Questions that the model was not taught, and the answers that say so."""
 
 from random import Random
 
@@ -66,7 +66,7 @@ FORMS = (
     "What do you think about {topic}?", "Should I buy a {noun}?", "Where can I find {plural}?", "What happened in {year}?", "Who won in {year}?", "When did {topic} begin?",
     "Wie geht es dir?", "Was ist ein {noun}?", "Bonjour!", "Comment allez-vous?", "Hola, ¿qué tal?", "¿Qué es {topic}?", "Warum ist der Himmel blau?", "Ciao", "你好", "こんにちは",
 )
-# What is no question at all. With a list before it this could be a look-up, so it only begins chats.
+# Not questions. After a list these could be look-ups, so they only begin chats.
 BARE = (
     "{noun}", "{noun}?", "{plural}", "{topic}", "{country}", "{city}?", "{name}", "{number}", "{letters}", "{letters} {letters}", "ok", "yes", "no",
     "why?", "what?", "test", "Test!", "???", "...", "lorem ipsum", "{letters} {number}", "the {noun}", "{adjective}", "{thing}", "{animal}?",
@@ -85,8 +85,8 @@ NO_LIST_FORMS = (
     "What are the values of {k} and {k2}?", "What is on the list?",
 )
 
-# Never shown in training: what evaluation asks.
-KEPT_BACK = (
+# Never used in training; reserved for evaluation.
+HELD_OUT = (
     "How do magnets work?", "Who painted the Mona Lisa?", "What is the boiling point of water?", "Where do penguins live?", "Recommend a good film.",
     "Write a haiku about autumn.", "What's the best way to learn chess?", "Can dogs eat chocolate?", "How does a rainbow form?", "Is Pluto a planet?",
     "Convert ten miles to kilometres.", "Do you have feelings?", "How many legs does a spider have?", "What is machine learning?", "Can you help me with my homework?",
@@ -104,7 +104,7 @@ def _name(rng: Random) -> str:
 
 
 def question(rng: Random, begins: bool) -> str:
-    """A question of another kind than the taught ones; `begins`: it may be one that only begins chats."""
+    """A question outside the taught subjects. `begins`: include those that only begin chats."""
     noun, noun2 = rng.sample(NOUNS + words.THINGS, 2)
     return rng.choice(BARE if begins and rng.random() < 0.2 else FORMS).format(
         noun=noun, noun2=noun2, plural=rng.choice(PLURALS + words.COUNTED), topic=rng.choice(TOPICS), verb=rng.choice(VERBS),
@@ -115,13 +115,13 @@ def question(rng: Random, begins: bool) -> str:
 
 
 def beyond(rng: Random) -> str:
-    """A calculation of another kind than the taught sums, or with larger numbers."""
+    """A calculation other than the taught sums, or with larger numbers."""
     a, b, c = (rng.randint(1, 10 ** rng.randint(1, 3) - 1) for _ in range(3))
     big, big2 = (rng.randint(1000, 10 ** rng.randint(4, 6) - 1) for _ in range(2))
     return rng.choice(BEYOND_FORMS).format(a=a, b=b, c=c, d=rng.randint(0, 99), big=big, big2=big2)
 
 
 def no_list(rng: Random) -> str:
-    """A look-up where no list was given; it only begins chats."""
+    """A look-up without a list; only begins chats."""
     k, k2 = rng.sample((*words.GIRLS, *words.BOYS, *words.THINGS, *words.CITIES, *words.ANIMALS), 2)
     return rng.choice(NO_LIST_FORMS).format(k=k, k2=k2)

@@ -1,6 +1,6 @@
 """Word lists of the demo corpus: people, animals, places and things.
 
-Everything is common English, so that a small vocabulary of tokens covers it.
+All words are common English, so that a small vocabulary covers them.
 """
 
 from random import Random
@@ -15,19 +15,19 @@ BOYS = (
     "Milo Jonas Peter Simon Victor Walter Kofi Diego Henry Anton Bruno Marco"
 ).split()
 
-# Names for animals that act in stories.
+# Names of animals in stories.
 PETS = (
     "Pip Bramble Hazel Nutmeg Pepper Clover Biscuit Willow Rusty Misty Sunny Cosmo Dusty Maple "
     "Moss Fern Ginger Patch Socks Tansy"
 ).split()
 
-# Animal, article included where the spelling needs "an".
+# Animals.
 ANIMALS = (
     "fox", "rabbit", "hedgehog", "squirrel", "mouse", "badger", "otter", "owl", "duck", "frog",
     "cat", "dog", "goat", "bear", "turtle", "sparrow", "mole", "deer", "pony", "crow",
 )
 
-# Whom else people want to hear of, in stories only.
+# Other story characters that people ask for.
 HEROES = (
     "dragon", "robot", "princess", "prince", "king", "queen", "knight", "wizard", "witch", "pirate", "giant", "fairy", "elf",
     "ghost", "monster", "dinosaur", "snowman", "astronaut", "lion", "tiger", "elephant", "monkey", "penguin", "whale", "dolphin",
@@ -40,7 +40,7 @@ ADULTS = (
     "postman", "doctor", "fisherman", "clockmaker", "librarian", "beekeeper", "shepherd",
 )
 
-# Each place with the preposition that a person is there by.
+# Places with their preposition.
 PLACES = (
     ("in", "forest"), ("in", "garden"), ("by", "river"), ("on", "hill"), ("at", "market"),
     ("in", "barn"), ("by", "lake"), ("in", "meadow"), ("at", "harbour"), ("in", "orchard"),
@@ -59,7 +59,7 @@ ADJECTIVES = (
     "tiny", "bright", "round", "soft", "strange", "beautiful",
 )
 
-# Things a hero may lose, find, want or give.
+# Things that a hero may lose, find, want or give.
 THINGS = (
     "key", "ball", "kite", "lantern", "book", "hat", "bell", "basket", "drum", "scarf", "boat",
     "map", "ring", "coin", "cup", "flute", "clock", "box", "spoon", "mirror", "blanket",
@@ -71,7 +71,7 @@ FOODS = (
     "warm milk", "plum tart",
 )
 
-# Countable things for sums in words: plural forms.
+# Countable things for word problems, in the plural.
 COUNTED = (
     "apples", "eggs", "coins", "shells", "stamps", "stones", "plums", "books", "cards",
     "buttons", "pears", "nuts", "flowers", "marbles", "pencils", "cups", "leaves", "feathers",
@@ -92,7 +92,7 @@ PLANTS = (
     "garlic pepper tomato potato cabbage"
 ).split()
 
-# Syllables for invented names, which no list of words contains.
+# Syllables of invented names, which are in no word list.
 ONSETS = "b d f g h k l m n p r s t v w z br dr gr kr tr st sh th".split()
 VOWELS = "a e i o u ai ea oo".split()
 CODAS = ["", "", "", "l", "n", "r", "s", "x", "m", "k", "nd", "rt"]
@@ -100,7 +100,7 @@ CODAS = ["", "", "", "l", "n", "r", "s", "x", "m", "k", "nd", "rt"]
 
 
 def invented_name(rng: Random) -> str:
-    """A pronounceable name that is in no list: "Tolvar", "Brinae"."""
+    """A pronounceable invented name: "Tolvar", "Brinae"."""
     name = "".join(rng.choice(ONSETS) + rng.choice(VOWELS) + rng.choice(CODAS) for _ in range(rng.choice((2, 2, 3))))
     return name.capitalize()
 

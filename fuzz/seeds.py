@@ -1,4 +1,4 @@
-"""Writes the seeds that are not files of tests/fixtures: small files of each format, by its own library.
+"""Writes the fuzzing seeds that are not in tests/fixtures: small files of each format, written by its own library.
 
 Needs the environment of references/README.md.
 """
@@ -24,7 +24,7 @@ VOCABULARIES = {
 
 
 def write_gguf(path, model, kind):
-    """One tiny Llama with a tokenizer and one tensor of each of two encodings."""
+    """Writes a tiny Llama with a tokenizer and one tensor in each of two encodings."""
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_embedding_length(64)
     writer.add_block_count(1)
@@ -55,15 +55,15 @@ def write_gguf(path, model, kind):
 
 
 def small_tokenizers():
-    """A tokenizer of each kind of model, with as many kinds of other parts as fit."""
-    around = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
+    """A tokenizer of each model type, with a variety of other components."""
+    post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
     letters = {"<s>": 0, "a": 1, "b": 2, "ab": 3, "Ġ": 4, "▁": 5, "<0xC3>": 6}
 
     byte_level = tokenizers.Tokenizer(models.BPE(letters, [("a", "b")], ignore_merges=True))
     byte_level.normalizer = normalizers.NFC()
     words = pre_tokenizers.Split(Regex(r"\p{N}{1,3}|\s+(?!\S)|\w+"), "isolated")
     byte_level.pre_tokenizer = pre_tokenizers.Sequence([words, pre_tokenizers.ByteLevel(False, use_regex=False)])
-    byte_level.post_processor = around
+    byte_level.post_processor = post_processor
     byte_level.decoder = decoders.ByteLevel()
 
     pieces = tokenizers.Tokenizer(models.BPE(letters, [("a", "b")], unk_token="<s>", fuse_unk=True, byte_fallback=True))
@@ -71,7 +71,7 @@ def small_tokenizers():
     strip = decoders.Strip(" ", 1, 0)
     steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), strip]
     pieces.decoder = decoders.Sequence(steps)
-    pieces.post_processor = processors.Sequence([processors.ByteLevel(), around])
+    pieces.post_processor = processors.Sequence([processors.ByteLevel(), post_processor])
 
     unigram = tokenizers.Tokenizer(models.Unigram([("<s>", 0.0), ("a", -1.0), ("▁b", -2.0)], 0, False))
     unigram.pre_tokenizer = pre_tokenizers.Metaspace("▁", "first", True)
@@ -88,7 +88,7 @@ def small_tokenizers():
 
 
 def write_tokenizers():
-    """Each with a configuration and a text behind it, between zero bytes."""
+    """Writes each tokenizer with a configuration and a text, separated by NUL bytes."""
     configuration = '{"tokenizer_class": "LlamaTokenizer", "bos_token": "<s>", "added_tokens_decoder": {"9": {"content": "<x>"}}}'
     for name, tokenizer in small_tokenizers().items():
         tokenizer.add_tokens([AddedToken("<x>", lstrip=True, normalized=False, special=True)])
@@ -96,7 +96,7 @@ def write_tokenizers():
         (SEEDS / "tokenizer" / name).write_text("\0".join(parts), "utf-8")
 
 
-# Templates that try what a template may take, each with a conversation behind it.
+# Templates that test the resource limits; each is followed by a conversation.
 TEMPLATES = {
     "doubling": "{% set ns = namespace(x='x') %}{% for i in range(99) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}",
     "lists": "{% set ns = namespace(l=[1]) %}{% for i in range(99) %}{% set ns.l = ns.l + ns.l * 9 %}{% endfor %}",
@@ -117,7 +117,7 @@ def write_templates():
 
 
 def write_state(path, tokens, planes):
-    """A state file without the checksum at its end, which the target adds: planes are (code, row, bytes)."""
+    """Writes a state file without its checksum, which the target adds. Planes are (code, row, bytes)."""
     content = struct.pack("<8sII16sQ", b"refrain\0", 1, 0, bytes(range(16)), len(tokens))
     content += struct.pack(f"<{len(tokens)}II", *tokens, len(planes))
     for code, row, data in planes:

@@ -1,4 +1,4 @@
-"""Quantised blocks with the float32 values that the libraries which define the formats read from them."""
+"""Quantised blocks with the float32 values that the reference libraries of the formats decode from them."""
 
 import gguf
 import mlx.core as mx
@@ -11,13 +11,13 @@ import mlx_affine
 
 ROWS, WIDTH = 12, 384
 KINDS = (Kind.Q8_0, Kind.Q4_0, Kind.Q4_1, Kind.Q5_0, Kind.Q5_1)
-# Kinds that the package reads but does not write, with the offsets of the float16 factors in their blocks.
+# Kinds that the gguf package reads but does not write, with the offsets of the float16 factors in their blocks.
 K_FACTORS = {Kind.Q2_K: (80, 82), Kind.Q3_K: (108,), Kind.Q4_K: (0, 2), Kind.Q5_K: (0, 2), Kind.Q6_K: (208,)}
 BOOK_FACTORS = {Kind.IQ4_NL: (0,), Kind.IQ4_XS: (0,)}
 AFFINE_GROUPS = ((32, "f16"), (64, "bf16"), (128, "f32"), (64, "f16"))
-# Scales as float16 bits: zero, minus zero, smallest and largest denormal, smallest normal, one, minus one, largest.
+# Scales as float16 bits: zero, minus zero, smallest and largest subnormal, smallest normal, one, minus one, largest.
 F16_EDGES = [0x0000, 0x8000, 0x0001, 0x03FF, 0x0400, 0x3C00, 0xBC00, 0x7BFF]
-# Exponents: the least, subnormal and normal scales, usual ones, and those of the largest values that are finite.
+# Exponents: the smallest, subnormal and normal scales, typical ones, and those of the largest finite values.
 E8M0_EDGES = [0, 1, 2, 90, 119, 127, 128, 251]
 AFFINE_EDGES = {
     "f16": [0.0, -0.0, 6e-8, 6.1e-5, -6.1e-5, 1.0, -200.0, 250.0],
@@ -39,7 +39,7 @@ def write(directory):
         save(directory / f"{kind.name.lower()}.safetensors", {"blocks": blocks, "values": values})
     blocks = mxfp4_blocks()
     values = gguf.quants.dequantize(blocks, Kind.MXFP4)
-    tensors = {"blocks": blocks, "values": values, "original": ordinary("MXFP4")}
+    tensors = {"blocks": blocks, "values": values, "original": typical_values("MXFP4")}
     save(directory / "mxfp4.safetensors", tensors)
     path = directory / "mxfp4-mlx.safetensors"
     mx.save_safetensors(str(path), mxfp4_planes())
@@ -52,8 +52,10 @@ def write(directory):
 
 
 def k_blocks(kind, rows, width, factors):
-    """Rows of random blocks [rows, bytes] whose float16 factors are those of `factors`, in turn, beginning
-    in each block with the next (or, if there are two, with the first)."""
+    """Random blocks [rows, bytes] whose float16 factors cycle through `factors`.
+
+    Each block starts with the next factor, or with the first one if there are only two.
+    """
     per_block, size = gguf.GGML_QUANT_SIZES[kind]
     offsets = (K_FACTORS | BOOK_FACTORS)[kind]
     blocks = drawing.generator(34, kind.name).integers(0, 256, (rows * width // per_block, size), np.uint8)
@@ -66,13 +68,13 @@ def k_blocks(kind, rows, width, factors):
 
 
 def save(path, tensors):
-    """Writes safetensors that everyone may read."""
+    """Writes a safetensors file that is readable by everyone."""
     save_file(tensors, path)
     path.chmod(0o644)
 
 
-def ordinary(name):
-    """Values as weights have them, with one row of zeros and one whose groups are constant."""
+def typical_values(name):
+    """Values distributed like weights, with one row of zeros and one row with constant groups."""
     values = drawing.generator(31, name).standard_normal((ROWS, WIDTH)).astype(np.float32)
     values[1] = 0
     values[2] = np.repeat(values[2, ::32], 32)
@@ -80,8 +82,8 @@ def ordinary(name):
 
 
 def gguf_blocks(kind):
-    """Rows of blocks [rows, bytes]: quantised ordinary values, then random quants under scales at the edges."""
-    blocks = gguf.quants.quantize(ordinary(kind.name), kind)
+    """Blocks [rows, bytes]: quantised typical values, then random quants with scales at the edges."""
+    blocks = gguf.quants.quantize(typical_values(kind.name), kind)
     quants = drawing.generator(32, kind.name).integers(0, 256, (len(F16_EDGES), blocks.shape[1]), np.uint8)
     size = gguf.GGML_QUANT_SIZES[kind][1]
     for row, scale in enumerate(F16_EDGES):
@@ -93,8 +95,8 @@ def gguf_blocks(kind):
 
 
 def mxfp4_blocks():
-    """Rows of blocks [rows, bytes]: quantised ordinary values, then random numbers under exponents at the edges."""
-    blocks = gguf.quants.quantize(ordinary("MXFP4"), Kind.MXFP4)
+    """Blocks [rows, bytes]: quantised typical values, then random codes with exponents at the edges."""
+    blocks = gguf.quants.quantize(typical_values("MXFP4"), Kind.MXFP4)
     numbers = drawing.generator(35, "MXFP4").integers(0, 256, (len(E8M0_EDGES), blocks.shape[1]), np.uint8)
     for row, exponent in enumerate(E8M0_EDGES):
         numbers[row].reshape(-1, 17)[:, 0] = exponent
@@ -102,8 +104,8 @@ def mxfp4_blocks():
 
 
 def mxfp4_planes():
-    """Tensors weight, scales and values as MLX's mode mxfp4 has them: quantised ordinary values, then edges."""
-    words, scales = mx.quantize(mx.array(ordinary("mxfp4 mlx")), 32, 4, mode="mxfp4")
+    """Tensors weight, scales and values in MLX's mode mxfp4: quantised typical values, then edge cases."""
+    words, scales = mx.quantize(mx.array(typical_values("mxfp4 mlx")), 32, 4, mode="mxfp4")
     random = drawing.generator(35, "mxfp4 mlx").integers(0, 1 << 32, (len(E8M0_EDGES), words.shape[1]), np.uint32)
     words = mx.concatenate([words, mx.array(random)])
     scales = mx.concatenate([scales, columns(E8M0_EDGES, scales)])
@@ -112,9 +114,9 @@ def mxfp4_planes():
 
 
 def affine(bits, group, dtype):
-    """Tensors weight, scales, biases and values: quantised ordinary values, then edges as scales and biases."""
+    """Tensors weight, scales, biases and values: quantised typical values, then edge cases as scales and biases."""
     name = f"{bits} {group} {dtype}"
-    words, scales, biases = mx.quantize(mx.array(ordinary(name)).astype(mlx_affine.DTYPES[dtype]), group, bits)
+    words, scales, biases = mx.quantize(mx.array(typical_values(name)).astype(mlx_affine.DTYPES[dtype]), group, bits)
     edges = AFFINE_EDGES[dtype]
     random = drawing.generator(33, name).integers(0, 1 << 32, (len(edges), words.shape[1]), np.uint32)
     words = mx.concatenate([words, mx.array(random)])

@@ -1,5 +1,5 @@
-"""Compares `refrain logits` on a checkpoint with transformers' logits of what `gguf`, `mlx` or transformers reads from
-its files: for checkpoints that have no logits beside them, such as those that `refrain synth` writes."""
+"""Compares `refrain logits` on a checkpoint with logits by transformers of the weights that `gguf`, `mlx` or
+transformers read from its files. For checkpoints without stored logits, such as those that `refrain synth` writes."""
 
 import argparse
 import json
@@ -26,9 +26,9 @@ import reference
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("checkpoints", nargs="+", type=Path, help="directories or .gguf files")
-    parser.add_argument("--refrain", default="refrain", help="the program (default: %(default)s)")
-    parser.add_argument("--device", default="cpu", help="the device it computes on (default: %(default)s)")
-    parser.add_argument("--bound", type=float, default=1e-4, help="largest relative L2 that passes (%(default)g)")
+    parser.add_argument("--refrain", default="refrain", help="the refrain program (default: %(default)s)")
+    parser.add_argument("--device", default="cpu", help="the device to compute on (default: %(default)s)")
+    parser.add_argument("--bound", type=float, default=1e-4, help="maximum relative L2 error (default: %(default)g)")
     options = parser.parse_args()
     failed = False
     for checkpoint in options.checkpoints:
@@ -40,12 +40,12 @@ def main():
         relative = compare.relative_l2(tested, expected)
         good = np.isfinite(expected).all() and relative <= options.bound
         failed |= not good
-        print(f"{checkpoint}: relative L2 {relative:.2e}, logits' spread {expected.std():.2f}{'' if good else '  FAILED'}")
+        print(f"{checkpoint}: relative L2 {relative:.2e}, standard deviation {expected.std():.2f}{'' if good else '  FAILED'}")
     sys.exit(failed)
 
 
 def read(checkpoint):
-    """The model in float32, as other people's software reads it."""
+    """The model in float32, as reference software reads it."""
     if checkpoint.suffix == ".gguf":
         return read_gguf(gguf.GGUFReader(checkpoint))
     settings = json.loads((checkpoint / "config.json").read_text("utf-8")).get("quantization")
@@ -84,7 +84,7 @@ def read_gguf(reader):
     for name, _ in model.named_parameters():
         tensor = stored[names.get_name(name, try_suffixes=(".weight", ".bias"))]
         rows = gguf.quants.dequantize(tensor.data, tensor.tensor_type).copy()
-        values[name] = gguf_file.halves(rows, gguf_file.interleaved_heads(config, name))
+        values[name] = gguf_file.deinterleave(rows, gguf_file.interleaved_heads(config, name))
     return reference.with_parameters(model, values)
 
 

@@ -1,4 +1,4 @@
-"""One checkpoint of any storage, with tokens and reference logits beside it."""
+"""Writes one checkpoint of any storage format, with tokens and reference logits."""
 
 import json
 import shutil
@@ -29,7 +29,7 @@ WRITERS = {
 
 
 def write(fixture, parent):
-    """Writes the checkpoint, tokens.json and logits.safetensors into `parent`/NAME, replacing what was there."""
+    """Writes the checkpoint, tokens.json and logits.safetensors into `parent`/NAME, replacing an existing directory."""
     directory = parent / fixture.name
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True)
@@ -44,8 +44,8 @@ def write(fixture, parent):
     print(f"{fixture.name}: {size / 1000:.0f} kB, logits {list(logits.shape)} of standard deviation {logits.std():.2f}")
 
 
-def repeatable():
-    """One thread and no progress bars, so that two runs write the same bytes."""
+def make_reproducible():
+    """Uses one thread and no progress bars, so that two runs write the same bytes."""
     torch.set_num_threads(1)
     transformers.utils.logging.disable_progress_bar()
     transformers.utils.logging.set_verbosity_error()

@@ -1,4 +1,4 @@
-"""Compares two files of logits: relative L2, largest difference, and top-1 agreement where the reference is sure."""
+"""Compares two files of logits: relative L2 error, largest difference, and top-1 agreement at clear positions."""
 
 import argparse
 import sys
@@ -10,9 +10,9 @@ from safetensors.numpy import load_file
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("tested", help="safetensors file with the tensor `logits` [B, T, V]")
-    parser.add_argument("reference", help="the same by the reference")
+    parser.add_argument("reference", help="the same tensor by the reference")
     parser.add_argument(
-        "--bound", type=float, default=5e-3, help="largest relative L2 that passes (default: %(default)g)"
+        "--bound", type=float, default=5e-3, help="maximum relative L2 error (default: %(default)g)"
     )
     options = parser.parse_args()
     tested = load_file(options.tested)["logits"].astype(np.float64)
@@ -26,9 +26,9 @@ def main():
     print(f"relative L2        {relative:.3e} (bound {options.bound:g})")
     print(f"worst position     {each.max():.3e} at sequence {worst[0]}, token {worst[1]}")
     print(f"largest difference {np.abs(tested - reference).max():.3e}")
-    print(f"top-1 agreement    {agreeing} of {sure} sure positions, of {each.size} in all")
+    print(f"top-1 agreement    {agreeing} of {sure} clear positions, {each.size} positions in total")
     if not relative <= options.bound or agreeing < sure:
-        sys.exit("they differ")
+        sys.exit("the logits differ")
 
 
 def relative_l2(tested, reference):
@@ -37,7 +37,7 @@ def relative_l2(tested, reference):
 
 
 def top1_agreement(tested, reference, bound):
-    """(positions where the reference's two best are far enough apart to count, how many of them agree)."""
+    """Counts the positions where the top two reference logits are far enough apart, and how many of those agree."""
     best = np.sort(reference, axis=-1)[..., -2:]
     gap = max(0.05, 8 * bound * np.sqrt(np.mean(reference**2)))
     sure = best[..., 1] - best[..., 0] > gap

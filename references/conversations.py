@@ -1,4 +1,4 @@
-"""What chat templates are rendered with: messages, tools and other variables, each under a name."""
+"""The conversations that chat templates are rendered with: messages, tools and other variables, by name."""
 
 WEATHER = {
     "type": "function",
@@ -156,6 +156,6 @@ CONVERSATIONS = {
     },
 }
 
-# Some templates print today's date unless told another.
+# Some templates print the current date unless `date_string` is set.
 for conversation in CONVERSATIONS.values():
     conversation["date_string"] = "26 Jul 2024"

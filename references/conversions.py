@@ -1,8 +1,9 @@
-"""Checks that other programs read what `refrain convert` writes, and compute the same from it.
+"""Checks that other programs read the output of `refrain convert` and compute the same results.
 
-Each checkpoint is converted to each format. llama.cpp (GGUF files) or mlx-lm (directories) continues a prompt greedily;
-Refrain is given the same tokens, and must find the same one likeliest wherever the other's two best are further apart
-than rounding can move them. Tokens of a few texts must be equal too. Exits with 1 otherwise.
+Converts each checkpoint to each format. llama.cpp (GGUF files) or mlx-lm (directories) continues a prompt
+greedily. Refrain gets the same tokens and must predict the same next token wherever the top two logits of the
+other program differ by more than rounding can explain. The tokens of a few texts must be equal too. Exits with 1
+otherwise.
 
     python3.11 -m venv peers && peers/bin/pip install -r references/conversions.txt
     peers/bin/python references/conversions.py target/release/refrain demo tests/fixtures/qwen2-bf16 ...
@@ -28,15 +29,15 @@ FORMATS = {
 TEXTS = ["Hello, world! It's 12345 times\n\n\tas good.", " naïve café — 漢字 🙂", "def f(x):\n    return x**2"]
 PROMPT = "Once upon a time, there was a little"
 NEW_TOKENS = 100
-# Relative error of logits, as it enters the gap below which a choice may differ. llama.cpp rounds what it multiplies
-# with quantised weights to 8 bits.
-BOUND, EIGHT_BIT_BOUND = 5e-3, 3e-2
+# Assumed relative error of logits, which sets the gap below which the top token may differ. llama.cpp rounds the
+# activations of quantised products to 8 bits.
+LOGIT_ERROR, LOGIT_ERROR_8_BIT = 5e-3, 3e-2
 
 
 def main():
-    """Prints a line for each checkpoint and format."""
+    """Checks every checkpoint in every format and prints a line for each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("refrain", help="the program")
+    parser.add_argument("refrain", help="the refrain program")
     parser.add_argument("models", nargs="+", help="checkpoints to convert")
     parser.add_argument("--formats", nargs="+", choices=FORMATS, default=list(FORMATS))
     arguments = parser.parse_args()
@@ -49,7 +50,7 @@ def main():
 
 
 def check(refrain, model, name, folder):
-    """Converts, compares, prints; returns whether all was equal."""
+    """Converts, compares and prints the result. Returns whether everything agreed."""
     path = folder / name
     label = f"{pathlib.Path(model).name:24} {name:12}"
     converted = run(refrain, "convert", model, path, "--format", FORMATS[name], "--json", check=False)
@@ -62,18 +63,18 @@ def check(refrain, model, name, folder):
         print(label, "NOT LOADED:", str(error).strip().splitlines()[0], flush=True)
         return False
     same_tokens = all(peer.tokens(text) == tokenize(refrain, path, text) for text in TEXTS)
-    tokens, expected = peer.continued(tokenize(refrain, path, PROMPT))
+    tokens, expected = peer.generate(tokenize(refrain, path, PROMPT))
     ours = logits(refrain, path, tokens[:-1], folder)[-NEW_TOKENS:]
     error = np.linalg.norm(ours - expected) / np.linalg.norm(expected)
     best = np.sort(expected, axis=1)[:, -2:]
-    bound = EIGHT_BIT_BOUND if path.suffix == ".gguf" and name != "f16.gguf" else BOUND
+    bound = LOGIT_ERROR_8_BIT if path.suffix == ".gguf" and name != "f16.gguf" else LOGIT_ERROR
     gap = np.maximum(0.05, 8 * bound * np.sqrt(np.mean(expected**2, axis=1)))
     clear = best[:, 1] - best[:, 0] > gap
     same = ours.argmax(axis=1) == expected.argmax(axis=1)
     wrong = int(np.sum(clear & ~same))
     print(
         label,
-        f"greedy {int(same.sum())} of {NEW_TOKENS} equal, {wrong} clear ones differ ({int(clear.sum())} are clear);",
+        f"greedy {int(same.sum())} of {NEW_TOKENS} equal, {wrong} of {int(clear.sum())} clear positions differ;",
         f"relative L2 {error:.1e}; tokens {'equal' if same_tokens else 'DIFFER'}",
         flush=True,
     )
@@ -102,7 +103,7 @@ def logits(refrain, path, tokens, folder):
 
 
 class LlamaCpp:
-    """A GGUF file in llama.cpp."""
+    """A GGUF file loaded by llama.cpp."""
 
     def __init__(self, path):
         import llama_cpp
@@ -113,8 +114,8 @@ class LlamaCpp:
     def tokens(self, text):
         return self.model.tokenize(text.encode(), add_bos=self.add_bos, special=True)
 
-    def continued(self, prompt):
-        """The prompt with NEW_TOKENS more, and the logits from which each was chosen."""
+    def generate(self, prompt):
+        """The prompt with NEW_TOKENS more tokens, and the logits each was chosen from."""
         tokens, rows = list(prompt), []
         self.model.reset()
         self.model.eval(tokens)
@@ -126,21 +127,21 @@ class LlamaCpp:
 
 
 class MlxLm:
-    """A directory in mlx-lm."""
+    """A directory loaded by mlx-lm."""
 
     def __init__(self, path):
         import mlx.core as mx
         import mlx_lm
 
         self.model, self.tokenizer = mlx_lm.load(str(path))
-        # The weights stay what they are, but are computed with in float32: bfloat16 alone moves logits by 2e-2.
+        # The weights keep their values but are computed with in float32: bfloat16 alone moves logits by 2e-2.
         self.model.set_dtype(mx.float32)
 
     def tokens(self, text):
         return self.tokenizer.encode(text)
 
-    def continued(self, prompt):
-        """The prompt with NEW_TOKENS more, and the logits from which each was chosen."""
+    def generate(self, prompt):
+        """The prompt with NEW_TOKENS more tokens, and the logits each was chosen from."""
         import mlx.core as mx
         from mlx_lm.models.cache import make_prompt_cache
 

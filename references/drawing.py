@@ -1,4 +1,4 @@
-"""Random parameters and tokens, the same for the same seed whatever the order they are asked for in."""
+"""Random parameters and tokens that depend only on the seed and the name, not on the order of the calls."""
 
 import zlib
 
@@ -6,15 +6,15 @@ import numpy as np
 
 
 def generator(seed, name):
-    """A random generator of its own for each (seed, name)."""
+    """Returns the random generator of a (seed, name) pair."""
     return np.random.default_rng([seed, zlib.crc32(name.encode())])
 
 
 def parameter(name, shape, seed, tied):
     """Draws the parameter `name` as a float32 array.
 
-    The gains keep logits at a standard deviation near 1 and attention neither flat nor one-hot. Rows
-    differ in size, so that a scale taken from the wrong row shows.
+    The gains keep logits at a standard deviation near 1 and attention neither flat nor one-hot. Rows differ in size, so
+    that a scale taken from the wrong row is detected.
     """
     rng = generator(seed, name)
     noise = rng.standard_normal(shape)
@@ -25,10 +25,10 @@ def parameter(name, shape, seed, tied):
     if len(shape) == 1:
         if name.endswith("bias"):
             return (0.2 * noise).astype(np.float32)
-        if name.endswith("A_log"):  # states that forget half within a few to a few dozen tokens
+        if name.endswith("A_log"):  # half-life of states: a few to a few dozen tokens
             return (noise - 2).astype(np.float32)
         return np.clip(1 + 0.3 * noise, 0.3, 2).astype(np.float32)
-    if len(shape) > 2 and "layers" not in name:  # of what sees images
+    if len(shape) > 2 and "layers" not in name:  # vision tower
         return (0.02 * noise).astype(np.float32)
     width = shape[-1]
     if "embed_tokens" in name:
@@ -45,7 +45,7 @@ def parameter(name, shape, seed, tied):
 
 
 def tokens(vocabulary, batch, length, seed):
-    """Random token ids [batch, length] in which the first and the last id of the vocabulary occur."""
+    """Random token ids [batch, length] that contain the first and the last id of the vocabulary."""
     ids = generator(seed, "tokens").integers(0, vocabulary, (batch, length))
     ids[0, 1] = 0
     ids[-1, 2] = vocabulary - 1

@@ -1,4 +1,4 @@
-"""Expressions and white space in templates, and what they become by Jinja as transformers sets it up."""
+"""Template expressions and white space, with their renderings by Jinja as transformers configures it."""
 
 import json
 import random
@@ -84,17 +84,27 @@ STATEMENTS = [
     "{{ '[%s]' % x }}{% macro m() %}{% call n() %}{{ varargs }}{% endcall %}{% endmacro %}{% macro n() %}{{ caller(1) }}{% endmacro %}{{ m(2) }}",
     "{{ x.y }}", "{{ x + 1 }}", "{{ [].append(1) }}", "{{ 1 in 5 }}", "{{ '%s %s' % (1,) }}", "{{ '%(a)s' % {'a': 1} }}",
     "{{ '{a[b]} {a.b} {0[1]} {{}}'.format([1, 2], a={'b': 1}) }}", "{{ 1 is string is string }}", "{% endif %}",
+    "{% set j = joiner() %}{% for i in [1, 2, 3] %}{{ j() }}{{ i }}{% endfor %}",
+    "{% set j = joiner(' | ') %}{% if x %}{{ j() }}{% endif %}{{ j() }}a{{ j() }}b", "{{ joiner(1, 2) }}",
+    "{% set c = cycler('a', 'b') %}{{ c.current }}{{ c.next() }}{{ c.next() }}{{ c.current }}{{ c.next() }}{{ c.reset() }}{{ c.next() }}",
+    "{% set ns = namespace(c=cycler(1, 2, 3)) %}{% for i in range(5) %}{{ ns.c.next() }}{% endfor %}",
+    "{{ cycler(1)() }}", "{{ cycler(1).foo }}", "{{ {'b': 1, 'a': {'d': 2, 'c': 'x'}} | pprint }}", "{{ 'a' | pprint }}",
+    "{{ range(40) | list | pprint }}", "{{ ('word ' * 30) | pprint }}", "{{ ('a' * 100) | pprint }}", "{{ ('a' * 78) | pprint }}",
+    "{{ {'k': 'multi\\nline text that is fairly long and must be broken somewhere, since it has many words'} | pprint }}",
+    "{{ {'one': ('z' * 90,), 't': ('x' * 60, 'y' * 30), 'l': [[1] * 30, {'b': 'v' * 70, 'a': []}]} | pprint }}",
+    "{{ [none, 1.5, true, 'it\\'s'] | pprint }}", "{{ [{'a': 'b ' * 40}, ('c ' * 40, 1)] | pprint }}",
+    "{% for k, v in {'a': 1}.items() %}{{ k }}{{ v }}{% endfor %}{{ {'a': 1}.items() | list }}",
 ]
 
 
 def environment():
-    made = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
+    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
 
     def to_json(value, ensure_ascii=False, indent=None, separators=None, sort_keys=False):
         return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
-    made.filters["tojson"] = to_json
-    return made
+    environment.filters["tojson"] = to_json
+    return environment
 
 
 def sources():
@@ -114,7 +124,7 @@ def sources():
         yield from (f"{{{{ {value} | {name} }}}}" for name in LIST_FILTERS)
         yield from (f"{{{{ {value} is {test} }}}}" for test in TESTS)
         yield from (f"{{{{ {value}{item} }}}}" for item in ITEMS)
-        yield from (f"{{{{ {value} {operator} {LISTS[place]} }}}}" for operator in ("+", "==", "in", "<") for place in (1, 3, 7))
+        yield from (f"{{{{ {value} {operator} {LISTS[index]} }}}}" for operator in ("+", "==", "in", "<") for index in (1, 3, 7))
         yield f"{{% for x in {value} %}}[{{{{ loop.index }}}}{{{{ x }}}}]{{% else %}}E{{% endfor %}}"
     yield from STATEMENTS
     draw = random.Random(5)
@@ -136,7 +146,7 @@ def white_space(draw):
 
 
 def write(path):
-    """Writes a JSON list of pairs: a template, and what it renders (null where that fails)."""
+    """Writes a JSON list of pairs: a template, and its rendering (null if it fails)."""
     jinja = environment()
     lines = []
     for source in dict.fromkeys(sources()):

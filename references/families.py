@@ -1,4 +1,4 @@
-"""Configurations of families other than Qwen 3 and Llama, at sizes for tests."""
+"""Test-sized configurations of all families except Qwen 3 and Llama."""
 
 from transformers import (
     Cohere2Config,
@@ -26,7 +26,7 @@ from transformers import (
 
 
 def sizes(hidden, intermediate, layers, heads, kv_heads, vocabulary):
-    """What every family calls the same."""
+    """The settings that all families name alike."""
     return {
         "hidden_size": hidden,
         "intermediate_size": intermediate,
@@ -40,17 +40,17 @@ def sizes(hidden, intermediate, layers, heads, kv_heads, vocabulary):
 
 
 def rope(theta, **scaling):
-    """RoPE settings: plain, unless `scaling` says otherwise."""
+    """RoPE settings: default unless `scaling` overrides them."""
     return {"rope_type": "default", "rope_theta": theta} | scaling
 
 
 def two_ropes(local, whole):
-    """RoPE settings of the layers with a window and of those without."""
+    """RoPE settings of layers with and without a sliding window."""
     return {"sliding_attention": local, "full_attention": whole}
 
 
 def qwen2(*shape, tied=False, window=None, first_windowed=0):
-    """Biases on q, k and v alone; layers from `first_windowed` on see `window` tokens, if given."""
+    """Biases on q, k and v only. Layers from `first_windowed` on have a sliding window of `window` tokens, if given."""
     windows = {}
     if window is not None:
         windows = {"use_sliding_window": True, "sliding_window": window, "max_window_layers": first_windowed}
@@ -58,12 +58,12 @@ def qwen2(*shape, tied=False, window=None, first_windowed=0):
 
 
 def mistral(*shape, head_dim, window):
-    """A window in every layer, unless it is None."""
+    """A sliding window in every layer, unless it is None."""
     return MistralConfig(**sizes(*shape), head_dim=head_dim, sliding_window=window, rope_parameters=rope(10000.0))
 
 
 def smollm3(*shape, no_rope_layer_interval=4):
-    """Every so many layers one without positions."""
+    """Every `no_rope_layer_interval`th layer has no position encoding."""
     return SmolLM3Config(
         **sizes(*shape), no_rope_layer_interval=no_rope_layer_interval, rope_parameters=rope(2e6), bos_token_id=None
     )
@@ -75,7 +75,7 @@ def olmo2(*shape, bias=False):
 
 
 def olmo3(*shape, window):
-    """OLMo 2 with a window in three of four layers; the others' positions are interpolated."""
+    """OLMo 2 with a sliding window in three of four layers; the other layers use scaled RoPE."""
     ropes = two_ropes(rope(5e5), rope(5e5, rope_type="linear", factor=4.0))
     return Olmo3Config(**sizes(*shape), sliding_window=window, rope_parameters=ropes)
 
@@ -86,7 +86,7 @@ def phi3(*shape, window):
 
 
 def gemma3(*shape, head_dim, window, pattern, scalar, cap=None):
-    """A layer without a window after `pattern` - 1 with one, each kind with RoPE of its own."""
+    """Every `pattern`th layer has no sliding window. Both kinds of layers have their own RoPE."""
     return Gemma3TextConfig(
         **sizes(*shape),
         head_dim=head_dim,
@@ -99,7 +99,7 @@ def gemma3(*shape, head_dim, window, pattern, scalar, cap=None):
 
 
 def with_images(text):
-    """A Gemma 3 that also takes images, around the text model `text`."""
+    """A Gemma 3 with vision, around the text model `text`."""
     vision = {
         "hidden_size": 32,
         "intermediate_size": 32,
@@ -112,7 +112,7 @@ def with_images(text):
 
 
 def stretch(config, original, longest, part):
-    """Gives a Phi-3 configuration LongRoPE from `original` to `longest` tokens, on a part of each head."""
+    """Gives a Phi-3 configuration LongRoPE from `original` to `longest` tokens on a fraction `part` of each head."""
     pairs = int(config.hidden_size // config.num_attention_heads * part) // 2
     config.max_position_embeddings, config.original_max_position_embeddings = longest, original
     config.rope_parameters = {
@@ -126,8 +126,9 @@ def stretch(config, original, longest, part):
 
 
 def qwen3_5_moe(*shape, experts, widths, **hybrid):
-    """A mixture of experts in each layer: `experts` all and those used for a token; `widths` those inside a routed expert
-    and inside the shared one.
+    """A mixture of experts in each layer.
+
+    `experts`: total and used per token. `widths`: of a routed expert and of the shared expert.
     """
     return Qwen3_5MoeTextConfig(
         **hybrid_sizes(*shape, **hybrid),
@@ -139,14 +140,14 @@ def qwen3_5_moe(*shape, experts, widths, **hybrid):
 
 
 def qwen3_5(*shape, width, tied=False, **hybrid):
-    """The dense one, `width` wide inside the feed-forward network."""
+    """The dense variant; the feed-forward network is `width` wide."""
     return Qwen3_5TextConfig(**hybrid_sizes(*shape, **hybrid), intermediate_size=width, tie_word_embeddings=tied)
 
 
 def hybrid_sizes(hidden, layers, heads, kv_heads, vocabulary, *, head_dim, linear, interval=4):
     """Gated delta nets, with gated attention in every `interval`th layer.
 
-    `linear` is key heads, value heads, and the sizes of each.
+    `linear`: key heads, value heads, and their sizes.
     """
     pairs = head_dim // 8  # a quarter of a head is rotated
     section = [pairs - 2 * (pairs // 3), pairs // 3, pairs // 3]
@@ -169,7 +170,7 @@ def hybrid_sizes(hidden, layers, heads, kv_heads, vocabulary, *, head_dim, linea
 
 
 def qwen3_moe(*shape, head_dim, experts, width, renormalised=True, tied=False):
-    """A Qwen 3 with a mixture of experts in each layer: `experts` all and those used for a token, `width` inside each."""
+    """A Qwen 3 with a mixture of experts in each layer. `experts`: total and used per token; `width`: of each expert."""
     return Qwen3MoeConfig(
         **sizes(*shape),
         head_dim=head_dim,
@@ -184,7 +185,7 @@ def qwen3_moe(*shape, head_dim, experts, width, renormalised=True, tied=False):
 
 
 def granite(*shape, multipliers, tied=True, bias=False, mlp_bias=False):
-    """A Llama with multipliers: of the embedding, the scores, what joins the residual stream, and below the logits."""
+    """A Llama with multipliers of the embedding, the attention scores, the residual branches, and a divisor of the logits."""
     embedding, attention, residual, logits = multipliers
     return GraniteConfig(
         **sizes(*shape),
@@ -200,7 +201,7 @@ def granite(*shape, multipliers, tied=True, bias=False, mlp_bias=False):
 
 
 def gpt_oss(*shape, head_dim, experts, window, original, tied=False):
-    """Mixtures with biases, attention with sinks, a window in every other layer, YaRN from `original` tokens."""
+    """Experts with biases, attention sinks, a sliding window in every other layer, and YaRN from `original` tokens."""
     yarn = {"factor": 4.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False}
     return GptOssConfig(
         **sizes(*shape),
@@ -214,7 +215,7 @@ def gpt_oss(*shape, head_dim, experts, window, original, tied=False):
 
 
 def starcoder2(*shape, tied=True, window=None, bias=True):
-    """LayerNorms, biases nearly everywhere, and a feed-forward network without a gate."""
+    """LayerNorms, biases almost everywhere, and a feed-forward network without a gate."""
     return Starcoder2Config(
         **sizes(*shape),
         use_bias=bias,
@@ -225,8 +226,10 @@ def starcoder2(*shape, tied=True, window=None, bias=True):
 
 
 def glm4_moe(*shape, head_dim, experts, width, dense=1, groups=(1, 1), scale=1.0, normalised=False, part=0.5):
-    """Mixtures behind `dense` plain layers: `experts` all and those used for a token, `width` inside each and inside the
-    shared one; `groups` all and those that experts are taken from; `part` of each head is rotated.
+    """Mixture-of-experts layers after `dense` dense layers.
+
+    `experts`: total and used per token. `width`: of each expert and of the shared one. `groups`: total and used per token.
+    `part`: fraction of each head that is rotated.
     """
     return Glm4MoeConfig(
         **sizes(*shape),
@@ -247,9 +250,11 @@ def glm4_moe(*shape, head_dim, experts, width, dense=1, groups=(1, 1), scale=1.0
 
 
 def latent(*shape, head, ranks, experts, width, shared, dense, groups, scale, yarn):
-    """What both versions of DeepSeek call the same. `head` is what of a key is not rotated, what is, and a value; `ranks`
-    those of queries (or None) and of keys and values; `width` that inside an expert, `shared` how many of them the shared
-    one is as wide as; `yarn` a factor with `mscale` and `mscale_all_dim`, or None.
+    """Settings that both versions of DeepSeek share.
+
+    `head`: sizes of the non-rotated and the rotated part of a key, and of a value. `ranks`: of queries (or None) and of keys
+    and values. `width`: of an expert. `shared`: width of the shared expert in experts. `yarn`: factor, `mscale` and
+    `mscale_all_dim`, or None.
     """
     rotation = rope(10000.0)
     if yarn is not None:
@@ -278,20 +283,20 @@ LATENT_YARN = {"beta_fast": 32, "beta_slow": 1, "original_max_position_embedding
 
 
 def deepseek_v2(*shape, head, ranks, experts, width, shared=2, dense=1, groups=None, scale=1.0, yarn=None):
-    """Experts chosen by a softmax, from the best groups if there are such."""
+    """Experts routed by softmax, within the best groups if `groups` is given."""
     method = "greedy" if groups is None else "group_limited_greedy"
     both = {"ranks": ranks, "experts": experts, "width": width, "shared": shared, "dense": dense, "scale": scale}
     return DeepseekV2Config(**latent(*shape, head=head, groups=groups or (1, 1), yarn=yarn, **both), topk_method=method)
 
 
 def deepseek_v3(*shape, head, ranks, experts, width, shared=1, dense=1, groups=(1, 1), scale=2.5, yarn=None):
-    """Experts chosen by sigmoids and what corrects them."""
+    """Experts routed by sigmoid scores with correction biases."""
     both = {"ranks": ranks, "experts": experts, "width": width, "shared": shared, "dense": dense, "scale": scale}
     return DeepseekV3Config(**latent(*shape, head=head, groups=groups, yarn=yarn, **both), num_mtp_layers=0)
 
 
 def cohere(*shape, logits, normalised=False, tied=True):
-    """Blocks side by side behind LayerNorms without biases, neighbours rotated together, logits scaled."""
+    """Parallel attention and feed-forward blocks after LayerNorms without biases, interleaved RoPE, scaled logits."""
     return CohereConfig(
         **sizes(*shape),
         logit_scale=logits,
@@ -302,14 +307,14 @@ def cohere(*shape, logits, normalised=False, tied=True):
 
 
 def cohere2(*shape, logits, window, tied=True):
-    """The same with windows in three layers of four, and without positions in the fourth."""
+    """Command R with sliding windows in three of four layers, and no position encoding in the fourth."""
     return Cohere2Config(
         **sizes(*shape), logit_scale=logits, sliding_window=window, tie_word_embeddings=tied, rope_parameters=rope(5e4)
     )
 
 
 def with_vision(text):
-    """The configuration `text` inside that of a model that also sees, of which the eyes are as small as can be."""
+    """The configuration of a vision model with the text model `text` and a minimal vision tower."""
     vision = {
         "depth": 1,
         "hidden_size": 16,

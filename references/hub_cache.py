@@ -1,6 +1,6 @@
-"""Compares the cache that `refrain pull` writes with the one that huggingface_hub writes, and lets each read the other's.
+"""Compares the caches written by `refrain pull` and by huggingface_hub, and lets each program read the cache of the other.
 
-A hub on this computer serves both; nothing is fetched from elsewhere.
+A local server acts as the hub; nothing is downloaded.
 
     references/hub_cache.py target/release/refrain
 """
@@ -25,8 +25,8 @@ FILES = {
     "model.safetensors": bytes(range(256)) * 200,
     "additional_chat_templates/rag.jinja": b"{{ x }}",
 }
-# Kept by huggingface_hub beside what this compares.
-PYTHONS_OWN = ("CACHEDIR.TAG", ".locks", "trees", ".no_exist")
+# Files of huggingface_hub that are not compared.
+IGNORED = ("CACHEDIR.TAG", ".locks", "trees", ".no_exist")
 
 contents_sent = []
 
@@ -48,7 +48,7 @@ def entry(path, name_key, id_key, sha_key):
 
 
 class Hub(BaseHTTPRequestHandler):
-    """The hub's routes that downloads use."""
+    """The routes of the hub that downloads use."""
 
     def log_message(self, *_):
         pass
@@ -81,20 +81,20 @@ class Hub(BaseHTTPRequestHandler):
 
 
 def tree(cache):
-    """Paths with what they hold or where they lead."""
+    """Maps paths to their content or link target."""
     found = {}
     for folder, folders, files in os.walk(cache):
-        folders[:] = [name for name in folders if name not in PYTHONS_OWN]
+        folders[:] = [name for name in folders if name not in IGNORED]
         for name in files:
             path = Path(folder, name)
-            if name not in PYTHONS_OWN:
+            if name not in IGNORED:
                 key = str(path.relative_to(cache))
                 found[key] = ("-> " + os.readlink(path)) if path.is_symlink() else path.read_bytes()
     return found
 
 
 def run(command, cache, address, **variables):
-    """What a program writes that uses this cache and hub."""
+    """Runs a program with this cache and hub. Returns its output."""
     environment = {"HF_HUB_CACHE": cache, "HF_ENDPOINT": address, "HF_HUB_DISABLE_XET": "1", **variables}
     contents_sent.clear()
     done = subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True)
@@ -128,7 +128,7 @@ def main(refrain):
         for name, content in FILES.items():
             get = python(f"print(hf_hub_download({REPO!r}, {name!r}, local_files_only=True))")
             assert Path(run(get, ours, "http://127.0.0.1:9")).read_bytes() == content, name
-        print("huggingface_hub finds what refrain downloaded, and downloads nothing again")
+        print("huggingface_hub uses the cache of refrain without another download")
 
         path = run([refrain, "pull", REPO, "--offline"], theirs, "http://127.0.0.1:9")
         assert path.startswith(theirs), path
@@ -136,19 +136,19 @@ def main(refrain):
         assert not contents_sent, contents_sent
         blobs = next(Path(theirs).glob("models--*")) / "blobs"
         leftover = blobs / f"{etag(FILES['model.safetensors'])}.0badcafe.incomplete"
-        leftover.write_bytes(b"what a download by huggingface_hub leaves when it is killed")
+        leftover.write_bytes(b"left by a killed download of huggingface_hub")
         listed = json.loads(run([refrain, "list", "--json"], theirs, address))
         assert listed["interrupted"] == [], listed
         run([refrain, "pull", REPO], theirs, address)
         assert not leftover.exists() and not contents_sent, contents_sent
         assert [model["name"] for model in listed["models"]] == [REPO], listed
-        print("refrain finds what huggingface_hub downloaded, and downloads nothing again")
+        print("refrain uses the cache of huggingface_hub without another download")
 
         run([refrain, "rm", REPO, "--yes"], theirs, address)
         assert tree(theirs) == {}, tree(theirs)
         scanned = run(python("r = scan_cache_dir(); print(len(r.repos), len(r.warnings))"), theirs, address)
         assert scanned == "0 0", scanned
-        print("huggingface_hub does not miss what refrain removed")
+        print("huggingface_hub accepts the cache after refrain removed a model")
 
 
 if __name__ == "__main__":

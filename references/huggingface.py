@@ -1,4 +1,4 @@
-"""Checkpoints as a directory of config.json, safetensors and tokenizer files."""
+"""Writes checkpoints as a directory of config.json, safetensors and tokenizer files."""
 
 import contextlib
 import json
@@ -12,7 +12,7 @@ DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
 
 
 def write(fixture, directory):
-    """Writes the checkpoint as transformers saves it and returns the model that transformers reads back."""
+    """Writes the checkpoint with transformers. Returns the model that transformers reads back."""
     config = with_token_ids(fixture)
     model = reference.random_model(config, fixture.seed).to(DTYPES[fixture.storage])
     model.save_pretrained(directory, max_shard_size=fixture.options.get("shard", "1GB"))
@@ -21,7 +21,7 @@ def write(fixture, directory):
 
 
 def with_token_ids(fixture):
-    """The fixture's configuration with the ids of its tokenizer's first and last token."""
+    """The configuration of the fixture with the BOS and EOS ids of its tokenizer."""
     tokenizer = small_tokenizers.train(fixture.family, fixture.tokenizer_size)
     settings = small_tokenizers.SETTINGS[fixture.family]
     first, last = settings["bos_token"], settings["eos_token"]
@@ -31,7 +31,7 @@ def with_token_ids(fixture):
 
 
 def finish(fixture, directory):
-    """Writes the files beside the tensors: tokenizer, generation settings, and config.json in the style asked for."""
+    """Writes the tokenizer, the generation settings, and config.json in the requested style."""
     tokenizer = small_tokenizers.train(fixture.family, fixture.tokenizer_size)
     small_tokenizers.save(tokenizer, fixture.family, directory, fixture.options.get("template_file", False))
     if fixture.options.get("published"):
@@ -40,7 +40,7 @@ def finish(fixture, directory):
 
 
 def generation(fixture, tokenizer):
-    """generation_config.json with more than one end token and sampling settings, as instruct models have it."""
+    """generation_config.json with several end tokens and sampling settings, as instruct models have it."""
     ids = [tokenizer.token_to_id(text) for text in small_tokenizers.ENDS[fixture.family]]
     return {
         "bos_token_id": fixture.config.bos_token_id,
@@ -53,7 +53,7 @@ def generation(fixture, tokenizer):
 
 
 def as_published(config):
-    """config.json as transformers wrote it before version 5, which is how most published checkpoints have it."""
+    """config.json in the format of transformers before version 5, which most published checkpoints use."""
     rope = config.pop("rope_parameters")
     if "full_attention" in rope:
         local = rope["sliding_attention"]["rope_theta"]
@@ -73,7 +73,7 @@ def as_published(config):
 
 
 def edit_json(path, edit, missing=None):
-    """Replaces the JSON in the file `path` by `edit` of it."""
+    """Applies `edit` to the JSON in a file."""
     value = missing
     with contextlib.suppress(FileNotFoundError):
         value = json.loads(path.read_text("utf-8"))

@@ -1,4 +1,4 @@
-"""Qwen3.5 in the layouts that are published: inside a model that also sees, by mlx-lm, and in GGUF; mixtures by mlx-lm."""
+"""Qwen3.5 in its published layouts: inside a vision model, by mlx-lm, and in GGUF. Also mixtures of experts by mlx-lm."""
 
 import mlx.core as mx
 import numpy as np
@@ -11,7 +11,7 @@ import huggingface
 import mlx_affine
 import reference
 
-# Weights of these norms are stored less one by transformers, and whole by mlx-lm.
+# transformers stores the weights of these norms minus one, mlx-lm stores them unchanged.
 SHIFTED = (
     "input_layernorm.weight",
     "post_attention_layernorm.weight",
@@ -22,26 +22,26 @@ SHIFTED = (
 
 
 def write_with_vision(fixture, directory):
-    """Writes the checkpoint as published, experts in two tensors, and returns what transformers reads back."""
+    """Writes the checkpoint as published, experts in two tensors. Returns the model that transformers reads back."""
     dtype = huggingface.DTYPES[fixture.options["dtype"]]
     text = reference.random_model(huggingface.with_token_ids(fixture), fixture.seed).to(dtype)
     config = families.with_vision(fixture.config)
     config.dtype = dtype
-    whole = Qwen3_5MoeForConditionalGeneration._from_config(config, dtype=dtype)
-    eyes = {name: value for name, value in whole.state_dict().items() if name.startswith("model.visual.")}
-    tensors = {name: torch.zeros_like(value) for name, value in eyes.items()}
+    full_model = Qwen3_5MoeForConditionalGeneration._from_config(config, dtype=dtype)
+    vision = {name: value for name, value in full_model.state_dict().items() if name.startswith("model.visual.")}
+    tensors = {name: torch.zeros_like(value) for name, value in vision.items()}
     for name, value in text.state_dict().items():
         tensors[name.replace("model.", "model.language_model.", 1)] = value.contiguous()
     tensors["mtp.norm.weight"] = torch.zeros(fixture.config.hidden_size, dtype=dtype)
     save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
-    config.architectures = [type(whole).__name__]
+    config.architectures = [type(full_model).__name__]
     config.save_pretrained(directory)
     huggingface.finish(fixture, directory)
     return reference.load_directory(directory)
 
 
 def write_mlx(fixture, directory):
-    """Writes the checkpoint as mlx-lm converts it and returns transformers' model of the dequantised weights."""
+    """Writes the checkpoint as mlx-lm converts it. Returns the transformers model of the dequantised weights."""
     options = fixture.options
     config = huggingface.with_token_ids(fixture)
     model = reference.random_model(config, fixture.seed)
@@ -53,7 +53,7 @@ def write_mlx(fixture, directory):
             original = mx.array(value).astype(dtype)
             module = part.removesuffix(".weight")
             unrouted = ("glm4_moe", "deepseek_v2", "deepseek_v3")
-            plain = config.model_type in unrouted and module.endswith("mlp.gate")  # no linear layer there
+            plain = config.model_type in unrouted and module.endswith("mlp.gate")  # not a linear layer in mlx-lm
             if value.ndim == 1 or "conv1d" in name or plain:
                 tensors[part] = original
                 parts.append(np.array(original.astype(mx.float32)))
@@ -77,7 +77,7 @@ def write_mlx(fixture, directory):
     if not hybrid:
         huggingface.edit_json(directory / "config.json", lambda value: value | settings)
         return reference.with_parameters(model, values)
-    # mlx-lm goes by this and not by layer_types; published configurations have both.
+    # mlx-lm reads this instead of layer_types; published configurations have both.
     interval = {"full_attention_interval": config.layer_types.index("full_attention") + 1}
     huggingface.edit_json(
         directory / "config.json", lambda value: value | settings | {"text_config": value["text_config"] | interval}
@@ -91,7 +91,7 @@ def is_hybrid(config):
 
 
 def as_mlx(config, name, value):
-    """The tensors that mlx-lm keeps for one of transformers'."""
+    """The mlx-lm tensors of one transformers tensor."""
     own = f"language_model.{name}" if is_hybrid(config) else name
     if name.endswith("experts.gate_up_proj"):
         gate, up = np.split(value, 2, axis=1)
@@ -105,7 +105,7 @@ def as_mlx(config, name, value):
 
 
 def as_transformers(config, name, parts):
-    """One of transformers' tensors from those that mlx-lm keeps for it."""
+    """The transformers tensor of its mlx-lm tensors."""
     if "conv1d" in name:
         return np.moveaxis(parts[0], 1, 2)
     value = np.concatenate(parts, axis=1) if len(parts) > 1 else parts[0]
@@ -113,7 +113,7 @@ def as_transformers(config, name, parts):
 
 
 def add_gguf_settings(writer, config):
-    """What llama.cpp wants to know beside what it does of every decoder."""
+    """Adds the hybrid settings that llama.cpp needs."""
     interval = config.layer_types.index("full_attention") + 1
     writer.add_full_attention_interval(interval)
     writer.add_ssm_conv_kernel(config.linear_conv_kernel_dim)
@@ -130,15 +130,15 @@ def add_gguf_settings(writer, config):
 
 
 def add_gguf_prediction_layer(writer, config):
-    """Some tensors of a layer that predicts further tokens, which counts among the others."""
+    """Adds some tensors of a multi-token prediction layer, which is counted as a block."""
     ones = np.ones(config.hidden_size, np.float32)
     for part in ("attn_norm", "nextn.enorm", "nextn.hnorm"):
         writer.add_tensor(f"blk.{config.num_hidden_layers}.{part}.weight", ones)
 
 
 def as_gguf(config, name, value):
-    """The name to look up for one of transformers' tensors, and its values as llama.cpp's conversion has them."""
-    value = reordered(config, name, value, tiles(config))
+    """The lookup name of a transformers tensor, and its values in the layout of llama.cpp."""
+    value = reorder_value_heads(config, name, value, value_head_order(config))
     if name.endswith("A_log"):
         return name, -np.exp(value)
     if "conv1d" in name:
@@ -158,26 +158,26 @@ def from_gguf(config, name, value):
         value = value[None]
     else:
         value = value - np.float32(is_shifted(name))
-    return reordered(config, name, value, np.argsort(tiles(config)))
+    return reorder_value_heads(config, name, value, np.argsort(value_head_order(config)))
 
 
 def is_shifted(name):
-    """Whether these are norms whose weights transformers stores less one."""
+    """Whether this is a norm whose weights transformers stores minus one."""
     return name.endswith("norm.weight") and not name.endswith("linear_attn.norm.weight")
 
 
-def tiles(config):
-    """The value heads in the order that GGUF has them: the first of each key head, then the second of each."""
+def value_head_order(config):
+    """Order of the value heads in GGUF: the first of each key head, then the second of each."""
     return np.arange(config.linear_num_value_heads).reshape(config.linear_num_key_heads, -1).T.ravel()
 
 
-def reordered(config, name, value, order):
-    """Values of a tensor with those of value heads in another order."""
+def reorder_value_heads(config, name, value, order):
+    """Reorders the value heads of a tensor."""
     size = config.linear_value_head_dim
     keys = 2 * config.linear_num_key_heads * config.linear_key_head_dim
-    places = {"in_proj_qkv": (0, keys, size), "conv1d": (0, keys, size), "in_proj_z": (0, 0, size)}
-    places |= {"out_proj": (1, 0, size)} | {part: (0, 0, 1) for part in ("in_proj_a", "in_proj_b", "A_log", "dt_bias")}
-    found = [place for part, place in places.items() if "linear_attn" in name and part in name]
+    layouts = {"in_proj_qkv": (0, keys, size), "conv1d": (0, keys, size), "in_proj_z": (0, 0, size)}
+    layouts |= {"out_proj": (1, 0, size)} | {part: (0, 0, 1) for part in ("in_proj_a", "in_proj_b", "A_log", "dt_bias")}
+    found = [layout for part, layout in layouts.items() if "linear_attn" in name and part in name]
     if not found:
         return value
     axis, first, size = found[0]

@@ -1,4 +1,4 @@
-"""Writes what tests/fixtures holds: everything, or the subjects and checkpoints named."""
+"""Writes tests/fixtures: everything, or the named subjects and checkpoints."""
 
 import argparse
 from pathlib import Path
@@ -66,12 +66,12 @@ SUBJECTS = {
 def main():
     named = {fixture.name: fixture for fixture in shapes.fixtures()}
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("wanted", nargs="*", metavar="NAME", help=f"one of: {', '.join([*SUBJECTS, *named])}")
-    wanted = parser.parse_args().wanted or list(SUBJECTS)
-    if unknown := [name for name in wanted if name not in SUBJECTS and name not in named]:
-        parser.error(f"nothing is called {', '.join(unknown)}")
-    checkpoints.repeatable()
-    for name in wanted:
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of: {', '.join([*SUBJECTS, *named])}")
+    names = parser.parse_args().names or list(SUBJECTS)
+    if unknown := [name for name in names if name not in SUBJECTS and name not in named]:
+        parser.error(f"unknown names: {', '.join(unknown)}")
+    checkpoints.make_reproducible()
+    for name in names:
         SUBJECTS[name]() if name in SUBJECTS else write_checkpoint(named[name])
 
 

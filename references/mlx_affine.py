@@ -1,4 +1,4 @@
-"""Checkpoints quantised as MLX does it: x = scale * q + bias over groups of a row."""
+"""Writes checkpoints in the affine quantisation of MLX: x = scale * q + bias over groups of a row."""
 
 import json
 
@@ -12,7 +12,7 @@ DTYPES = {"bf16": mx.bfloat16, "f16": mx.float16, "f32": mx.float32}
 
 
 def write(fixture, directory):
-    """Writes the checkpoint as mlx-lm saves it and returns transformers' model of the dequantised weights."""
+    """Writes the checkpoint as mlx-lm does. Returns the transformers model of the dequantised weights."""
     options = fixture.options
     config = huggingface.with_token_ids(fixture)
     model = reference.random_model(config, fixture.seed)
@@ -40,18 +40,18 @@ def write(fixture, directory):
 
 
 def dequantise(words, scales, biases, group, bits):
-    """The weights in float32, with scales and biases widened first so that no product is rounded to 16 bits."""
+    """The weights in float32. Scales and biases are widened first, so that no product is rounded to 16 bits."""
     return np.array(mx.dequantize(words, scales.astype(mx.float32), biases.astype(mx.float32), group, bits))
 
 
 def quantisation(options):
-    """The two equal entries of config.json that say how modules are quantised."""
+    """The two equal entries of config.json with the quantisation settings."""
     settings = {"group_size": options["group"], "bits": options["bits"], "mode": "affine", **options.get("modules", {})}
     return {"quantization": settings, "quantization_config": settings}
 
 
 def write_index(tensors, directory):
-    """The index that mlx-lm writes for a single file too."""
+    """Writes the index that mlx-lm writes even for a single file."""
     index = {
         "metadata": {"total_size": sum(value.nbytes for value in tensors.values())},
         "weight_map": {name: "model.safetensors" for name in sorted(tensors)},

@@ -1,4 +1,4 @@
-"""Perplexities and divergences by transformers, over windows as `refrain eval` cuts them."""
+"""Perplexities and KL divergences by transformers, over the same windows as `refrain eval`."""
 
 import json
 
@@ -10,7 +10,7 @@ from transformers import AutoConfig, AutoTokenizer
 import mlx_affine
 import reference
 
-# Model, text, tokens of a window, tokens from one to the next, and the model to compare with.
+# Model, text, window length in tokens, stride in tokens, and the reference model.
 CASES = (
     ("demo/model", "demo/story.txt", 192, 96, None),
     ("tests/fixtures/llama-bias-f16", "demo/story.txt", 96, 64, None),
@@ -38,7 +38,7 @@ def write(root, path):
 
 
 def load(directory):
-    """A checkpoint in float32, dequantised if MLX quantised it."""
+    """Loads a checkpoint in float32, dequantising MLX formats."""
     config = AutoConfig.from_pretrained(directory)
     settings = getattr(config, "quantization", None)
     if settings is None:
@@ -58,7 +58,7 @@ def load(directory):
 
 
 def predictions(model, ids, context, stride, bos):
-    """Log-probabilities before each predicted token, and the token: each once, in the first window that holds it."""
+    """Log-probabilities and target of each predicted token, once, in the first window that contains it."""
     rows, done, start = [], 0, 0
     while done < len(ids):
         window = list(ids[start : start + context])
@@ -74,7 +74,7 @@ def predictions(model, ids, context, stride, bos):
 
 
 def divergence(rows, others):
-    """Of the model's rows from the others', which are the reference."""
+    """KL divergence of the rows from those of the reference model."""
     kl = np.array([np.sum(np.exp(p) * (p - q)) for (q, _), (p, _) in zip(rows, others, strict=True)])
     same = [q.argmax() == p.argmax() for (q, _), (p, _) in zip(rows, others, strict=True)]
     return {"kl_mean": float(kl.mean()), "kl_max": float(kl.max()), "top1_agreement": float(np.mean(same))}

@@ -1,4 +1,4 @@
-"""Rows of values as others quantise them: what the quantisers of `refrain convert` are held against.
+"""Rows of values quantised by other software: the reference for the quantisers of `refrain convert`.
 
 Run it in the environment of conversions.py: peers/bin/python references/quantisers.py
 """
@@ -21,7 +21,7 @@ OUT = pathlib.Path(__file__).parent.parent / "tests/fixtures/quantised/conversio
 
 
 def values():
-    """Ordinary values, and rows that are zeros, constant, one-sided, tiny, or have one value far out."""
+    """Typical values, and rows that are zero, constant, one-sided, tiny, or contain outliers."""
     values = np.random.default_rng(41).standard_normal((ROWS, WIDTH)).astype(np.float32) * np.float32(0.05)
     values[1] = 0
     values[2] = np.repeat(values[2, ::32], 32)
@@ -33,7 +33,7 @@ def values():
 
 
 def llama_cpp_error(kind, values):
-    """Relative RMS error of llama.cpp's quantiser."""
+    """Relative RMS error of the llama.cpp quantiser."""
     folder = pathlib.Path(llama_cpp.__file__).parent
     library = ctypes.CDLL(glob.glob(str(folder / "lib" / "libggml-base.so*"))[0])
     quantise = library.ggml_quantize_chunk
@@ -60,7 +60,7 @@ def main():
             words, scales, biases = mx.quantize(mx.array(rows).astype(number), 64, bits)
             name = f"affine-{bits}-{dtype}"
             tensors |= {f"{name}.weight": words, f"{name}.scales": scales, f"{name}.biases": biases}
-    # Normal values that a test draws for itself would not be the same: they are in the file.
+    # Stored in the file, since a test could not draw the same normal values itself.
     normal = np.random.default_rng(42).standard_normal((16, 1024)).astype(np.float16).astype(np.float32)
     tensors["normal"] = mx.array(normal).astype(mx.float16)
     for kind in K_QUANTS:

@@ -1,4 +1,4 @@
-"""Writes checkpoints other than the committed ones: random shapes of each family in each format, with logits."""
+"""Writes checkpoints of random shapes of each family in each format, with logits, in addition to the committed ones."""
 
 import argparse
 from pathlib import Path
@@ -19,11 +19,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("seed", type=int)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--each", type=int, default=1, help="checkpoints of each family and format")
-    parser.add_argument("--sample", type=int, help="write only so many, drawn from all families and formats")
-    parser.add_argument("--only", default="", help="write only those whose name contains this")
+    parser.add_argument("--each", type=int, default=1, help="checkpoints per family and format")
+    parser.add_argument("--sample", type=int, help="write a random sample of this size")
+    parser.add_argument("--only", default="", help="write only checkpoints whose name contains this")
     options = parser.parse_args()
-    checkpoints.repeatable()
+    checkpoints.make_reproducible()
     names = [
         (family, form, f"{family}-{form}-{options.seed}-{number}")
         for number in range(options.each)
@@ -38,11 +38,11 @@ def main():
         try:
             checkpoints.write(random_fixture(family, form, name, options.seed), options.out)
         except ValueError as error:
-            print(f"{name}: left out: {error}")
+            print(f"{name}: skipped: {error}")
 
 
 def random_fixture(family, form, name, seed):
-    """A fixture whose every choice is drawn from the seed and its name."""
+    """A fixture drawn from the seed and its name."""
     rng = drawing.generator(seed, name)
     pick = random_shapes.Choices(rng, None, 1).pick
     storage, unit, options = storage_of(form, pick)
@@ -70,7 +70,7 @@ def random_fixture(family, form, name, seed):
 
 
 def storage_of(form, pick):
-    """(storage, what row lengths must be a multiple of, options of the writer)."""
+    """Returns the storage, the multiple that row lengths must have, and the options of the writer."""
     if form == "mlx-mixed":
         return "mlx", 128, {"bits": pick(2, 4, 8), "group": 64, "dtype": pick("bf16", "f16")}
     if form.startswith("mlx"):
@@ -89,7 +89,7 @@ def storage_of(form, pick):
 
 
 def mixed_modules(config, pick):
-    """Settings of their own for some modules, as mlx-lm's mixed recipes write them."""
+    """Per-module quantisation settings, as the mixed recipes of mlx-lm write them."""
     modules = {"lm_head": pick(False, {"bits": 6, "group_size": 64})}
     for layer in range(config.num_hidden_layers):
         for part in ("self_attn.v_proj", "self_attn.qkv_proj", "mlp.down_proj"):

@@ -1,17 +1,17 @@
-"""Random configurations of every family: shapes, RoPE, windows, biases, ties."""
+"""Random configurations of every family: shapes, RoPE, sliding windows, biases, tied embeddings."""
 
 import math
 
 import families
 import shapes
 
-# What `config.json` calls the kind of position scaling, and which families have it in which storage.
+# The kinds of RoPE scaling in `config.json` and in GGUF files.
 FLAT_ROPES = ("default", "linear", "llama3", "yarn", "dynamic")
 GGUF_ROPES = ("default", "linear", "llama3", "yarn")
 
 
 class Choices:
-    """Draws for one configuration; `unit` is what row lengths must be a multiple of."""
+    """Random choices for one configuration. Row lengths are multiples of `unit`."""
 
     def __init__(self, rng, storage, unit):
         self.rng, self.storage, self.unit = rng, storage, unit
@@ -28,7 +28,7 @@ class Choices:
         return unit * int(self.rng.integers(max(1, low // unit), max(1, high // unit) + 1))
 
     def heads(self, *sizes):
-        """(query heads, key and value heads, head size) whose product is whole groups."""
+        """Query heads, KV heads and head size, whose product is a multiple of the quantisation group."""
         kv_heads, head_dim = self.pick(1, 1, 2, 3), self.pick(*sizes)
         heads = kv_heads * self.pick(1, 1, 2, 3)
         while heads * head_dim % self.unit:
@@ -45,11 +45,11 @@ class Choices:
         return int(self.rng.integers(401, 700))
 
     def window(self):
-        """Shorter and longer than the sequences."""
+        """A sliding window, shorter or longer than the sequences."""
         return self.pick(1, 2, 7, 16, 33, 100, 4096)
 
     def rope(self, *kinds):
-        """(RoPE settings of one of `kinds`, other settings that belong to it)."""
+        """RoPE settings of one of `kinds`, and other settings that belong to them."""
         kind = self.pick(*kinds, kinds[-1])
         rope = {"rope_type": kind, "rope_theta": self.pick(1e4, 5e5, 1e6)}
         original = self.pick(16, 32, 64, 256, 4096)
@@ -62,7 +62,7 @@ class Choices:
         if kind == "yarn" and not self.gguf:
             rope |= self.pick({}, {"attention_factor": 1.21}, {"beta_fast": 16.0, "beta_slow": 2.0})
             rope |= self.pick({}, {"truncate": False}, {"mscale": 0.7, "mscale_all_dim": 0.9})
-        # Frequencies follow the length beyond what the model was made for.
+        # Dynamic RoPE changes the frequencies beyond the original context length.
         return rope, {"max_position_embeddings": self.pick(64, 100) if kind == "dynamic" else 4096}
 
 
@@ -94,7 +94,7 @@ def llama(draw):
 
 
 def qwen2(draw):
-    """Heads of hidden / heads, as the family has it."""
+    """Head size is hidden / heads."""
     windows = {} if draw.gguf or draw.flip() else {"window": draw.window(), "first_windowed": draw.pick(0, 1, 2)}
     return with_rope(families.qwen2(*joint_sizes(draw), tied=draw.flip(), **windows), draw)
 
@@ -103,7 +103,7 @@ def mistral(draw):
     heads, kv_heads, head_dim = draw.heads(32, 48, 64, 128)
     hidden = draw.multiple(draw.unit, 48, 256)
     sizes = (hidden, draw.intermediate(), draw.layers(), heads, kv_heads, draw.vocabulary())
-    # GGUF files of Mistral models say nothing of windows.
+    # GGUF files of Mistral models store no window.
     window = None if draw.gguf else draw.pick(None, draw.window())
     config = families.mistral(*sizes, head_dim=head_dim, window=window)
     config.tie_word_embeddings = draw.flip()
@@ -160,7 +160,7 @@ def gemma3(draw):
         head_dim=head_dim,
         window=draw.window(),
         pattern=draw.pick(2, 3, 6),
-        # GGUF files have no key for it.
+        # GGUF files have no key for this.
         scalar=head_dim if draw.gguf else draw.pick(head_dim, 24, 168),
         cap=draw.pick(None, 3.0, 30.0),
     )
@@ -177,7 +177,7 @@ def qwen3_moe(draw):
         head_dim=head_dim,
         experts=(experts, draw.pick(1, 2, experts)),
         width=draw.multiple(draw.unit, 1, 130),
-        # llama.cpp always divides by the sum.
+        # llama.cpp always normalises the weights.
         renormalised=draw.gguf or draw.flip(),
         tied=draw.flip(),
     )
@@ -196,14 +196,14 @@ def granite(draw):
 
 
 def starcoder2(draw):
-    # GGUF files say nothing of windows, and always have biases.
+    # GGUF files store no window and always have biases.
     window = None if draw.gguf else draw.pick(None, draw.window())
     sizes = joint_sizes(draw)
     return with_rope(families.starcoder2(*sizes, tied=draw.flip(), window=window, bias=draw.gguf or draw.flip()), draw)
 
 
 def cohere(draw):
-    # mlx-lm quantises no norms, which the writer of its files would take for matrices.
+    # mlx-lm does not quantise norms, but the MLX writer would treat these as matrices.
     config = families.cohere(
         *joint_sizes(draw),
         logits=draw.pick(0.7, 1.3, 1.6),
@@ -215,7 +215,7 @@ def cohere(draw):
 
 
 def cohere2(draw):
-    # llama.cpp knows only this period.
+    # llama.cpp supports only this period.
     config = families.cohere2(*joint_sizes(draw), logits=draw.pick(0.7, 1.4), window=draw.window(), tied=draw.flip())
     return with_rope(config, draw)
 
@@ -259,13 +259,13 @@ FAMILIES = {
 
 
 def joint_sizes(draw):
-    """Sizes of families whose heads together are as wide as the residual stream."""
+    """Sizes of families whose heads together have the width of the residual stream."""
     heads, kv_heads, head_dim = draw.heads(32, 40, 64, 80, 96, 128)
     return heads * head_dim, draw.intermediate(), draw.layers(), heads, kv_heads, draw.vocabulary()
 
 
 def with_rope(config, draw):
-    """The configuration with one RoPE for all layers."""
+    """Sets one RoPE for all layers."""
     rope, others = draw.rope(*(GGUF_ROPES if draw.gguf else FLAT_ROPES))
     config.rope_parameters = rope
     for name, value in others.items():
@@ -274,11 +274,11 @@ def with_rope(config, draw):
 
 
 def with_two_ropes(config, draw, local_theta):
-    """The configuration with a RoPE of the layers with a window, and another of the rest."""
+    """Sets different RoPE settings for layers with and without a sliding window."""
     whole, _ = draw.rope("default", "linear") if config.model_type == "gemma3_text" else draw.rope("default", "yarn")
     if local_theta is None:
-        # Of files in the old style transformers 5 reads another base for layers with a window than 4 did, unless
-        # it is the one that all published models have.
+        # In files of the old format, transformers 5 reads a different base for windowed layers than version 4 did,
+        # unless it is the base of all published models.
         local_theta = whole["rope_theta"] = 5e5
     local = {"rope_type": "default", "rope_theta": local_theta}
     config.rope_parameters = families.two_ropes(local, whole)

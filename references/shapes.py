@@ -1,4 +1,4 @@
-"""What the committed checkpoints are: one row each, chosen so that no two share their odd places."""
+"""The committed checkpoints, one entry each, with shapes that cover different edge cases."""
 
 from dataclasses import dataclass, field
 
@@ -7,7 +7,7 @@ from transformers import LlamaConfig, Qwen3Config
 import families
 
 LLAMA3_ROPE = {
-    # Short enough that a head of 32 has frequencies in all three bands: kept, blended and divided.
+    # Small enough that a head of 32 has frequencies in all three bands: unchanged, blended and divided.
     "rope_type": "llama3",
     "rope_theta": 500000.0,
     "factor": 8.0,
@@ -19,7 +19,7 @@ LLAMA3_ROPE = {
 
 @dataclass
 class Fixture:
-    """One checkpoint: `storage` is one of checkpoints.WRITERS; `options` are those of its writer."""
+    """One checkpoint. `storage`: a key of checkpoints.WRITERS; `options`: those of the writer."""
 
     name: str
     config: object
@@ -83,7 +83,7 @@ def llama(
 
 
 def fixtures():
-    """Every committed checkpoint."""
+    """All committed checkpoints."""
     return [
         *plain(),
         *mlx(),
@@ -94,17 +94,17 @@ def fixtures():
         *with_images(),
         *hybrids(),
         *mixtures(),
-        *multiplied(),
-        *layer_norms(),
-        *with_sinks(),
-        *side_by_side(),
-        *chosen_in_groups(),
-        *latent(),
+        *granite(),
+        *starcoder2(),
+        *gpt_oss(),
+        *cohere(),
+        *glm4_moe(),
+        *deepseek(),
     ]
 
 
 def plain():
-    """safetensors as transformers writes them."""
+    """Safetensors as written by transformers."""
     linear = {"rope_type": "linear", "rope_theta": 10000.0, "factor": 2.5}
     return [
         Fixture("qwen3-bf16", qwen3(96, 160, 2, 6, 2, 32, 311, tied=True), "bf16", 1, "qwen2", 311),
@@ -144,7 +144,7 @@ def plain():
             options={"shard": "200KB", "published": True, "template_file": True},
         ),
         Fixture("qwen3-wide-head-bf16", qwen3(48, 32, 2, 2, 1, 256, 313, bias=True), "bf16", 6, "qwen2", 311),
-        # Longer than one page of a cache and one chunk of a prompt.
+        # Longer than one cache page and one prefill chunk.
         Fixture(
             "qwen3-long-bf16",
             qwen3(64, 96, 2, 5, 1, 64, 317, tied=True, theta=10000.0),
@@ -159,7 +159,7 @@ def plain():
 
 
 def mlx():
-    """MLX affine quantisation: every group and both widths, scales in each dtype."""
+    """MLX affine quantisation: every group size and both widths, scales in each dtype."""
     return [
         Fixture(
             "qwen3-mlx4",
@@ -210,7 +210,7 @@ def mlx():
 
 
 def gguf():
-    """GGUF as llama.cpp's conversion writes it."""
+    """GGUF as written by the llama.cpp converter."""
     return [
         Fixture(
             "qwen3-gguf-q8_0", qwen3(96, 160, 2, 6, 2, 32, 311), "gguf", 21, "qwen2", 311, options={"kind": "Q8_0"}
@@ -251,7 +251,7 @@ def gguf():
             347,
             options={"kind": "Q8_0"},
         ),
-        # Q4_K_M's mixture, and every other kind once.
+        # The mixture of Q4_K_M, and every other kind once.
         Fixture(
             "llama-gguf-mixed",
             llama(256, 256, 2, 4, 1, 349, head_dim=64),
@@ -280,7 +280,7 @@ def gguf():
 
 
 def other_families():
-    """The families beside Qwen 3 and Llama; sequences are longer than any window."""
+    """Families other than Qwen 3 and Llama; sequences are longer than any window."""
     qwen2 = families.qwen2(96, 64, 2, 3, 1, 311, tied=True)
     qwen2_window = families.qwen2(64, 80, 3, 2, 2, 317, window=9, first_windowed=1)
     mistral = families.mistral(56, 64, 2, 4, 2, 401, head_dim=32, window=11)
@@ -303,7 +303,7 @@ def other_families():
 
 
 def other_families_in_gguf():
-    """The same, as llama.cpp's conversion writes them."""
+    """Other families in GGUF, as written by the llama.cpp converter."""
     qwen2 = families.qwen2(64, 96, 2, 2, 1, 311)
     smollm3 = families.smollm3(64, 96, 4, 2, 1, 331)
     olmo3 = families.olmo3(64, 64, 5, 2, 1, 313, window=7)
@@ -320,7 +320,7 @@ def other_families_in_gguf():
 
 
 def mlx_of_other_families():
-    """The widths and groups that the checkpoints of Qwen 3 and Llama leave out, each with another family."""
+    """Bit widths and group sizes that the Qwen 3 and Llama checkpoints do not cover, one family each."""
     qwen2 = families.qwen2(64, 96, 2, 2, 1, 311, tied=True)
     mistral = families.mistral(64, 96, 2, 2, 1, 401, head_dim=48, window=11)
     smollm3 = families.smollm3(128, 64, 2, 2, 1, 331, no_rope_layer_interval=2)
@@ -358,7 +358,7 @@ def mlx_of_other_families():
 
 
 def long_contexts():
-    """Positions stretched for long contexts, in sequences longer than the original context."""
+    """RoPE scaled for long contexts, in sequences longer than the original context."""
     yarn = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 32}
     qwen2 = families.qwen2(64, 64, 2, 2, 1, 311, tied=True)
     qwen2.rope_parameters = dict(yarn)
@@ -385,15 +385,15 @@ def long_contexts():
 
 
 def with_images():
-    """A model that also takes images, of which the text model is read."""
+    """A vision model of which only the text model is read."""
     gemma3 = families.gemma3(64, 64, 3, 2, 1, 337, head_dim=32, window=8, pattern=3, scalar=24)
     return [Fixture("gemma3-images-bf16", families.with_images(gemma3), "bf16", 71, "qwen2", 331, 1)]
 
 
 def hybrids():
-    """Gated delta nets and gated attention with mixtures of experts; sequences long enough for what states forget.
+    """Gated delta nets and gated attention with mixtures of experts; sequences long enough for states to decay.
 
-    Seeds are such that no token is within 0.001 of another expert, which rounding might choose instead.
+    Seeds are chosen such that no router score is within 0.001 of the next one, which rounding might swap.
     """
     hybrid = families.qwen3_5_moe
     bf16 = hybrid(32, 4, 2, 1, 307, head_dim=64, linear=(2, 4, 24, 16), experts=(5, 2), widths=(16, 24))
@@ -403,7 +403,7 @@ def hybrids():
     mlx8 = hybrid(64, 2, 2, 1, 331, head_dim=32, linear=(2, 2, 32, 32), experts=(4, 2), widths=(32, 64), interval=2)
     dense = families.qwen3_5(32, 3, 2, 1, 313, head_dim=32, linear=(2, 4, 16, 24), width=48, interval=3, tied=True)
     dense_mlx = families.qwen3_5(64, 2, 2, 1, 317, head_dim=32, linear=(1, 2, 32, 32), width=64, interval=2)
-    # Columns of value heads are whole blocks of what stores them in the dense one, and not in the other.
+    # In the dense model, columns of value heads are whole quantisation blocks; in the other they are not.
     dense_gguf = families.qwen3_5(32, 3, 2, 1, 307, head_dim=32, linear=(2, 4, 16, 32), width=32, interval=3, tied=True)
     gguf = hybrid(32, 2, 2, 1, 307, head_dim=32, linear=(2, 6, 24, 16), experts=(4, 2), widths=(32, 32), interval=2)
     mlx4_options = {"bits": 4, "group": 64, "dtype": "bf16"}
@@ -424,7 +424,7 @@ def hybrids():
 
 
 def mixtures():
-    """Qwen 3 with mixtures of experts; seeds as those of the hybrids."""
+    """Qwen 3 with mixtures of experts; seeds chosen as for the hybrids."""
     moe = families.qwen3_moe
     bf16 = moe(48, 64, 2, 4, 2, 307, head_dim=32, experts=(6, 2), width=24)
     f32 = moe(32, 64, 2, 2, 1, 313, head_dim=32, experts=(5, 3), width=40, renormalised=False, tied=True)
@@ -439,7 +439,7 @@ def mixtures():
     ]
 
 
-def multiplied():
+def granite():
     """Granite."""
     bf16 = families.granite(96, 96, 2, 3, 1, 401, multipliers=(12.0, 0.11, 0.22, 2.5))
     gguf = families.granite(64, 96, 2, 2, 1, 397, multipliers=(6.0, 0.2, 0.3, 0.7), tied=False)
@@ -452,7 +452,7 @@ def multiplied():
     ]
 
 
-def layer_norms():
+def starcoder2():
     """StarCoder2."""
     bf16 = families.starcoder2(64, 96, 2, 2, 1, 401, window=9)
     gguf = families.starcoder2(64, 128, 2, 2, 2, 397, tied=False)
@@ -462,7 +462,7 @@ def layer_norms():
     ]
 
 
-def with_sinks():
+def gpt_oss():
     """gpt-oss."""
     bf16 = families.gpt_oss(48, 24, 3, 3, 1, 313, head_dim=32, experts=(5, 2), window=7, original=32, tied=True)
     published = families.gpt_oss(64, 32, 2, 4, 2, 317, head_dim=32, experts=(4, 3), window=5, original=16)
@@ -478,7 +478,7 @@ def with_sinks():
     ]
 
 
-def side_by_side():
+def cohere():
     """Command R and its successors."""
     bf16 = families.cohere(64, 64, 2, 2, 1, 311, logits=1.4)
     gguf = families.cohere(64, 64, 2, 2, 1, 311, logits=1.7, normalised=True)
@@ -495,7 +495,7 @@ def side_by_side():
     ]
 
 
-def chosen_in_groups():
+def glm4_moe():
     """GLM-4.5."""
     moe = families.glm4_moe
     bf16 = moe(32, 48, 3, 2, 1, 311, head_dim=32, experts=(8, 3), width=16, groups=(4, 2), scale=1.7, normalised=True)
@@ -509,7 +509,7 @@ def chosen_in_groups():
     ]
 
 
-def latent():
+def deepseek():
     """DeepSeek-V2 and V3."""
     experts = {"experts": (8, 3), "width": 16, "groups": (4, 2), "scale": 1.7}
     v3 = families.deepseek_v3(32, 48, 3, 2, 2, 311, head=(24, 16, 32), ranks=(24, 16), yarn=(4.0, 1.0, 0.7), **experts)

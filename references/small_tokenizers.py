@@ -10,13 +10,13 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 
 CORPUS = Path(__file__).with_name("corpus.txt")
 
-# How the two families split text before merging: Qwen2 takes digits one at a time, Llama 3 up to three.
+# Pre-tokenisation of both families: Qwen2 splits off single digits, Llama 3 up to three.
 SPLIT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}%s| ?[^\s\p{L}\p{N}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 
-# (text, whether it is a special token) in the order of their ids, after the learned vocabulary.
+# (text, whether it is special) in id order, after the learned vocabulary.
 ADDED = {
     "qwen2": [
         ("<|endoftext|>", True),
@@ -36,7 +36,7 @@ ADDED = {
     ],
 }
 
-# The tokens that end an answer, the usual one first.
+# Tokens that end an answer, the default one first.
 ENDS = {
     "qwen2": ["<|im_end|>", "<|endoftext|>"],
     "llama3": ["<|eot_id|>", "<|end_of_text|>"],
@@ -161,8 +161,8 @@ def train_byte_level(family, size):
 def train_sentencepiece(size):
     """SentencePiece BPE with byte fallback as in Llama 2: (tokenizer, [(piece, score, type)] by id).
 
-    Other scripts than Latin stay out of the training, so that they are spelt in bytes.
-    Types are SentencePiece's, which GGUF shares: 1 normal, 2 unknown, 3 control, 6 byte.
+    Training uses only Latin script, so that other scripts fall back to bytes.
+    Types as in SentencePiece and GGUF: 1 normal, 2 unknown, 3 control, 6 byte.
     """
     latin = [line for line in CORPUS.read_text("utf-8").splitlines() if max(line, default=" ") < "\u0250"]
     model = io.BytesIO()
@@ -186,9 +186,9 @@ def train_sentencepiece(size):
     merges = []
     for piece, score, kind in pieces:
         if kind == 1:
-            halves = [(piece[:at], piece[at:]) for at in range(1, len(piece))]
+            splits = [(piece[:at], piece[at:]) for at in range(1, len(piece))]
             merges += [
-                (-score, vocabulary[a], vocabulary[b], a, b) for a, b in halves if a in vocabulary and b in vocabulary
+                (-score, vocabulary[a], vocabulary[b], a, b) for a, b in splits if a in vocabulary and b in vocabulary
             ]
     merges.sort()
     tokenizer = Tokenizer(
@@ -208,7 +208,7 @@ def train_sentencepiece(size):
 
 
 def save(tokenizer, family, directory, template_file=False):
-    """Writes tokenizer.json and tokenizer_config.json; the chat template into a file of its own if asked."""
+    """Writes tokenizer.json and tokenizer_config.json, and optionally the chat template as a separate file."""
     directory.mkdir(parents=True, exist_ok=True)
     tokenizer.save(str(directory / "tokenizer.json"), pretty=False)
     settings = {"clean_up_tokenization_spaces": False, "model_max_length": 4096, **SETTINGS[family]}

@@ -1,4 +1,4 @@
-"""Expected renderings, by transformers, of chat templates under the conversations in conversations.py."""
+"""Expected renderings of chat templates by transformers, for the conversations in conversations.py."""
 
 import datetime
 import json
@@ -11,10 +11,10 @@ from conversations import CONVERSATIONS
 from tokenizations import load
 
 
-# What templates take for now.
-NOON = datetime.datetime(2024, 7, 26, 12)
+# Current time for templates.
+FIXED_TIME = datetime.datetime(2024, 7, 26, 12)
 
-# Of these models' templates as llama.cpp publishes them.
+# Models whose templates llama.cpp publishes.
 PUBLISHED = [
     "Apertus-8B-Instruct",
     "ByteDance-Seed-OSS",
@@ -58,18 +58,17 @@ PUBLISHED = [
 
 
 def write_conversations(directory):
-    """Writes a JSON object with the conversations by name: `input` (what the messages file holds) and
-    `add_generation_prompt`."""
+    """Writes a JSON object of the conversations by name: `input` (the messages file) and `add_generation_prompt`."""
     lines = []
-    for name, given, wanted in cases():
-        line = json.dumps({"input": given, "add_generation_prompt": wanted}, ensure_ascii=False)
+    for name, given, generate in cases():
+        line = json.dumps({"input": given, "add_generation_prompt": generate}, ensure_ascii=False)
         lines.append(f"{json.dumps(name)}: {line}")
     joined = ",\n".join(lines)
     (directory / "conversations.json").write_text(f"{{\n{joined}\n}}\n", "utf-8")
 
 
 def cases():
-    """The conversations by name, each as what the messages file holds, and whether a generation prompt is wanted."""
+    """Yields the conversations by name, with the content of the messages file and whether to add a generation prompt."""
     for name, conversation in CONVERSATIONS.items():
         given = {key: value for key, value in conversation.items() if key != "add_generation_prompt"}
         yield name, given, conversation.get("add_generation_prompt", True)
@@ -83,7 +82,7 @@ def write_own(directory):
 
 
 def write_published(fetched, directory):
-    """Renders the templates of llama.cpp's collection that fetch.sh has fetched, with the same special tokens."""
+    """Renders the llama.cpp templates fetched by fetch.sh, with the same special tokens."""
     tokenizer = load(directory / "tokenizers" / "small-llama3")
     for name in PUBLISHED:
         source = (fetched / "templates" / f"{name}.jinja").read_text("utf-8")
@@ -91,7 +90,7 @@ def write_published(fetched, directory):
 
 
 def write_fetched(fetched, directory):
-    """Renders the templates of the real tokenizers that fetch.sh has fetched."""
+    """Renders the templates of the real tokenizers fetched by fetch.sh."""
     for source in sorted(fetched.glob("*")):
         tokenizer = load(source)
         if tokenizer.chat_template:
@@ -99,16 +98,16 @@ def write_fetched(fetched, directory):
 
 
 def write_expected(tokenizer, template, folder):
-    """Writes a JSON list with one object a conversation.
+    """Writes a JSON list with one object per conversation.
 
-    name, and either `rendered` or `error`: the text that the template raised, or null where rendering failed for
-    another reason.
+    Each has a name, and either `rendered` or `error`: the message that the template raised, or null if rendering failed
+    otherwise.
     """
     expected = []
-    for name, given, wanted in cases():
+    for name, given, generate in cases():
         case = {"name": name}
         try:
-            case["rendered"] = render(tokenizer, template, given, wanted)
+            case["rendered"] = render(tokenizer, template, given, generate)
         except jinja2.TemplateError as error:
             case["error"] = str(error) if type(error) is jinja2.TemplateError else None
         except (TypeError, ValueError, RecursionError):
@@ -118,14 +117,14 @@ def write_expected(tokenizer, template, folder):
     lines = ",\n".join(json.dumps(case, ensure_ascii=False) for case in expected)
     (folder / "expected.json").write_text(f"[\n{lines}\n]\n", "utf-8")
     failed = [case["name"] for case in expected if "error" in case]
-    print(f"{folder.name}: {len(expected)} conversations, refused: {', '.join(failed) or 'none'}")
+    print(f"{folder.name}: {len(expected)} conversations, rejected: {', '.join(failed) or 'none'}")
 
 
 def render(tokenizer, template, given, add_generation_prompt):
-    """The prompt as transformers renders it at NOON."""
+    """Renders the prompt with transformers at FIXED_TIME."""
     variables = {key: value for key, value in given.items() if key != "messages"}
     with mock.patch.object(chat_template_utils, "datetime") as clock:
-        clock.now.return_value = NOON
+        clock.now.return_value = FIXED_TIME
         return tokenizer.apply_chat_template(
             given["messages"],
             chat_template=template,

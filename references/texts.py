@@ -1,4 +1,4 @@
-"""Texts that tokenizers get wrong: white space, scripts, digits, joined characters, and special tokens' own names."""
+"""Texts that are hard for tokenizers: white space, scripts, digits, combining characters, and names of special tokens."""
 
 PLAIN = [
     "",

@@ -1,4 +1,4 @@
-"""Expected token ids, by transformers, of the texts in texts.py."""
+"""Expected token ids of the texts in texts.py, by transformers."""
 
 import json
 import tempfile
@@ -13,14 +13,14 @@ SMALL = {"small-qwen2": ("qwen2", 1009), "small-llama3": ("llama3", 997), "small
 
 
 def write_small(directory):
-    """Trains the small tokenizers into directories of their own and tokenises with them."""
+    """Trains the small tokenizers, each into its directory, and tokenises with them."""
     for name, (family, size) in SMALL.items():
         small_tokenizers.save(small_tokenizers.train(family, size), family, directory / name)
         write_expected(load(directory / name), directory / name / "expected.json")
 
 
 def write_fetched(fetched, directory):
-    """Tokenises with the real tokenizers that fetch.sh has fetched."""
+    """Tokenises with the real tokenizers fetched by fetch.sh."""
     sources = sorted(path for path in fetched.glob("*") if (path / "tokenizer.json").exists())
     if not sources:
         raise SystemExit("no tokenizer under target/tokenizers: run references/fetch.sh first")
@@ -29,9 +29,9 @@ def write_fetched(fetched, directory):
 
 
 def write_gguf(fixture, directory):
-    """Tokenises with the tokenizer that the GGUF file of `fixture` holds, its tokenizer.json form taken as it stands.
+    """Tokenises with the tokenizer of the GGUF file of `fixture`, read from its tokenizer.json form.
 
-    That is SentencePiece's and llama.cpp's way: a space is put first even where the text begins with one.
+    This matches SentencePiece and llama.cpp: a space is prepended even if the text begins with one.
     """
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / fixture.name
@@ -40,11 +40,11 @@ def write_gguf(fixture, directory):
 
 
 def load(source):
-    """The tokenizer as transformers gives it for the directory `source`.
+    """Loads the tokenizer in the directory `source` with transformers.
 
-    AutoTokenizer of transformers 5 rebuilds what surrounds the vocabulary from the class that
-    tokenizer_config.json names. Some byte-level tokenizers name Llama's class, which is SentencePiece's, and
-    come out broken unless a config.json says better: those are read as tokenizer.json has them.
+    AutoTokenizer of transformers 5 rebuilds everything around the vocabulary from the class that tokenizer_config.json
+    names. Some byte-level tokenizers name the SentencePiece class of Llama and break, unless a config.json corrects it.
+    Those are read from tokenizer.json.
     """
     settings = json.loads((source / "tokenizer_config.json").read_text("utf-8"))
     model = json.loads((source / "tokenizer.json").read_text("utf-8"))["model"]
@@ -53,10 +53,10 @@ def load(source):
 
 
 def write_expected(tokenizer, path):
-    """Writes a JSON list with one object a text:
+    """Writes a JSON list with one object per text:
 
-    ids: as a prompt (special tokens added, and found in the text).
-    plain_ids: none added, and special tokens in the text taken as plain text.
+    ids: as a prompt (special tokens added, and parsed in the text).
+    plain_ids: no special tokens added; those in the text are treated as plain text.
     decoded: the text of `ids` without special tokens.
     """
     cases = []

@@ -1,4 +1,4 @@
-//! Facts of the build for `refrain --version`.
+//! Exports build information for `refrain --version` as environment variables.
 
 use std::env;
 use std::path::Path;
@@ -7,16 +7,16 @@ use std::process::Command;
 fn main() {
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let git = |arguments: &[&str]| output("git", arguments, &repository);
-    // Sources may come without their history: then the commit is not told.
+    // Sources may come without a repository. Then the commit is left empty.
     let commit = git(&["rev-parse", "--short=12", "HEAD"]).filter(|_| repository.join(".git").exists());
     let rustc = env::var("RUSTC").unwrap_or_else(|_| "rustc".to_owned());
     let rustc = output(&rustc, &["--version"], &repository);
-    tell("REFRAIN_COMMIT", commit.as_deref().unwrap_or(""));
-    tell("REFRAIN_TARGET", &env::var("TARGET").unwrap_or_default());
-    tell("REFRAIN_PROFILE", &env::var("PROFILE").unwrap_or_default());
-    tell("REFRAIN_RUSTC", rustc.as_deref().unwrap_or("unknown"));
+    export("REFRAIN_COMMIT", commit.as_deref().unwrap_or(""));
+    export("REFRAIN_TARGET", &env::var("TARGET").unwrap_or_default());
+    export("REFRAIN_PROFILE", &env::var("PROFILE").unwrap_or_default());
+    export("REFRAIN_RUSTC", rustc.as_deref().unwrap_or("unknown"));
     println!("cargo::rerun-if-changed=build.rs");
-    // This file grows with every commit, and with every change of branch.
+    // This file changes with every commit and checkout.
     if let Some(path) = git(&["rev-parse", "--git-path", "logs/HEAD"]).map(|path| repository.join(path))
         && path.exists()
     {
@@ -24,7 +24,7 @@ fn main() {
     }
 }
 
-fn tell(name: &str, value: &str) {
+fn export(name: &str, value: &str) {
     println!("cargo::rustc-env={name}={value}");
 }
 

@@ -1,4 +1,4 @@
-//! `config.json`, and after a zero byte `generation_config.json`.
+//! `config.json`, and after a NUL byte `generation_config.json`.
 
 #![no_main]
 

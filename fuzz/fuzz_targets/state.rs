@@ -1,4 +1,4 @@
-//! State files: any bytes, and any bytes under a right checksum.
+//! State files: arbitrary bytes, and arbitrary bytes with a valid checksum.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -6,7 +6,7 @@ use refrain_formats::State;
 
 fuzz_target!(|data: &[u8]| {
     if let Ok(state) = State::decode(data) {
-        assert_eq!(state.encode(), data, "what is accepted is written the same");
+        assert_eq!(state.encode(), data, "accepted files are written back unchanged");
     }
     let sealed = State::seal(data.to_vec());
     if let Ok(state) = State::decode(&sealed) {

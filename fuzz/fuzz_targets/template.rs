@@ -1,4 +1,4 @@
-//! A chat template, and after a zero byte the conversation that it renders. `fuzz/run` bounds what it may take.
+//! A chat template, and after a NUL byte the conversation to render. `fuzz/run` limits its memory and time.
 
 #![no_main]
 
@@ -12,10 +12,10 @@ libfuzzer_sys::fuzz_target!(|input: &[u8]| {
     let template = ChatTemplate::new(String::from_utf8_lossy(template), special);
     let conversation = Conversation::from_json(&String::from_utf8_lossy(conversation))
         .unwrap_or_else(|_| Conversation::from_prompt(Some("be kind"), "hi"));
-    for begun in [true, false] {
-        match template.render(&conversation, begun) {
+    for add_generation_prompt in [true, false] {
+        match template.render(&conversation, add_generation_prompt) {
             Ok(text) => assert!(text.len() <= 32 << 20),
-            Err(error) => assert!(!error.to_string().contains("broke down"), "{error}"),
+            Err(error) => assert!(!error.to_string().contains("engine panicked"), "{error}"),
         }
     }
 });

@@ -1,4 +1,4 @@
-//! `tokenizer.json`, and after zero bytes `tokenizer_config.json` and a text.
+//! `tokenizer.json`, and after NUL bytes `tokenizer_config.json` and a text.
 
 #![no_main]
 
@@ -22,7 +22,7 @@ libfuzzer_sys::fuzz_target!(|input: &[u8]| -> Corpus {
     if let Ok(tokenizer) = checkpoint.tokenizer() {
         let text = String::from_utf8_lossy(text);
         refrain_fuzz::exercise_tokenizer(&tokenizer, &text);
-        // Long enough to become very long by steps that each let it grow a little.
+        // Long enough that several small growth steps could make it very long.
         refrain_fuzz::exercise_tokenizer(&tokenizer, &text.repeat(1 + 4096 / (1 + text.len())));
     }
     Corpus::Keep

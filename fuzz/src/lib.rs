@@ -1,10 +1,10 @@
-//! What the fuzz targets share.
+//! Shared code of the fuzz targets.
 
 use refrain_formats::Error;
 use refrain_models::Checkpoint;
 use refrain_text::{Conversation, Tokenizer};
 
-/// A configuration that opens with any weights.
+/// A minimal configuration that accepts any weights.
 pub const CONFIG: &[u8] = br#"{"model_type": "llama", "hidden_size": 64, "intermediate_size": 96,
     "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1, "vocab_size": 40,
     "max_position_embeddings": 128, "eos_token_id": 2}"#;
@@ -12,23 +12,22 @@ pub const CONFIG: &[u8] = br#"{"model_type": "llama", "hidden_size": 64, "interm
 /// A safetensors file without tensors.
 pub const NO_TENSORS: &[u8] = b"\x08\0\0\0\0\0\0\0{}      ";
 
-/// The parts of an input that stands for several files, which zero bytes separate. Parts that are not there are
-/// empty.
+/// Splits an input into the contents of several files, separated by NUL bytes. Missing parts are empty.
 pub fn parts<const N: usize>(input: &[u8]) -> [&[u8]; N] {
     let mut parts = input.splitn(N, |byte| *byte == 0);
     std::array::from_fn(|_| parts.next().unwrap_or_default())
 }
 
-/// A checkpoint directory of these files, held in memory.
+/// Opens an in-memory checkpoint directory of these files.
 pub fn open(files: &[(&str, &[u8])]) -> Result<Checkpoint, Error> {
     Checkpoint::from_files(files.iter().map(|(name, bytes)| (*name, bytes.to_vec())))
 }
 
-/// Reads all that can be read of a checkpoint that opened.
+/// Reads everything of an opened checkpoint.
 pub fn exercise(checkpoint: Result<Checkpoint, Error>) {
     let Ok(checkpoint) = checkpoint else { return };
     for info in checkpoint.tensors() {
-        let tensor = checkpoint.tensor(&info.name).expect("a listed tensor is there");
+        let tensor = checkpoint.tensor(&info.name).expect("listed tensors exist");
         let _ = tensor.dequantise();
     }
     if let Ok(tokenizer) = checkpoint.tokenizer() {
@@ -40,7 +39,7 @@ pub fn exercise(checkpoint: Result<Checkpoint, Error>) {
     }
 }
 
-/// Encodes `text`, and decodes what comes out, at once and token by token.
+/// Encodes `text` and decodes the ids, at once and as a stream.
 pub fn exercise_tokenizer(tokenizer: &Tokenizer, text: &str) {
     let _ = tokenizer.encode(text, false);
     let Ok(ids) = tokenizer.encode(text, true) else { return };

@@ -1,4 +1,4 @@
-"""Two replicas behind SMG (Shepherd Model Gateway), which routes by what they have in their caches: gateway.py REFRAIN."""
+"""Two replicas behind SMG (Shepherd Model Gateway), which routes by cached prefixes: gateway.py REFRAIN."""
 
 import contextlib
 import json
@@ -14,20 +14,20 @@ from pathlib import Path
 SMG = Path(__file__).parents[2] / "target/clients/bin/smg"
 
 
-def ask(url, body=None, **headers):
+def request(url, body=None, **headers):
     data = body and json.dumps(body).encode()
-    request = urllib.request.Request(url, data, {"content-type": "application/json", **headers})
-    with urllib.request.urlopen(request, timeout=30) as answer:
-        return answer.read().decode()
+    prepared = urllib.request.Request(url, data, {"content-type": "application/json", **headers})
+    with urllib.request.urlopen(prepared, timeout=30) as response:
+        return response.read().decode()
 
 
 def chat(gateway, text, **more):
     body = {"model": "demo", "temperature": 0, "messages": [{"role": "user", "content": text}], **more}
-    return ask(f"{gateway}/v1/chat/completions", body)
+    return request(f"{gateway}/v1/chat/completions", body)
 
 
-def served(replica):
-    found = re.search(r"^vllm:e2e_request_latency_seconds_count\S* (\d+)$", ask(f"{replica}/metrics"), re.MULTILINE)
+def requests_served(replica):
+    found = re.search(r"^vllm:e2e_request_latency_seconds_count\S* (\d+)$", request(f"{replica}/metrics"), re.MULTILINE)
     return int(found[1])
 
 
@@ -53,14 +53,14 @@ def free_port():
 
 
 def wait_for(gateway, workers):
-    """Until all workers can be asked."""
+    """Waits until all workers are healthy."""
     for _ in range(300):
         with contextlib.suppress(urllib.error.URLError, OSError):
-            known = json.loads(ask(f"{gateway}/workers"))["workers"]
+            known = json.loads(request(f"{gateway}/workers"))["workers"]
             if sum(worker["is_healthy"] for worker in known) == workers:
                 return
         time.sleep(0.1)
-    raise AssertionError(f"not {workers} workers: {ask(f'{gateway}/workers')}")
+    raise AssertionError(f"expected {workers} healthy workers: {request(f'{gateway}/workers')}")
 
 
 def main(program):
@@ -73,22 +73,22 @@ def main(program):
                    "--prometheus-host", "127.0.0.1", "--prometheus-port", str(ports[1]), "--worker-urls", *urls]
         stack.enter_context(running(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
         wait_for(gateway, 2)
-        # What began alike goes where it is known, whoever asks.
+        # Requests with the same prefix go to the replica that has it cached.
         for number in range(4):
             assert "42" in chat(gateway, "What is 12 + 30?")
-        counts = [served(url) for url in urls]
+        counts = [requests_served(url) for url in urls]
         assert sorted(counts) == [0, 4], counts
         for letter in "abcdefgh":
             chat(gateway, f"{letter * 20} is a word that nobody knows.", max_tokens=2)
-        counts = [served(url) for url in urls]
+        counts = [requests_served(url) for url in urls]
         assert sum(counts) == 12 and min(counts) > 0, counts
         assert "data: [DONE]" in chat(gateway, "What is 12 + 30?", stream=True)
-        # The one that leaves is not missed.
+        # The gateway continues after one replica ends.
         processes[0].terminate()
         processes[0].wait()
         for number in range(3):
             assert "42" in chat(gateway, "What is 12 + 30?")
-    print("the gateway routes and goes on with one")
+    print("the gateway routes by prefix and continues with one replica")
 
 
 main(sys.argv[1])

@@ -1,4 +1,4 @@
-"""The makers' own Python clients ask a running server, which wants the key KEY: interfaces.py URL KEY."""
+"""Tests a running server with the official Python clients of OpenAI, Anthropic and Ollama: interfaces.py URL KEY."""
 
 import sys
 
@@ -17,13 +17,13 @@ class Weather(pydantic.BaseModel):
     warm: bool
 
 
-def refused(kind, ask, word):
+def assert_raises(kind, call, word):
     try:
-        ask()
+        call()
     except kind as error:
         assert word in str(error), error
     else:
-        raise AssertionError(f"no {kind.__name__}")
+        raise AssertionError(f"{kind.__name__} was not raised")
 
 
 def openai_chats(client):
@@ -32,8 +32,8 @@ def openai_chats(client):
     answer = chat.choices[0].message.content
     assert "42" in answer and chat.choices[0].finish_reason == "stop" and chat.usage.completion_tokens > 0, chat
     stream = list(client.chat.completions.create(**ask, stream=True, stream_options={"include_usage": True}))
-    said = "".join(event.choices[0].delta.content or "" for event in stream if event.choices)
-    assert said == answer and stream[-1].usage == chat.usage, stream
+    streamed = "".join(event.choices[0].delta.content or "" for event in stream if event.choices)
+    assert streamed == answer and stream[-1].usage == chat.usage, stream
     function = {"name": "weather", "description": "The weather", "parameters": SCHEMA}
     call = {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Ulm"}'}}
     history = [ask["messages"][0], {"role": "assistant", "tool_calls": [call]},
@@ -47,15 +47,15 @@ def openai_chats(client):
     embedded = client.embeddings.create(model="demo", input=texts)
     plain = client.embeddings.create(model="demo", input=texts, encoding_format="float")
     for entry, other in zip(embedded.data, plain.data, strict=True):
-        # By themselves clients ask for base64.
+        # By default the client requests base64.
         assert entry.index == other.index and abs(sum(x * x for x in entry.embedding) - 1) < 1e-4, entry
         assert max(abs(x - y) for x, y in zip(entry.embedding, other.embedding, strict=True)) < 1e-4, entry
     assert embedded.usage.total_tokens > 20, embedded.usage
     assert len(client.embeddings.create(model="demo", input=SUM, dimensions=8).data[0].embedding) == 8
-    refused(openai.BadRequestError, lambda: client.embeddings.create(model="demo", input=[]), "no text")
+    assert_raises(openai.BadRequestError, lambda: client.embeddings.create(model="demo", input=[]), "no text")
     assert [model.id for model in client.models.list()] == ["demo"]
-    refused(openai.NotFoundError, lambda: client.chat.completions.create(**ask | {"model": "gpt-9"}), "gpt-9")
-    refused(openai.BadRequestError, lambda: client.chat.completions.create(**ask | {"temperature": -1}), "temperature")
+    assert_raises(openai.NotFoundError, lambda: client.chat.completions.create(**ask | {"model": "gpt-9"}), "gpt-9")
+    assert_raises(openai.BadRequestError, lambda: client.chat.completions.create(**ask | {"temperature": -1}), "temperature")
     return answer
 
 
@@ -69,8 +69,8 @@ def openai_responses(client, answer):
         final = stream.get_final_response()
     assert final.output_text == answer and final.usage == response.usage, final
     assert events[0].type == "response.created" and events[-1].type == "response.completed", events
-    said = "".join(event.delta for event in events if event.type == "response.output_text.delta")
-    assert said == answer, said
+    streamed = "".join(event.delta for event in events if event.type == "response.output_text.delta")
+    assert streamed == answer, streamed
     history = [{"role": "user", "content": SUM},
                {"type": "function_call", "call_id": "c1", "name": "weather", "arguments": '{"city": "Ulm"}'},
                {"type": "function_call_output", "call_id": "c1", "output": "7"}]
@@ -79,13 +79,13 @@ def openai_responses(client, answer):
     assert response.status == "incomplete" and response.incomplete_details.reason == "max_output_tokens", response
     parsed = client.responses.parse(**ask, input=STORY, text_format=Weather, max_output_tokens=200)
     assert isinstance(parsed.output_parsed, Weather), parsed
-    told = client.responses.create(**ask, input=SUM, include=["message.output_text.logprobs"], top_logprobs=2)
-    likely = told.output[0].content[0].logprobs
-    assert len(likely) == told.usage.output_tokens and len(likely[0].top_logprobs) == 2, told
+    with_logprobs = client.responses.create(**ask, input=SUM, include=["message.output_text.logprobs"], top_logprobs=2)
+    logprobs = with_logprobs.output[0].content[0].logprobs
+    assert len(logprobs) == with_logprobs.usage.output_tokens and len(logprobs[0].top_logprobs) == 2, with_logprobs
     call = client.responses.create(**ask, input=SUM, tools=tools, tool_choice="required", max_output_tokens=100)
     assert {item.type for item in call.output} == {"function_call"}, call
-    refused(openai.BadRequestError, lambda: client.responses.create(**ask, input=SUM, previous_response_id="r"), "keeps no")
-    refused(openai.BadRequestError, lambda: client.responses.create(**ask, input=[]), "no messages")
+    assert_raises(openai.BadRequestError, lambda: client.responses.create(**ask, input=SUM, previous_response_id="r"), "keeps no")
+    assert_raises(openai.BadRequestError, lambda: client.responses.create(**ask, input=[]), "no messages")
 
 
 def anthropic_messages(client, answer):
@@ -93,9 +93,9 @@ def anthropic_messages(client, answer):
     message = client.messages.create(**ask)
     assert message.content[0].text == answer and message.stop_reason == "end_turn", message
     with client.messages.stream(**ask) as stream:
-        said = "".join(stream.text_stream)
+        streamed = "".join(stream.text_stream)
         final = stream.get_final_message()
-    assert said == answer and final.usage.output_tokens == message.usage.output_tokens, final
+    assert streamed == answer and final.usage.output_tokens == message.usage.output_tokens, final
     count = client.messages.count_tokens(model="demo", messages=ask["messages"])
     assert count.input_tokens == message.usage.input_tokens, (count, message)
     story = client.messages.create(**ask | {"messages": [{"role": "user", "content": STORY}], "stop_sequences": ["Pip"]})
@@ -110,12 +110,12 @@ def anthropic_messages(client, answer):
     assert isinstance(parsed.parsed_output, Weather), parsed
     call = client.messages.create(**ask, tools=tools, tool_choice={"type": "tool", "name": "weather"})
     assert call.stop_reason == "tool_use" and "city" in call.content[0].input, call
-    refused(anthropic.NotFoundError, lambda: client.messages.create(**ask | {"model": "claude-9"}), "claude-9")
+    assert_raises(anthropic.NotFoundError, lambda: client.messages.create(**ask | {"model": "claude-9"}), "claude-9")
     image = {"type": "image", "source": {"type": "url", "url": "https://x/y.png"}}
-    refused(anthropic.BadRequestError,
+    assert_raises(anthropic.BadRequestError,
             lambda: client.messages.create(**ask | {"messages": [{"role": "user", "content": [image]}]}), "image")
     wrong = anthropic.Anthropic(base_url=str(client.base_url), api_key="wrong", max_retries=0)
-    refused(anthropic.AuthenticationError, lambda: wrong.messages.create(**ask), "authentication_error")
+    assert_raises(anthropic.AuthenticationError, lambda: wrong.messages.create(**ask), "authentication_error")
 
 
 def ollama_chats(client, answer):
@@ -123,11 +123,11 @@ def ollama_chats(client, answer):
     assert client.chat(**ask).message.content == answer
     assert "".join(part.message.content for part in client.chat(**ask, stream=True)) == answer
     assert client.generate(model="demo", prompt=SUM, options={"temperature": 0}).response == answer
-    told = client.chat(**ask, logprobs=True, top_logprobs=2)
-    assert len(told.logprobs) == told.eval_count and len(told.logprobs[0].top_logprobs) == 2, told
+    with_logprobs = client.chat(**ask, logprobs=True, top_logprobs=2)
+    assert len(with_logprobs.logprobs) == with_logprobs.eval_count and len(with_logprobs.logprobs[0].top_logprobs) == 2, with_logprobs
     lines = list(client.generate(model="demo", prompt=SUM, options={"temperature": 0}, logprobs=True, stream=True))
     streamed = [entry.logprob for line in lines for entry in line.logprobs or []]
-    assert streamed == [entry.logprob for entry in told.logprobs], lines
+    assert streamed == [entry.logprob for entry in with_logprobs.logprobs], lines
     shaped = client.chat(**ask, format=Weather.model_json_schema())
     Weather.model_validate_json(shaped.message.content)
     embedded = client.embed(model="demo", input=[SUM, STORY])
@@ -136,10 +136,10 @@ def ollama_chats(client, answer):
     length = sum(x * x for x in old) ** 0.5
     assert max(abs(x / length - y) for x, y in zip(old, embedded.embeddings[0], strict=True)) < 1e-4, embedded
     assert client.pull("demo").status == "success"
-    refused(ollama.ResponseError, lambda: list(client.pull("hf.co/acme/tiny", stream=True)), "--allow-pull")
-    refused(ollama.ResponseError, lambda: client.delete("demo"), "deletes no models")
+    assert_raises(ollama.ResponseError, lambda: list(client.pull("hf.co/acme/tiny", stream=True)), "--allow-pull")
+    assert_raises(ollama.ResponseError, lambda: client.delete("demo"), "never deletes models")
     assert client.list().models[0].model == "demo" and client.show("demo").details.family == "qwen3"
-    refused(ollama.ResponseError, lambda: client.chat(**ask | {"model": "llama9"}), "llama9")
+    assert_raises(ollama.ResponseError, lambda: client.chat(**ask | {"model": "llama9"}), "llama9")
 
 
 def main(url, key):
@@ -149,7 +149,7 @@ def main(url, key):
     with anthropic.Anthropic(base_url=url, api_key=key, max_retries=0) as client:
         anthropic_messages(client, answer)
     ollama_chats(ollama.Client(host=url, headers={"authorization": f"Bearer {key}"}), answer)
-    print("all clients hear the same")
+    print("all clients get the same answers")
 
 
 main(*sys.argv[1:])

@@ -1,9 +1,9 @@
-//! The model inside the program.
+//! The small model that is built into the program.
 
 use refrain_formats::Error;
 use refrain_models::Checkpoint;
 
-/// Its name on the command line.
+/// The model's name on the command line.
 pub(crate) const NAME: &str = "demo";
 
 macro_rules! files {
@@ -12,10 +12,10 @@ macro_rules! files {
     };
 }
 
-/// Opens it.
+/// Opens the built-in model.
 ///
 /// # Errors
-/// None, unless the program was built from damaged files.
+/// Only if the program was built from damaged files.
 pub(crate) fn checkpoint() -> Result<Checkpoint, Error> {
     Checkpoint::from_files(files! {
         "config.json"

@@ -1,48 +1,48 @@
-//! Choosing and opening the device.
+//! Selects and opens the device.
 
 use std::path::PathBuf;
 
 use refrain::Device;
-use refrain_vulkan::{Choice, DeviceInfo, DeviceKind, Error, FeatureSet, OpenOptions, Options, Vulkan, choose, rank};
+use refrain_vulkan::{
+    DeviceChoice, DeviceInfo, DeviceKind, Error, FeatureSet, OpenOptions, Options, Vulkan, choose, rank,
+};
 
 use crate::{Global, Usage, drivers, host, load, output};
 
-/// The name of the CPU executor in `--device`.
+/// Name of the CPU executor in `--device`.
 pub(crate) const CPU: &str = "cpu";
 
-/// Names of whichever GPU is best in `--device`: what [`decide`] takes by itself, but never the CPU.
+/// Names of the best GPU in `--device`: the choice of [`decide`], but never the CPU.
 const GPU: [&str; 2] = ["gpu", "vulkan"];
 
-/// The name of a device that computes nothing, for commands that only look at programs.
-const NULL: &str = "null";
+/// Name of a device that computes nothing, for commands that only inspect plans.
+const NULL_DEVICE: &str = "null";
 
-/// A variable for developers: with anything in it, kernels run on a queue that draws nothing, where the device
-/// has one.
+/// Developer setting: if non-empty, kernels run on a compute-only queue where the device has one.
 const COMPUTE_ONLY_QUEUE: &str = "REFRAIN_COMPUTE_ONLY_QUEUE";
 
-/// What stands for a GPU where there is none.
-const MADE_UP: &str = "made-up card";
+/// Name of the simulated GPU that plans are made for on machines without one.
+const SIMULATED_GPU: &str = "simulated GPU";
 
-/// What computes.
+/// The device that computes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DeviceTarget {
     Cpu,
-    /// The Vulkan device with this number.
+    /// A Vulkan device, by index.
     Vulkan(usize),
 }
 
-/// Which device is used, and why.
+/// The selected device and the reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Decision {
     pub target: DeviceTarget,
-    /// For people.
+    /// Explanation for the user.
     pub reason: String,
-    /// Whether the reason is worth a line even if nobody asks: no GPU is used although none was
-    /// forbidden.
-    pub notable: bool,
+    /// Whether to print the reason unasked: the CPU is used although the user did not choose it.
+    pub is_fallback: bool,
 }
 
-/// The Vulkan devices there are; none, with the error, if Vulkan cannot be loaded.
+/// The available Vulkan devices; none, with the error, if Vulkan cannot be loaded.
 pub(crate) struct ProbedDevices {
     vulkan: Result<Vulkan, Error>,
 }
@@ -58,12 +58,12 @@ impl ProbedDevices {
         self.vulkan.as_ref().map_or(&[], Vulkan::devices)
     }
 
-    /// What `--device` means here.
-    pub fn decide(&self, wish: Option<&str>) -> Result<Decision, Error> {
-        decide(self.vulkan.as_ref().map(Vulkan::devices), wish)
+    /// Resolves `--device`.
+    pub fn decide(&self, requested: Option<&str>) -> Result<Decision, Error> {
+        decide(self.vulkan.as_ref().map(Vulkan::devices), requested)
     }
 
-    /// Opens a device without the features that are switched off; `timed`: it measures what it does.
+    /// Opens a device with features disabled. `timed` enables timestamp measurements.
     pub fn open(&self, target: DeviceTarget, disabled: FeatureSet, timed: bool) -> Result<Device, Error> {
         let (DeviceTarget::Vulkan(index), Ok(vulkan)) = (target, &self.vulkan) else {
             return Ok(Device::cpu());
@@ -79,35 +79,35 @@ impl ProbedDevices {
     }
 }
 
-/// Which device `wish` means. Without a wish: the best GPU, else the CPU executor, which beats
-/// Vulkan drivers that themselves compute on the CPU.
-fn decide(devices: Result<&[DeviceInfo], &Error>, wish: Option<&str>) -> Result<Decision, Error> {
-    let wish = wish.map(str::trim).unwrap_or_default();
-    if wish.eq_ignore_ascii_case(CPU) {
-        let reason = "asked for".to_owned();
+/// Resolves the requested device. By default: the best GPU, else the CPU executor, which is faster than Vulkan drivers
+/// that compute on the CPU.
+fn decide(devices: Result<&[DeviceInfo], &Error>, requested: Option<&str>) -> Result<Decision, Error> {
+    let requested = requested.map(str::trim).unwrap_or_default();
+    if requested.eq_ignore_ascii_case(CPU) {
+        let reason = "requested".to_owned();
         return Ok(Decision {
             target: DeviceTarget::Cpu,
             reason,
-            notable: false,
+            is_fallback: false,
         });
     }
-    if GPU.iter().any(|name| wish.eq_ignore_ascii_case(name)) {
+    if GPU.iter().any(|name| requested.eq_ignore_ascii_case(name)) {
         return gpu(devices.map_err(Error::clone)?);
     }
-    let Ok(choice) = wish.parse::<Choice>();
-    if choice != Choice::Auto {
+    let Ok(choice) = requested.parse::<DeviceChoice>();
+    if choice != DeviceChoice::Auto {
         let index = choose(devices.map_err(Error::clone)?, &choice)?;
-        let reason = "asked for".to_owned();
+        let reason = "requested".to_owned();
         return Ok(Decision {
             target: DeviceTarget::Vulkan(index),
             reason,
-            notable: false,
+            is_fallback: false,
         });
     }
     let cpu = |why: String| Decision {
         target: DeviceTarget::Cpu,
         reason: why,
-        notable: true,
+        is_fallback: true,
     };
     let devices = match devices {
         Ok(devices) => devices,
@@ -115,10 +115,9 @@ fn decide(devices: Result<&[DeviceInfo], &Error>, wish: Option<&str>) -> Result<
         Err(Error::NoDevice) => return Ok(cpu(no_driver(&drivers::installed()))),
         Err(error) => return Ok(cpu(error.to_string())),
     };
-    Ok(match choose(devices, &Choice::Auto) {
+    Ok(match choose(devices, &DeviceChoice::Auto) {
         Ok(index) if devices[index].kind == DeviceKind::Software => cpu(format!(
-            "the only Vulkan driver, {}, computes on the CPU too and is slower (--device {index} \
-             takes it)",
+            "the only Vulkan device, {}, runs on the CPU and is slower (--device {index} selects it)",
             devices[index].name
         )),
         Ok(index) => {
@@ -127,7 +126,7 @@ fn decide(devices: Result<&[DeviceInfo], &Error>, wish: Option<&str>) -> Result<
             Decision {
                 target: DeviceTarget::Vulkan(index),
                 reason,
-                notable: false,
+                is_fallback: false,
             }
         }
         Err(Error::NoDevice) => cpu(no_driver(&drivers::installed())),
@@ -136,46 +135,45 @@ fn decide(devices: Result<&[DeviceInfo], &Error>, wish: Option<&str>) -> Result<
     })
 }
 
-/// The best GPU. Drivers that compute on the CPU have none.
+/// Returns the best GPU, ignoring drivers that compute on the CPU.
 fn gpu(devices: &[DeviceInfo]) -> Result<Decision, Error> {
-    let index = choose(devices, &Choice::Auto)?;
+    let index = choose(devices, &DeviceChoice::Auto)?;
     match devices[index].kind {
         DeviceKind::Software => Err(Error::NoUsableDevice {
             reasons: format!(
-                "{} computes on the CPU (--device {index} takes it)",
+                "{} computes on the CPU (--device {index} selects it)",
                 devices[index].name
             ),
         }),
         _ => Ok(Decision {
             target: DeviceTarget::Vulkan(index),
-            reason: "the best GPU, as asked for".to_owned(),
-            notable: false,
+            reason: "best GPU, as requested".to_owned(),
+            is_fallback: false,
         }),
     }
 }
 
-/// Why there is no device at all, where these manifests of drivers are installed.
+/// Why there is no device, given the installed driver manifests.
 fn no_driver(manifests: &[PathBuf]) -> String {
     let names: Vec<String> = manifests.iter().map(|path| path.display().to_string()).collect();
     match &names[..] {
         [] => "no Vulkan driver is installed".to_owned(),
         names => format!(
-            "no Vulkan driver that is installed offers a device ({}; `refrain doctor` tries each)",
+            "no installed Vulkan driver offers a device ({}; `refrain doctor` tries each)",
             names.join(", ")
         ),
     }
 }
 
-/// Opens the device that the command line means, and says on standard error if it is the CPU
-/// although no one asked for it.
+/// Opens the requested device. Prints a note if the CPU is used although the user did not choose it.
 ///
 /// # Errors
-/// If there is no such device, it cannot be used, or its driver fails.
+/// If there is no such device, it is unusable, or its driver fails.
 pub(crate) fn open(global: &Global) -> anyhow::Result<Device> {
     open_with(global, false)
 }
 
-/// As [`open`], a device that measures what it does.
+/// As [`open`], with timestamp measurements.
 ///
 /// # Errors
 /// As [`open`].
@@ -183,23 +181,23 @@ pub(crate) fn open_timed(global: &Global) -> anyhow::Result<Device> {
     open_with(global, true)
 }
 
-/// For plans alone: a device that is lowered for like the one that [`open`] opens (a made-up card where there
-/// is no GPU or `--device null` asks for it), but computes nothing, keeps nothing and has room for any model.
+/// Opens a device for plans only. It is lowered for like the one that [`open`] opens (a simulated GPU if there is none
+/// or `--device null` asks for it), but computes nothing, stores nothing and has memory for any model.
 ///
 /// # Errors
 /// As [`open`].
 pub(crate) fn open_for_plans(global: &Global) -> anyhow::Result<Device> {
     const ROOM: u64 = 1 << 50;
     let disabled = disabled(&global.disable)?;
-    let wish = global.device.as_deref();
-    let mut info = match wish {
-        Some(wish) if wish.eq_ignore_ascii_case(NULL) => made_up(),
+    let requested = global.device.as_deref();
+    let mut info = match requested {
+        Some(requested) if requested.eq_ignore_ascii_case(NULL_DEVICE) => simulated_gpu(),
         _ => {
             let probed = ProbedDevices::new();
-            match probed.decide(wish)?.target {
+            match probed.decide(requested)?.target {
                 DeviceTarget::Vulkan(index) => probed.devices()[index].clone(),
-                DeviceTarget::Cpu if wish.is_some() => return Ok(Device::cpu()),
-                DeviceTarget::Cpu => made_up(),
+                DeviceTarget::Cpu if requested.is_some() => return Ok(Device::cpu()),
+                DeviceTarget::Cpu => simulated_gpu(),
             }
         }
     };
@@ -214,13 +212,13 @@ pub(crate) fn open_for_plans(global: &Global) -> anyhow::Result<Device> {
     )
 }
 
-fn made_up() -> DeviceInfo {
-    DeviceInfo::made_up(MADE_UP)
+fn simulated_gpu() -> DeviceInfo {
+    DeviceInfo::mock(SIMULATED_GPU)
 }
 
-/// Whether a device stands for a GPU where there is none.
-pub(crate) fn is_made_up(device: &Device) -> bool {
-    device.name() == MADE_UP
+/// Whether a device is the simulated GPU.
+pub(crate) fn is_simulated(device: &Device) -> bool {
+    device.name() == SIMULATED_GPU
 }
 
 fn open_with(global: &Global, timed: bool) -> anyhow::Result<Device> {
@@ -228,28 +226,28 @@ fn open_with(global: &Global, timed: bool) -> anyhow::Result<Device> {
     let wants_cpu = global
         .device
         .as_deref()
-        .is_some_and(|wish| wish.eq_ignore_ascii_case(CPU));
+        .is_some_and(|requested| requested.eq_ignore_ascii_case(CPU));
     if wants_cpu {
         return Ok(Device::cpu());
     }
     let probed = ProbedDevices::new();
     let decision = probed.decide(global.device.as_deref())?;
-    if decision.notable && !global.quiet {
-        output::complain(&format!("note: {}; running on the CPU executor", decision.reason));
+    if decision.is_fallback && !global.quiet {
+        output::eprint_line(&format!("note: {}; running on the CPU", decision.reason));
     }
     let device = tuned(global, probed.open(decision.target, disabled, timed)?)?;
     let bar = load::count_bar(global, "compiling kernels");
-    device.on_compile(move |done, total| load::show(&bar, done, total));
+    device.on_compile(move |done, total| load::update_bar(&bar, done, total));
     if global.verbose {
-        output::complain(&format!("device: {}", describe(&device)));
+        output::eprint_line(&format!("device: {}", describe(&device)));
     }
     Ok(device)
 }
 
-/// The device with kernels that are sized as the user's file says, if there is one.
+/// Applies the user's kernel tuning file, if there is one.
 ///
 /// # Errors
-/// A file that cannot be read, or settings that the device cannot have.
+/// If the file cannot be read, or the device does not support its values.
 pub(crate) fn tuned(global: &Global, device: Device) -> anyhow::Result<Device> {
     let Some(file) = &global.tuning else {
         return Ok(device);
@@ -259,7 +257,7 @@ pub(crate) fn tuned(global: &Global, device: Device) -> anyhow::Result<Device> {
     device.tuned(&settings).map_err(|error| failed(&error))
 }
 
-/// The device's name, with its driver if it has one.
+/// The device's name, and its driver if it has one.
 pub(crate) fn describe(device: &Device) -> String {
     match device.as_vulkan() {
         None => device.name().to_owned(),
@@ -270,20 +268,19 @@ pub(crate) fn describe(device: &Device) -> String {
     }
 }
 
-/// Says what went wrong on the device without stopping anything and, if the user wants to know more,
-/// what it had to do.
+/// Prints the driver's warnings and, if verbose, the work counters.
 pub(crate) fn report(global: &Global, device: &Device) {
     let Some(vulkan) = device.as_vulkan().filter(|_| !global.quiet) else {
         return;
     };
     for warning in vulkan.warnings() {
-        output::complain(&format!("warning: {warning}"));
+        output::eprint_line(&format!("warning: {warning}"));
     }
     if global.verbose {
         let counters = vulkan.counters();
-        output::complain(&format!(
-            "device: {} submits, {} dispatches, {} barriers; {} staged; {} shaders compiled, {} pipelines made ({} from \
-             the driver's cache)",
+        output::eprint_line(&format!(
+            "device: {} submits, {} dispatches, {} barriers; {} staged; {} shaders compiled, {} pipelines created ({} \
+             from the driver's cache)",
             counters.submits,
             counters.dispatches,
             counters.barriers,
@@ -295,7 +292,7 @@ pub(crate) fn report(global: &Global, device: &Device) {
     }
 }
 
-/// The features named by `--disable`.
+/// Parses the features of `--disable`.
 pub(crate) fn disabled(names: &[String]) -> Result<FeatureSet, Usage> {
     let names = names.iter().map(|name| name.trim()).filter(|name| !name.is_empty());
     let features = names.map(|name| name.parse().map_err(|error| Usage(format!("--disable: {error}"))));
@@ -309,16 +306,16 @@ mod tests {
     fn device(name: &str, kind: DeviceKind) -> DeviceInfo {
         DeviceInfo {
             kind,
-            ..DeviceInfo::made_up(name)
+            ..DeviceInfo::mock(name)
         }
     }
 
-    fn target(devices: &[DeviceInfo], wish: Option<&str>) -> DeviceTarget {
-        decide(Ok(devices), wish).unwrap().target
+    fn target(devices: &[DeviceInfo], requested: Option<&str>) -> DeviceTarget {
+        decide(Ok(devices), requested).unwrap().target
     }
 
     #[test]
-    fn a_gpu_is_taken_before_the_cpu_executor() {
+    fn prefers_a_gpu_to_the_cpu_executor() {
         let devices = [
             device("llvmpipe", DeviceKind::Software),
             device("card", DeviceKind::Discrete),
@@ -326,58 +323,58 @@ mod tests {
         assert_eq!(target(&devices, None), DeviceTarget::Vulkan(1));
         assert_eq!(target(&devices, Some("")), DeviceTarget::Vulkan(1));
         assert_eq!(target(&devices, Some("auto")), DeviceTarget::Vulkan(1));
-        assert!(!decide(Ok(&devices), None).unwrap().notable);
+        assert!(!decide(Ok(&devices), None).unwrap().is_fallback);
     }
 
     #[test]
-    fn a_software_driver_is_taken_only_if_asked_for() {
+    fn uses_a_software_driver_only_on_request() {
         let devices = [device("llvmpipe", DeviceKind::Software)];
         let decision = decide(Ok(&devices), None).unwrap();
-        assert_eq!((decision.target, decision.notable), (DeviceTarget::Cpu, true));
+        assert_eq!((decision.target, decision.is_fallback), (DeviceTarget::Cpu, true));
         assert!(decision.reason.contains("llvmpipe") && decision.reason.contains("--device 0"));
         assert_eq!(target(&devices, Some("0")), DeviceTarget::Vulkan(0));
         assert_eq!(target(&devices, Some("LLVM")), DeviceTarget::Vulkan(0));
     }
 
     #[test]
-    fn a_gpu_may_be_asked_for_as_such_and_is_none_of_software() {
+    fn gpu_selects_hardware_and_never_a_software_driver() {
         let devices = [
             device("llvmpipe", DeviceKind::Software),
             device("card", DeviceKind::Integrated),
         ];
-        for wish in ["gpu", "GPU", "vulkan"] {
-            assert_eq!(target(&devices, Some(wish)), DeviceTarget::Vulkan(1));
-            let error = decide(Ok(&devices[..1]), Some(wish)).unwrap_err().to_string();
+        for requested in ["gpu", "GPU", "vulkan"] {
+            assert_eq!(target(&devices, Some(requested)), DeviceTarget::Vulkan(1));
+            let error = decide(Ok(&devices[..1]), Some(requested)).unwrap_err().to_string();
             assert!(error.contains("llvmpipe computes on the CPU"), "{error}");
-            assert!(decide(Err(&Error::NoDevice), Some(wish)).is_err());
+            assert!(decide(Err(&Error::NoDevice), Some(requested)).is_err());
         }
     }
 
     #[test]
-    fn the_cpu_executor_is_there_without_any_driver() {
+    fn falls_back_to_the_cpu_without_a_driver() {
         let missing = Error::NoLoader {
             reason: "not found".to_owned(),
         };
         for devices in [Ok(&[][..]), Err(&missing)] {
             let decision = decide(devices, None).unwrap();
-            assert_eq!((decision.target, decision.notable), (DeviceTarget::Cpu, true));
+            assert_eq!((decision.target, decision.is_fallback), (DeviceTarget::Cpu, true));
             assert_eq!(decide(devices, Some("CPU")).unwrap().target, DeviceTarget::Cpu);
             assert!(decide(devices, Some("0")).is_err());
         }
     }
 
     #[test]
-    fn drivers_that_are_installed_and_do_not_work_are_named() {
+    fn names_installed_drivers_that_offer_no_device() {
         assert_eq!(no_driver(&[]), "no Vulkan driver is installed");
-        let told = no_driver(&["/etc/vulkan/icd.d/nvidia_icd.json".into()]);
+        let reason = no_driver(&["/etc/vulkan/icd.d/nvidia_icd.json".into()]);
         assert!(
-            told.contains("nvidia_icd.json") && told.contains("refrain doctor"),
-            "{told}"
+            reason.contains("nvidia_icd.json") && reason.contains("refrain doctor"),
+            "{reason}"
         );
     }
 
     #[test]
-    fn a_device_that_cannot_be_used_is_named_with_the_reason() {
+    fn names_an_unusable_device_with_the_reason() {
         let mut old = device("old card", DeviceKind::Discrete);
         old.missing = vec!["Vulkan 1.3 (it has 1.1)".to_owned()];
         let decision = decide(Ok(std::slice::from_ref(&old)), None).unwrap();
@@ -391,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn features_are_disabled_by_name() {
+    fn disables_features_by_name() {
         let names = |list: &[&str]| list.iter().map(|name| name.to_string()).collect::<Vec<_>>();
         let set = disabled(&names(&["float16", " int8", ""])).unwrap();
         assert_eq!(set.iter().count(), 2);

@@ -1,4 +1,4 @@
-//! The Vulkan drivers that are installed, each tried by itself.
+//! Installed Vulkan drivers, each tried in a process of its own.
 
 use std::collections::HashSet;
 use std::env;
@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// The option of `refrain devices` that lets it look no further than the loader does.
+/// Option of `refrain devices` that lists only what the loader reports, without trying the drivers one by one.
 pub(crate) const AS_LOADED: &str = "--as-loaded";
-/// Debian's packages of libraries that drivers need.
+/// Debian packages of the libraries that drivers need.
 const PACKAGES: [(&str, &str); 14] = [
     ("libEGL.so", "libegl1"),
     ("libGLdispatch.so", "libegl1"),
@@ -30,21 +30,21 @@ const PACKAGES: [(&str, &str); 14] = [
     ("libzstd.so", "libzstd1"),
 ];
 
-/// How long a driver may take to tell its devices.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// Variables that name manifests instead of the usual folders; the newer one first.
-const OVERRIDES: [&str; 2] = ["VK_DRIVER_FILES", "VK_ICD_FILENAMES"];
+/// Time limit for a driver to list its devices.
+const DRIVER_TIMEOUT: Duration = Duration::from_secs(30);
+/// Environment variables that replace the default manifest directories; the newer one first.
+const MANIFEST_VARIABLES: [&str; 2] = ["VK_DRIVER_FILES", "VK_ICD_FILENAMES"];
 
-/// An installed driver, by its manifest.
+/// An installed driver, identified by its manifest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Driver {
     pub manifest: PathBuf,
-    /// The devices that it offers, or why it does not work.
+    /// The devices that it offers, or the error.
     pub devices: Result<Vec<String>, String>,
 }
 
 impl Driver {
-    /// What is wrong with it, if anything is.
+    /// A message about its failure, if it failed.
     pub fn fault(&self) -> Option<String> {
         let fault = self.devices.as_ref().err()?;
         Some(format!(
@@ -53,15 +53,17 @@ impl Driver {
         ))
     }
 
-    /// How to mend it.
-    pub fn mend(&self) -> String {
+    /// How to fix it.
+    pub fn fix(&self) -> String {
         let fault = self.devices.as_ref().err().map_or("", String::as_str);
         match self.missing_package(fault) {
             Some(package) => format!(
-                "install what it needs (Debian and Ubuntu: apt install {package}), or remove the file if its hardware \
-                 is not here"
+                "install the missing library (Debian and Ubuntu: apt install {package}), or remove the manifest if this \
+                 machine does not have the hardware"
             ),
-            None => "install its package anew, or remove the file if its hardware is not here".to_owned(),
+            None => {
+                "reinstall its package, or remove the manifest if this machine does not have the hardware".to_owned()
+            }
         }
     }
 
@@ -71,29 +73,29 @@ impl Driver {
         let name = self.manifest.file_name().unwrap_or_default().to_string_lossy();
         match named {
             Some((_, package)) => Some(package),
-            // NVIDIA's own library is there, and finds by itself that others are not: it only says nothing.
+            // NVIDIA's driver library loads its dependencies itself and reports nothing if one is missing.
             None if name.contains("nvidia") && !fault.contains("cannot open shared object file") => Some("libegl1"),
             None => None,
         }
     }
 }
 
-/// Tries every installed driver, each in a process of its own: a driver that crashes or hangs is
-/// found out and takes nobody along.
+/// Tries every installed driver in a process of its own, so that a crashing or hanging driver is detected and harms
+/// nothing.
 pub(crate) fn all() -> Vec<Driver> {
     std::thread::scope(|scope| {
-        let tried = |manifest: PathBuf| {
+        let start = |manifest: PathBuf| {
             scope.spawn(move || Driver {
                 devices: devices(&manifest),
                 manifest,
             })
         };
-        let tried: Vec<_> = manifests().into_iter().map(tried).collect();
-        tried.into_iter().filter_map(|driver| driver.join().ok()).collect()
+        let started: Vec<_> = manifests().into_iter().map(start).collect();
+        started.into_iter().filter_map(|driver| driver.join().ok()).collect()
     })
 }
 
-/// The manifests of the drivers that are installed.
+/// The manifests of the installed drivers.
 pub(crate) fn installed() -> Vec<PathBuf> {
     manifests().into_iter().filter(|manifest| manifest.is_file()).collect()
 }
@@ -104,32 +106,32 @@ fn manifests() -> Vec<PathBuf> {
         let paths = env::var_os(name).filter(|paths| !paths.is_empty())?;
         Some(env::split_paths(&paths).collect::<Vec<_>>())
     };
-    let places = match OVERRIDES.iter().find_map(|name| listed(name)) {
+    let paths = match MANIFEST_VARIABLES.iter().find_map(|name| listed(name)) {
         Some(named) => named,
         None => listed("VK_ADD_DRIVER_FILES")
             .into_iter()
             .flatten()
-            .chain(folders())
+            .chain(default_folders())
             .collect(),
     };
     let mut seen = HashSet::new();
-    places
+    paths
         .into_iter()
-        .flat_map(|place| manifests_at(&place))
+        .flat_map(|path| manifests_at(&path))
         .filter(|manifest| seen.insert(manifest.clone()))
         .collect()
 }
 
-/// Folders of manifests as the XDG base directories say (Vulkan loader, "Driver discovery on Linux").
-fn folders() -> Vec<PathBuf> {
+/// The manifest directories of the XDG base directories (Vulkan loader, "Driver discovery on Linux").
+fn default_folders() -> Vec<PathBuf> {
     let home = env::home_dir();
     let own = |name, below: &str| {
         let base = env::var_os(name).map(PathBuf::from);
         base.or_else(|| home.as_ref().map(|home| home.join(below)))
     };
-    let shared = |name, usual: &str| {
+    let shared = |name, default: &str| {
         let paths = env::var_os(name).filter(|paths| !paths.is_empty());
-        env::split_paths(&paths.unwrap_or_else(|| OsString::from(usual))).collect::<Vec<_>>()
+        env::split_paths(&paths.unwrap_or_else(|| OsString::from(default))).collect::<Vec<_>>()
     };
     let bases = own("XDG_CONFIG_HOME", ".config")
         .into_iter()
@@ -140,11 +142,11 @@ fn folders() -> Vec<PathBuf> {
     bases.map(|base| base.join("vulkan/icd.d")).collect()
 }
 
-/// A folder's manifests, or the manifest itself.
-fn manifests_at(place: &Path) -> Vec<PathBuf> {
-    let Ok(entries) = fs::read_dir(place) else {
-        let is_manifest = place.extension().is_some_and(|ending| ending == "json");
-        return is_manifest.then(|| place.to_owned()).into_iter().collect();
+/// The manifests in a directory, or the path itself if it is a manifest.
+fn manifests_at(path: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(path) else {
+        let is_manifest = path.extension().is_some_and(|ending| ending == "json");
+        return is_manifest.then(|| path.to_owned()).into_iter().collect();
     };
     let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
     let mut found: Vec<_> = paths
@@ -156,12 +158,12 @@ fn manifests_at(place: &Path) -> Vec<PathBuf> {
 
 fn devices(manifest: &Path) -> Result<Vec<String>, String> {
     if let Err(error) = fs::File::open(manifest) {
-        return Err(format!("the manifest cannot be read: {error}"));
+        return Err(format!("cannot read the manifest: {error}"));
     }
-    let program = env::current_exe().map_err(|error| format!("this program cannot start itself: {error}"))?;
+    let program = env::current_exe().map_err(|error| format!("cannot find this program's own path: {error}"))?;
     let mut command = Command::new(program);
     command.args(["devices", "--json", AS_LOADED]);
-    for name in OVERRIDES {
+    for name in MANIFEST_VARIABLES {
         command.env(name, manifest);
     }
     command.env_remove("REFRAIN_DEVICE").env_remove("REFRAIN_DISABLE");
@@ -173,16 +175,16 @@ fn devices(manifest: &Path) -> Result<Vec<String>, String> {
     if let Some(fault) = fault(&String::from_utf8_lossy(&output.stderr)) {
         return Err(fault);
     }
-    let told: Value = serde_json::from_slice(&output.stdout).map_err(|error| error.to_string())?;
-    let names = told["devices"].as_array().into_iter().flatten();
+    let listed: Value = serde_json::from_slice(&output.stdout).map_err(|error| error.to_string())?;
+    let names = listed["devices"].as_array().into_iter().flatten();
     Ok(names
         .filter_map(|device| Some(device["name"].as_str()?.to_owned()))
         .collect())
 }
 
-/// Runs a command to its end, or ends it after a while.
+/// Runs a command, and kills it after [`DRIVER_TIMEOUT`].
 fn run(mut command: Command) -> Result<Output, String> {
-    let failed = |error: std::io::Error| format!("the driver cannot be tried: {error}");
+    let failed = |error: std::io::Error| format!("cannot try the driver: {error}");
     command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -190,24 +192,27 @@ fn run(mut command: Command) -> Result<Output, String> {
     let mut child = command.spawn().map_err(failed)?;
     let start = Instant::now();
     while child.try_wait().map_err(failed)?.is_none() {
-        if start.elapsed() > PATIENCE {
-            // It may have ended just now: then there is nothing to end.
+        if start.elapsed() > DRIVER_TIMEOUT {
+            // It may have ended in the meantime; then kill fails harmlessly.
             let _ = child.kill();
             let _ = child.wait();
-            return Err(format!("the driver did not answer within {} s", PATIENCE.as_secs()));
+            return Err(format!(
+                "the driver did not answer within {} s",
+                DRIVER_TIMEOUT.as_secs()
+            ));
         }
         std::thread::sleep(Duration::from_millis(5));
     }
     child.wait_with_output().map_err(failed)
 }
 
-/// The errors that the loader told and that are about the driver itself, the first three of them.
-fn fault(told: &str) -> Option<String> {
-    let errors = told.lines().filter_map(|line| {
+/// The first three loader errors that concern the driver itself.
+fn fault(stderr: &str) -> Option<String> {
+    let errors = stderr.lines().filter_map(|line| {
         let line = line.trim_start_matches("[Vulkan Loader]").trim_start();
         line.strip_prefix("ERROR")?.split_once(':').map(|(_, text)| text.trim())
     });
-    // Where there is no hardware for a driver, nothing is wrong with it.
+    // A driver without matching hardware is not an error.
     let faults = errors.filter(|text| !text.contains("valid GPUs") && !text.contains("Found no drivers"));
     let mut seen = HashSet::new();
     let faults: Vec<&str> = faults.filter(|text| seen.insert(*text)).take(3).collect();
@@ -219,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_loaders_errors_are_told_unless_only_the_hardware_is_missing() {
+    fn reports_loader_errors_except_missing_hardware() {
         let missing = "ERROR:            /usr/lib/libnothere.so: cannot open shared object file\nERROR: later\n\
                        ERROR: later";
         assert_eq!(
@@ -234,29 +239,29 @@ mod tests {
     }
 
     #[test]
-    fn the_package_of_a_missing_library_is_named() {
-        let mend = |manifest: &str, fault: &str| {
+    fn names_the_package_of_a_missing_library() {
+        let fix = |manifest: &str, fault: &str| {
             let driver = Driver {
                 manifest: Path::new("/etc/vulkan/icd.d").join(manifest),
                 devices: Err(fault.to_owned()),
             };
             assert!(driver.fault().unwrap().contains(manifest) && driver.fault().unwrap().contains(fault));
-            driver.mend()
+            driver.fix()
         };
         let missing = |library: &str| format!("{library}: cannot open shared object file: No such file or directory");
-        assert!(mend("nvidia_icd.json", &missing("libGLdispatch.so.0")).contains("apt install libegl1"));
-        assert!(mend("radeon_icd.json", &missing("libdrm_amdgpu.so.1")).contains("apt install libdrm-amdgpu1"));
-        // NVIDIA's library is loaded, looks for libEGL by itself, and offers no functions without it.
+        assert!(fix("nvidia_icd.json", &missing("libGLdispatch.so.0")).contains("apt install libegl1"));
+        assert!(fix("radeon_icd.json", &missing("libdrm_amdgpu.so.1")).contains("apt install libdrm-amdgpu1"));
+        // NVIDIA's library loads, looks for libEGL itself, and exports no functions without it.
         let silent = "loader_scanned_icd_add: Could not get 'vkCreateInstance' via 'vk_icdGetInstanceProcAddr' for ICD \
                       libGLX_nvidia.so.0";
-        assert!(mend("nvidia_icd.json", silent).contains("apt install libegl1"));
-        // Where that library itself is not there, its own package is what is missing.
-        assert!(mend("nvidia_icd.json", &missing("libGLX_nvidia.so.0")).contains("package anew"));
-        assert!(mend("other_icd.json", silent).contains("package anew"));
+        assert!(fix("nvidia_icd.json", silent).contains("apt install libegl1"));
+        // If that library itself is missing, its own package must be reinstalled.
+        assert!(fix("nvidia_icd.json", &missing("libGLX_nvidia.so.0")).contains("reinstall its package"));
+        assert!(fix("other_icd.json", silent).contains("reinstall its package"));
     }
 
     #[test]
-    fn manifests_are_found_in_folders_and_by_name() {
+    fn finds_manifests_in_folders_and_by_path() {
         let folder = tempfile::tempdir().unwrap();
         for name in ["b.json", "a.json", "readme.txt"] {
             fs::write(folder.path().join(name), "{}").unwrap();

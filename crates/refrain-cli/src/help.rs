@@ -1,15 +1,16 @@
-//! How the program's own help is laid out.
+//! The layout of `--help`: commands in groups, options under headings, lines wrapped at words.
 
 use clap::Command;
 
-/// The commands, by who needs them.
+/// The groups of commands in `refrain --help`.
 const GROUPS: [(&str, &[&str]); 3] = [
     (
-        "For everybody",
+        "Commands",
         &[
             "run",
             "chat",
             "serve",
+            "launch",
             "ps",
             "stop",
             "top",
@@ -24,15 +25,18 @@ const GROUPS: [(&str, &[&str]); 3] = [
             "man",
         ],
     ),
-    ("To measure", &["bench", "eval", "explain", "soak"]),
-    ("To develop", &["tokenize", "template", "logits", "plan-check", "synth"]),
+    ("Benchmarks and evaluation", &["bench", "eval", "explain", "soak"]),
+    (
+        "Development",
+        &["tokenize", "template", "logits", "plan-check", "synth"],
+    ),
 ];
 
-/// Columns of a line on terminals that are wider.
-const WIDTH: usize = 100;
+/// Maximum line length of help texts, in columns.
+const MAX_WIDTH: usize = 100;
 
-/// The command line's help with its commands in groups, and lines that end at a word.
-pub(crate) fn laid_out(command: Command) -> Command {
+/// Lists the commands in groups and wraps lines at [`MAX_WIDTH`] columns.
+pub(crate) fn with_layout(command: Command) -> Command {
     let styles = command.get_styles();
     let (header, literal) = (*styles.get_header(), *styles.get_literal());
     let width = command.get_subcommands().map(|command| command.get_name().len()).max();
@@ -58,8 +62,8 @@ pub(crate) fn laid_out(command: Command) -> Command {
     );
     command
         .help_template(template)
-        .after_help("`refrain COMMAND --help` tells a command's options and has examples.")
-        .max_term_width(WIDTH)
+        .after_help("Run `refrain COMMAND --help` for a command's options and examples.")
+        .max_term_width(MAX_WIDTH)
 }
 
 #[cfg(test)]
@@ -67,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_command_stands_in_one_group() {
+    fn every_command_is_in_exactly_one_group() {
         let mut grouped: Vec<&str> = GROUPS.iter().flat_map(|(_, names)| names.iter().copied()).collect();
         let command = crate::command();
         let mut all: Vec<&str> = command.get_subcommands().map(Command::get_name).collect();
@@ -76,7 +80,7 @@ mod tests {
         assert_eq!(grouped, all);
     }
 
-    /// What stands under a heading in the help of commands that answer; everything else stands under none.
+    /// Options under each heading in the help of `run` and `chat`. All other options have no heading.
     const HEADINGS: [(&str, &[&str]); 6] = [
         (
             "Output",
@@ -86,7 +90,7 @@ mod tests {
                 "grammar",
                 "max-tokens",
                 "stop",
-                "thoughts",
+                "reasoning",
                 "no-markdown",
             ],
         ),
@@ -107,34 +111,34 @@ mod tests {
             ],
         ),
         (DECODING, &["mode", "tokens-per-submit"]),
-        ("To measure", &["threads"]),
-        ("To develop", &["verify", "inject-fault", "freeze"]),
+        ("Performance", &["threads"]),
+        ("Debugging", &["verify", "inject-fault", "freeze"]),
     ];
-    /// Those of a server.
+    /// Options under the heading `Engine` of `serve`.
     const ENGINE: (&str, &[&str]) = (
         "Engine",
         &["ctx", "parallel", "queue", "memory", "no-prefix-cache", "deterministic"],
     );
-    /// The one that other commands have too.
+    /// The only heading that other commands share.
     const DECODING: &str = "Decoding";
 
     #[test]
-    fn every_option_of_every_command_stands_under_what_it_is_about() {
+    fn options_are_under_the_expected_heading() {
         let mut seen = 0;
         for command in crate::command().get_subcommands() {
-            let answers = ["run", "chat"].contains(&command.get_name());
+            let generates = ["run", "chat"].contains(&command.get_name());
             for option in command.get_arguments() {
                 let Some(name) = option.get_long() else { continue };
                 let expected = HEADINGS.iter().find(|(_, options)| options.contains(&name));
-                let expected = expected.filter(|(heading, _)| answers || *heading == DECODING);
+                let expected = expected.filter(|(heading, _)| generates || *heading == DECODING);
                 let serves = command.get_name() == "serve" && ENGINE.1.contains(&name);
                 let expected = if serves { Some(&ENGINE) } else { expected };
                 let found = option.get_help_heading();
-                let stands = match expected {
+                let matches = match expected {
                     Some((heading, _)) => found.is_some_and(|found| found.starts_with(heading)),
                     None => found.is_none(),
                 };
-                assert!(stands, "{} --{name}: {found:?}", command.get_name());
+                assert!(matches, "{} --{name}: {found:?}", command.get_name());
                 seen += 1;
             }
         }

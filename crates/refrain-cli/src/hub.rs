@@ -1,4 +1,4 @@
-//! Models that are named as on the Hugging Face hub: found in its cache, downloaded if the user asks.
+//! Models named as on the Hugging Face hub: looked up in its cache, downloaded on request.
 
 use std::path::{Path, PathBuf};
 
@@ -9,20 +9,20 @@ use refrain_hub::{CachedModel, DownloadPlan, Hub, HubCache, HubSettings, ModelNa
 use crate::output::{self, human_bytes};
 use crate::{Global, load};
 
-/// The settings of the environment and the command line.
+/// Hub settings from the environment and the command line.
 ///
 /// # Errors
-/// If one of them cannot be meant.
+/// If one of them is invalid.
 pub(crate) fn settings(global: &Global) -> anyhow::Result<HubSettings> {
     let mut settings = HubSettings::from_environment()?;
     settings.offline |= global.offline;
     Ok(settings)
 }
 
-/// What to open for a model of the cache. Makes no request.
+/// Returns the path of a downloaded model. Makes no request.
 ///
 /// # Errors
-/// If it is not there.
+/// If it is not downloaded.
 pub(crate) fn cached(model: &str) -> anyhow::Result<PathBuf> {
     let name = name(model)?;
     match HubCache::new(&HubSettings::from_environment()?.cache).find(&name)? {
@@ -31,7 +31,7 @@ pub(crate) fn cached(model: &str) -> anyhow::Result<PathBuf> {
     }
 }
 
-/// What to open for a model of the hub, which is downloaded unless it is in the cache.
+/// Returns the path of a hub model, downloading it if needed.
 ///
 /// # Errors
 /// If there is no such model, or the download fails.
@@ -39,7 +39,7 @@ pub(crate) fn cached_or_pulled(global: &Global, model: &str) -> anyhow::Result<P
     let name = name(model)?;
     let settings = settings(global)?;
     if let Some(found) = HubCache::new(&settings.cache).find(&name)? {
-        say(global, found.notice.as_deref());
+        log(global, found.notice.as_deref());
         return Ok(found.path);
     }
     let folder = model.split('/').next().unwrap_or(model);
@@ -49,22 +49,22 @@ pub(crate) fn cached_or_pulled(global: &Global, model: &str) -> anyhow::Result<P
     Ok(pull(global, settings, &name)?.path)
 }
 
-/// What it would take to have a model here.
+/// What remains to be downloaded of a model.
 #[derive(Debug, Clone)]
 pub(crate) struct MissingFiles {
-    /// Bytes that are not here yet.
+    /// Bytes to download.
     pub bytes: u64,
     /// The hub's address.
     pub from: String,
-    /// Bytes free on the disk of the cache, where the system tells.
+    /// Free bytes on the cache's disk, if the system reports them.
     pub free_space: Option<u64>,
 }
 
-/// What describes a model of the hub that is not in the cache, without its weights; `None` if the text
-/// is no full name of one.
+/// Fetches the files that describe a hub model that is not downloaded, without its weights. `None` if it is downloaded
+/// or `model` is not a full repository name.
 ///
 /// # Errors
-/// If there is no such model, or the hub cannot be asked.
+/// If there is no such model, or the hub cannot be reached.
 pub(crate) fn outline(global: &Global, model: &str) -> anyhow::Result<Option<(Outline, MissingFiles)>> {
     let Some(name) = name(model).ok().filter(ModelName::is_full) else {
         return Ok(None);
@@ -75,32 +75,32 @@ pub(crate) fn outline(global: &Global, model: &str) -> anyhow::Result<Option<(Ou
         return Ok(None);
     }
     let hub = Hub::new(settings);
-    let watcher = Bar::new(global);
+    let watcher = DownloadBar::new(global);
     let plan = hub.plan(&name, &watcher)?;
-    say(global, plan.selection.notice.as_deref());
-    say(
+    log(global, plan.selection.notice.as_deref());
+    log(
         global,
-        Some(&format!("asking {} for the description of {name}", hub.endpoint())),
+        Some(&format!("fetching the metadata of {name} from {}", hub.endpoint())),
     );
-    let outline = hub.outline(&plan, &refrain_formats::holds_whole_header, &watcher)?;
+    let outline = hub.outline(&plan, &refrain_formats::has_complete_header, &watcher)?;
     let download = MissingFiles {
-        bytes: plan.size() - plan.bytes_here().min(plan.size()),
+        bytes: plan.size() - plan.cached_bytes().min(plan.size()),
         from: hub.endpoint().to_owned(),
         free_space: hub.free_space(),
     };
     Ok(Some((outline, download)))
 }
 
-/// Downloads what of a model is not here, with a line that says so and a progress bar.
+/// Downloads the missing files of a model, with a status line and a progress bar.
 ///
 /// # Errors
 /// If there is no such model, or the download fails.
 pub(crate) fn pull(global: &Global, settings: HubSettings, name: &ModelName) -> anyhow::Result<CachedModel> {
     let hub = Hub::new(settings);
-    let watcher = Bar::new(global);
+    let watcher = DownloadBar::new(global);
     let plan = hub.plan(name, &watcher)?;
-    say(global, plan.selection.notice.as_deref());
-    say(global, Some(&summary(&plan, hub.endpoint())));
+    log(global, plan.selection.notice.as_deref());
+    log(global, Some(&summary(&plan, hub.endpoint())));
     let model = hub.download(&plan, &watcher);
     watcher.bar.finish_and_clear();
     Ok(model?)
@@ -111,53 +111,57 @@ fn summary(plan: &DownloadPlan, endpoint: &str) -> String {
         [file] => file.path.clone(),
         files => format!("{} files", files.len()),
     };
-    let (size, here) = (plan.size(), plan.bytes_here());
+    let (size, here) = (plan.size(), plan.cached_bytes());
     let from = match here {
         0 => format!("from {endpoint}"),
-        _ if here == size => "all here already".to_owned(),
-        _ => format!("from {endpoint}, {} of it here already", human_bytes(here)),
+        _ if here == size => "already downloaded".to_owned(),
+        _ => format!("from {endpoint}, {} already downloaded", human_bytes(here)),
     };
     format!("pulling {}: {files}, {}, {from}", plan.name, human_bytes(size))
 }
 
-/// Reads a name, unless the text can only be a path.
+/// Parses a repository name, unless the text can only be a path.
 fn name(model: &str) -> anyhow::Result<ModelName> {
+    let is_address = refrain_hub::is_hub_address(model);
     let is_path = model.contains('\\') || model.starts_with(['.', '/', '~']) || model.ends_with('/');
     let is_file = !model.contains(':') && (model.ends_with(".gguf") || model.ends_with(".safetensors"));
-    if is_path || is_file {
-        bail!("there is no model at {model:?}; {}", crate::model::KINDS);
+    if (is_path || is_file) && !is_address {
+        bail!("model not found: {model:?}; {}", crate::model::MODEL_SYNTAX);
     }
-    model
-        .parse()
-        .map_err(|error| anyhow!("there is no model at {model:?}, and {error}; {}", crate::model::KINDS))
+    model.parse().map_err(|error| {
+        anyhow!(
+            "model not found: {model:?} is not a path, and {error}; {}",
+            crate::model::MODEL_SYNTAX
+        )
+    })
 }
 
 fn not_cached(model: &str, name: &ModelName) -> anyhow::Error {
     if name.is_full() {
         anyhow!(
-            "there is no model at {model:?}, and none of this name has been downloaded; `refrain pull {name}` \
-             downloads it from the Hugging Face hub, `refrain doctor {name}` says before that how it would fit"
+            "model not found: {model:?} is not a path and is not downloaded; `refrain pull {name}` downloads it from the \
+             Hugging Face hub, `refrain doctor {name}` checks whether it fits this device"
         )
     } else {
         anyhow!(
-            "there is no model at {model:?}, and none of this name has been downloaded (`refrain list` shows those); {}",
-            crate::model::KINDS
+            "model not found: {model:?} is not a path and is not downloaded (`refrain list` shows downloaded models); {}",
+            crate::model::MODEL_SYNTAX
         )
     }
 }
 
-fn say(global: &Global, line: Option<&str>) {
+fn log(global: &Global, line: Option<&str>) {
     if let Some(line) = line.filter(|_| !global.quiet) {
-        output::complain(line);
+        output::eprint_line(line);
     }
 }
 
-/// Shows a download on terminals, and its troubles everywhere.
-struct Bar {
+/// Shows download progress on terminals, and notices everywhere.
+struct DownloadBar {
     bar: ProgressBar,
 }
 
-impl Bar {
+impl DownloadBar {
     fn new(global: &Global) -> Self {
         Self {
             bar: load::progress_bar(global, "downloading"),
@@ -165,11 +169,11 @@ impl Bar {
     }
 }
 
-impl Watcher for Bar {
+impl Watcher for DownloadBar {
     fn progress(&self, done: u64, total: u64) {
         if self.bar.length() != Some(total) {
             self.bar.set_length(total);
-            // What is here already says nothing about the speed.
+            // Bytes downloaded earlier must not count towards the speed.
             self.bar.set_position(done);
             self.bar.reset_eta();
         }
@@ -177,7 +181,7 @@ impl Watcher for Bar {
     }
 
     fn notice(&self, line: &str) {
-        // Also with --quiet: nobody should wait without knowing for what.
-        self.bar.suspend(|| output::complain(line));
+        // Printed even with --quiet, so that the user knows what the program is waiting for.
+        self.bar.suspend(|| output::eprint_line(line));
     }
 }

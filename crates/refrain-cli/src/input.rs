@@ -1,4 +1,4 @@
-//! Texts that the user gives in files or on standard input.
+//! User input from files and standard input.
 
 use std::io::{self, IsTerminal, Read};
 use std::path::Path;
@@ -10,10 +10,10 @@ use anyhow::anyhow;
 
 use crate::output;
 
-/// How long the standard input may take before a line says that it is waited for.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How long to wait for standard input before telling the user about it.
+const STDIN_NOTICE_DELAY: Duration = Duration::from_secs(2);
 
-/// A file's text, every byte of it.
+/// Reads a file as UTF-8, unchanged.
 ///
 /// # Errors
 /// If it cannot be read or is not UTF-8.
@@ -22,24 +22,24 @@ pub(crate) fn read_text(path: &Path) -> anyhow::Result<String> {
     utf8(bytes, &path.display().to_string())
 }
 
-/// Standard input up to its end, every byte of it. On a terminal, a line asks for `what`.
+/// Reads standard input to its end, unchanged. On a terminal, first asks the user to type `what`.
 ///
 /// # Errors
 /// If it cannot be read or is not UTF-8.
 pub(crate) fn read_stdin(what: &str) -> anyhow::Result<String> {
     if io::stdin().is_terminal() {
-        output::complain(&format!("type {what}, then Ctrl-D on a line of its own"));
+        output::eprint_line(&format!("type {what}, then press Ctrl-D on an empty line"));
     }
     let mut bytes = Vec::new();
     io::stdin()
         .lock()
         .read_to_end(&mut bytes)
-        .map_err(|error| anyhow!("cannot read the standard input: {error}"))?;
-    utf8(bytes, "the standard input")
+        .map_err(|error| anyhow!("cannot read standard input: {error}"))?;
+    utf8(bytes, "standard input")
 }
 
-/// What is piped or redirected to the program; `None` on a terminal. Whoever waits for a pipe that nobody
-/// writes to is told so.
+/// Reads piped or redirected standard input; `None` on a terminal. Prints a notice if nothing arrives for a while,
+/// because the pipe may never be closed.
 ///
 /// # Errors
 /// As [`read_stdin`].
@@ -49,13 +49,13 @@ pub(crate) fn read_piped(quiet: bool) -> anyhow::Result<Option<String>> {
     }
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || sender.send(read_stdin("the prompt")));
-    let read = receiver.recv_timeout(PATIENCE).or_else(|_| {
+    let read = receiver.recv_timeout(STDIN_NOTICE_DELAY).or_else(|_| {
         if !quiet {
-            output::complain("waiting for the end of the standard input, which joins the prompt (`< /dev/null`: none)");
+            output::eprint_line("reading standard input, which is added to the prompt (use `< /dev/null` for none)");
         }
         receiver.recv()
     });
-    read.map_err(|_| anyhow!("cannot read the standard input"))?.map(Some)
+    read.map_err(|_| anyhow!("cannot read standard input"))?.map(Some)
 }
 
 fn utf8(bytes: Vec<u8>, source: &str) -> anyhow::Result<String> {

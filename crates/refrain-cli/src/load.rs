@@ -1,4 +1,4 @@
-//! Loading weights onto the device, with a progress bar.
+//! Loads weights onto the device with a progress bar, and checks memory and context length.
 
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
@@ -6,41 +6,41 @@ use std::time::{Duration, Instant};
 use anyhow::bail;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use refrain::Device;
-use refrain_engine::fit::{Fit, Needs, Offer, weight_bytes};
+use refrain_engine::fit::{Capacity, Fit, Requirements, weight_bytes};
 use refrain_engine::{Error, LoadOptions, Model, Progress, Session};
 use refrain_models::{Checkpoint, ModelConfig};
 
-use crate::output::{about_rate, complain, human_bytes};
+use crate::output::{about_rate, eprint_line, human_bytes};
 use crate::{Global, interrupt};
 
-/// The context that is reserved unless the prompt or the user needs another, in tokens.
+/// Default context length in tokens.
 const DEFAULT_CONTEXT: usize = 4096;
 
-/// Tokens per second that nobody has to be warned of.
-const SLOW: f64 = 20.0;
-/// Bytes that a token may read without being slow on any CPU.
-const QUICK_BYTES: u64 = 64 << 20;
+/// Expected speeds below this, in tokens per second, cause a warning.
+const SLOW_TOKENS_PER_S: f64 = 20.0;
+/// Models that read fewer bytes per token are fast on any CPU.
+const FAST_BYTES_PER_TOKEN: u64 = 64 << 20;
 
-/// What is said of a saved state that does not hold for this session.
-pub(crate) const COMPUTED_AGAIN: &str = "the state was made on another kind of device, or in a context of another \
-     length, which this model's positions depend on: its tokens are computed again";
+/// Notice that a saved state does not fit this session and is recomputed.
+pub(crate) const STATE_RECOMPUTED: &str = "the state was saved on another kind of device, or with another context length \
+     that this model's positions depend on: its tokens are recomputed";
 
-/// A loaded model, and how long that took.
+/// A loaded model and its loading time.
 pub(crate) struct Loaded {
     pub model: Model,
     pub time: Duration,
 }
 
 impl Loaded {
-    /// Bytes of weights brought to the device per second.
+    /// Loading speed in bytes of weights per second.
     pub fn bytes_per_second(&self) -> f64 {
         self.model.weight_bytes() as f64 / self.time.as_secs_f64().max(1e-9)
     }
 
-    /// Makes a session of the model ready for its first prompt, which is a part of loading and counts as such.
+    /// Prepares a session for its first prompt. The time counts as loading time.
     ///
     /// # Errors
-    /// As `prepare`.
+    /// The errors of `prepare`.
     pub fn prepare(
         &mut self,
         session: &mut Session,
@@ -53,7 +53,7 @@ impl Loaded {
     }
 }
 
-/// Loads a checkpoint for a context of so many tokens. The progress bar shows on terminals only.
+/// Loads a checkpoint for a context of `context` tokens. The progress bar shows on terminals only.
 ///
 /// # Errors
 /// If a tensor is missing or damaged, or the device fails or has too little memory.
@@ -63,9 +63,9 @@ pub(crate) fn load(
     device: &Device,
     context: usize,
 ) -> anyhow::Result<Loaded> {
-    check_room(bytes(checkpoint, device, context), device.free_memory())?;
+    check_memory(memory_needed(checkpoint, device, context), device.free_memory())?;
     if checkpoint.is_text_part() && !global.quiet {
-        complain("images are not supported: only the text model of this checkpoint is used");
+        eprint_line("images are not supported: only the text model of this checkpoint is used");
     }
     let bar = progress_bar(global, "loading");
     let progress = |progress: Progress| {
@@ -81,91 +81,90 @@ pub(crate) fn load(
     })
 }
 
-/// Bytes that a model takes up with a context of so many tokens.
-pub(crate) fn bytes(checkpoint: &Checkpoint, device: &Device, context: usize) -> u64 {
+/// Bytes of memory that a model needs with a context of `context` tokens.
+pub(crate) fn memory_needed(checkpoint: &Checkpoint, device: &Device, context: usize) -> u64 {
     weight_bytes(checkpoint) + context as u64 * Session::kv_bytes_per_token(checkpoint.config(), device)
 }
 
-/// Says what speed to expect before a model is loaded that will be slow on the CPU executor: by the bytes that
-/// its tokens read, and how fast memory is.
-pub(crate) fn announce_speed(global: &Global, checkpoint: &Checkpoint, device: &Device) {
+/// Warns before loading a model that will be slow on the CPU, judging by the bytes per token and the memory bandwidth.
+pub(crate) fn warn_if_slow(global: &Global, checkpoint: &Checkpoint, device: &Device) {
     if !global.quiet && device.is_cpu() {
-        announce(measured(checkpoint, device).as_ref());
+        print_speed_warning(measure_fit(checkpoint, device).as_ref());
     }
 }
 
-/// The same, of what was measured already.
-pub(crate) fn announce(fit: Option<&Fit>) {
+/// As [`warn_if_slow`], from an existing measurement.
+pub(crate) fn print_speed_warning(fit: Option<&Fit>) {
     if let Some(warning) = fit.and_then(warning) {
-        complain(&warning);
+        eprint_line(&warning);
     }
 }
 
-/// How a model fits a device; nothing of models that are quick on any, and of what cannot be measured, which is not
-/// worth an error: the model may run all the same.
-pub(crate) fn measured(checkpoint: &Checkpoint, device: &Device) -> Option<Fit> {
-    let needs = Needs::of(checkpoint, device);
-    if device.is_cpu() && needs.weights_per_token < QUICK_BYTES {
+/// Measures how a model fits a device. `None` for models that are fast on any CPU, and if the measurement fails: the
+/// model may run all the same.
+pub(crate) fn measure_fit(checkpoint: &Checkpoint, device: &Device) -> Option<Fit> {
+    let requirements = Requirements::of(checkpoint, device);
+    if device.is_cpu() && requirements.weights_per_token < FAST_BYTES_PER_TOKEN {
         return None;
     }
-    let offer = Offer::measure(device).ok()?;
-    Some(Fit { needs, offer })
+    let capacity = Capacity::measure(device).ok()?;
+    Some(Fit { requirements, capacity })
 }
 
 fn warning(fit: &Fit) -> Option<String> {
     let speed = fit.bound(0);
-    (speed < SLOW).then(|| {
+    (speed < SLOW_TOKENS_PER_S).then(|| {
         format!(
             "note: expect at most about {} tokens/s: each reads {} of weights, and this CPU reads about {} GB/s",
             about_rate(speed),
-            human_bytes(fit.needs.weights_per_token),
-            about_rate(fit.offer.bandwidth / 1e9),
+            human_bytes(fit.requirements.weights_per_token),
+            about_rate(fit.capacity.bandwidth / 1e9),
         )
     })
 }
 
-/// Refuses what cannot fit before the time to load it is spent. On the CPU executor nothing else
-/// does: the system ends programs that use more memory than there is.
-fn check_room(needed: u64, free: Option<u64>) -> anyhow::Result<()> {
+/// Fails early if a model cannot fit. On the CPU nothing else does: the system kills programs that run out of memory.
+fn check_memory(needed: u64, free: Option<u64>) -> anyhow::Result<()> {
     if let Some(free) = free.filter(|free| needed > *free) {
         let (needed, free) = (human_bytes(needed), human_bytes(free));
         bail!(
-            "out of memory: weights and context need {needed}, and the device has {free} free; take a smaller model, \
+            "out of memory: weights and context need {needed}, and the device has {free} free; use a smaller model, \
              a shorter context (--ctx) or another device (--device)"
         );
     }
     Ok(())
 }
 
-/// Refuses a context that is longer by so many tokens than the device has room for.
+/// Fails if the device has no memory for `more` additional tokens of context.
 ///
 /// # Errors
-/// With the bytes that are needed and free.
+/// If memory is too short; the message has the needed and the free bytes.
 pub(crate) fn check_context(config: &ModelConfig, device: &Device, more: usize) -> anyhow::Result<()> {
     let needed = (more as u64).saturating_mul(Session::kv_bytes_per_token(config, device));
     if let Some(free) = device.free_memory().filter(|free| needed > *free) {
         let (needed, free) = (human_bytes(needed), human_bytes(free));
-        bail!("out of memory: such a context needs {needed} more, and the device has {free} free");
+        bail!("out of memory: this context needs {needed} more, and the device has {free} free");
     }
     Ok(())
 }
 
-/// A bar over bytes, on terminals only. `doing` says what is under way.
-pub(crate) fn progress_bar(global: &Global, doing: &'static str) -> ProgressBar {
-    let target = match global.quiet {
-        true => ProgressDrawTarget::hidden(),
-        // Draws nothing where the standard error is no terminal.
-        false => ProgressDrawTarget::stderr(),
+/// A progress bar in bytes, shown on terminals only. `message` says what is in progress.
+pub(crate) fn progress_bar(global: &Global, message: &'static str) -> ProgressBar {
+    let target = if global.quiet {
+        ProgressDrawTarget::hidden()
+    } else {
+        // Draws nothing if standard error is not a terminal.
+        ProgressDrawTarget::stderr()
     };
     let template = "{msg} [{bar:30}] {binary_bytes} of {binary_total_bytes}, {binary_bytes_per_sec}, {eta} left";
     let style = ProgressStyle::with_template(template).unwrap_or(ProgressStyle::default_bar());
     ProgressBar::with_draw_target(None, target)
         .with_style(style.progress_chars("=> "))
-        .with_message(doing)
+        .with_message(message)
 }
 
-/// Shows how far a checkpoint is written; breaks off where the user wishes so.
-pub(crate) fn written(bar: &ProgressBar, progress: refrain_formats::WriteProgress) -> ControlFlow<()> {
+/// Shows the progress of writing a checkpoint; breaks if the user pressed Ctrl-C.
+pub(crate) fn show_write_progress(bar: &ProgressBar, progress: refrain_formats::WriteProgress) -> ControlFlow<()> {
     bar.set_length(progress.total);
     bar.set_position(progress.done);
     if interrupt::requested() {
@@ -175,14 +174,14 @@ pub(crate) fn written(bar: &ProgressBar, progress: refrain_formats::WriteProgres
     }
 }
 
-/// A bar over things that are counted, on terminals only; it appears with the first [`show`].
-pub(crate) fn count_bar(global: &Global, doing: &'static str) -> ProgressBar {
+/// A progress bar over a count, shown on terminals only. It appears with the first [`update_bar`].
+pub(crate) fn count_bar(global: &Global, message: &'static str) -> ProgressBar {
     let style = ProgressStyle::with_template("{msg} [{bar:30}] {pos} of {len}");
-    progress_bar(global, doing).with_style(style.unwrap_or(ProgressStyle::default_bar()).progress_chars("=> "))
+    progress_bar(global, message).with_style(style.unwrap_or(ProgressStyle::default_bar()).progress_chars("=> "))
 }
 
-/// Shows how many of how many are done; the bar goes away with the last.
-pub(crate) fn show(bar: &ProgressBar, done: usize, total: usize) {
+/// Updates the bar; it disappears when `done` reaches `total`.
+pub(crate) fn update_bar(bar: &ProgressBar, done: usize, total: usize) {
     bar.set_length(total as u64);
     bar.set_position(done as u64);
     if done == total {
@@ -191,30 +190,30 @@ pub(crate) fn show(bar: &ProgressBar, done: usize, total: usize) {
     }
 }
 
-/// The context to reserve for `tokens` known tokens and, if that is known, so many more: what the
-/// user asks for, else enough for them, within the model's limit.
+/// Context length for a prompt of `tokens` tokens and `more` new ones: `requested` if given, else enough for both,
+/// within the model's limit.
 ///
 /// # Errors
-/// If the user asks for more than the model was made for, or the known tokens do not fit.
+/// If `requested` exceeds the model's limit, or the prompt does not fit.
 pub(crate) fn context(
     config: &ModelConfig,
-    asked: Option<usize>,
+    requested: Option<usize>,
     tokens: usize,
     more: Option<usize>,
 ) -> anyhow::Result<usize> {
     let limit = config.max_position;
-    if let Some(asked) = asked.filter(|asked| *asked > limit) {
-        bail!("a context of {asked} tokens is more than this model was made for; take --ctx {limit} or less");
+    if let Some(requested) = requested.filter(|requested| *requested > limit) {
+        bail!("a context of {requested} tokens exceeds this model's limit; use --ctx {limit} or less");
     }
     let wanted = tokens
         .saturating_add(more.unwrap_or(DEFAULT_CONTEXT / 2))
         .max(DEFAULT_CONTEXT);
-    let context = asked.unwrap_or(wanted.min(limit));
+    let context = requested.unwrap_or(wanted.min(limit));
     if tokens > context {
         let hint = if context < limit {
-            format!("; take a longer one with --ctx (up to {limit}), or a shorter prompt")
+            format!("; use a longer context with --ctx (up to {limit}), or a shorter prompt")
         } else {
-            ", which is this model's limit; take a shorter prompt".to_owned()
+            ", which is this model's limit; use a shorter prompt".to_owned()
         };
         bail!("the prompt has {tokens} tokens, but the context holds {context}{hint}");
     }
@@ -232,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn the_context_grows_with_the_prompt_up_to_the_models_limit() {
+    fn context_grows_with_the_prompt_up_to_the_models_limit() {
         let context = |limit, tokens, more| super::context(&config(limit), None, tokens, more).unwrap();
         assert_eq!(context(40_960, 10, None), 4096);
         assert_eq!(context(40_960, 10, Some(100)), 4096);
@@ -243,23 +242,23 @@ mod tests {
     }
 
     #[test]
-    fn more_than_the_device_has_is_refused() {
-        assert!(check_room(1 << 30, Some(2 << 30)).is_ok() && check_room(1 << 30, None).is_ok());
-        let error = check_room(3 << 30, Some(2 << 30)).unwrap_err().to_string();
+    fn rejects_more_memory_than_the_device_has() {
+        assert!(check_memory(1 << 30, Some(2 << 30)).is_ok() && check_memory(1 << 30, None).is_ok());
+        let error = check_memory(3 << 30, Some(2 << 30)).unwrap_err().to_string();
         assert!(error.contains("need 3.0 GiB, and the device has 2.0 GiB"), "{error}");
     }
 
     #[test]
-    fn only_a_slow_model_is_announced() {
+    fn warns_only_of_slow_models() {
         let fit = |bandwidth| Fit {
-            needs: Needs {
+            requirements: Requirements {
                 weights: 340 << 20,
                 weights_per_token: 340 << 20,
                 kv_per_position: 1,
                 layers: 28,
                 max_context: 4096,
             },
-            offer: Offer {
+            capacity: Capacity {
                 free: None,
                 bandwidth,
                 step_seconds: 0.0,
@@ -274,14 +273,14 @@ mod tests {
     }
 
     #[test]
-    fn a_prompt_that_does_not_fit_is_refused_with_what_to_do() {
-        let refused = |asked, tokens| {
-            super::context(&config(1024), asked, tokens, None)
+    fn rejects_a_prompt_that_does_not_fit_with_a_hint() {
+        let refused = |requested, tokens| {
+            super::context(&config(1024), requested, tokens, None)
                 .unwrap_err()
                 .to_string()
         };
         assert!(refused(Some(16), 17).contains("--ctx (up to 1024)"));
         assert!(refused(None, 1025).contains("1025 tokens, but the context holds 1024"));
-        assert!(refused(Some(2048), 5).contains("2048 tokens is more than"));
+        assert!(refused(Some(2048), 5).contains("2048 tokens exceeds"));
     }
 }

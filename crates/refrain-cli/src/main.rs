@@ -1,30 +1,31 @@
-//! The refrain program: language models on any Vulkan GPU, or on the CPU.
+//! The `refrain` command: LLM inference on any Vulkan GPU, or on the CPU.
 
-mod advice;
-mod answer;
-mod asking;
 mod commands;
 mod decoding;
 mod demo;
 mod device;
 mod drivers;
-mod figures;
+mod error_hints;
 mod fit;
+mod generation_args;
 mod help;
 mod host;
 mod hub;
+mod hyphen_text;
 mod input;
 mod interrupt;
 mod load;
 mod markdown;
 mod memory;
+mod metrics;
 mod model;
-mod numbers;
 mod output;
+mod response;
 mod sampling;
 mod servers;
+mod suggestions;
+mod value_parsers;
 mod version;
-mod words;
 
 use std::panic::PanicHookInfo;
 use std::path::PathBuf;
@@ -33,16 +34,16 @@ use std::process::ExitCode;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use commands::{
-    bench, chat, completions, convert, devices, doctor, eval, explain, inspect, list, logits, man, plan_check, ps,
-    pull, rm, run, serve, soak, stop, synth, template, tokenize, top,
+    bench, chat, completions, convert, devices, doctor, eval, explain, inspect, launch, list, logits, man, plan_check,
+    ps, pull, rm, run, serve, soak, stop, synth, template, tokenize, top,
 };
 
-/// Language models on any Vulkan GPU, or on the CPU.
+/// Run large language models on any Vulkan GPU, or on the CPU.
 ///
-/// A MODEL is a directory as Hugging Face publishes it (config.json, safetensors, tokenizer.json;
-/// plain or quantised by MLX), a .gguf file, a name on the Hugging Face hub (ORG/NAME or, of several
-/// GGUF files, ORG/NAME:QUANT), `demo` (a small model inside the program), or `synthetic:ARCH:FORMAT`
-/// (random weights of a real shape, for measurements).
+/// MODEL is one of: a directory in Hugging Face format (config.json, safetensors, tokenizer.json;
+/// full precision or quantised by MLX), a .gguf file, a repository on the Hugging Face hub (ORG/NAME,
+/// or ORG/NAME:QUANT to pick one of several GGUF files), `demo` (a small built-in model), or
+/// `synthetic:ARCH:FORMAT` (random weights in the shape of a real model, for benchmarks).
 #[derive(Debug, Parser)]
 #[command(name = "refrain", version = version::SHORT, disable_help_subcommand = true)]
 struct Cli {
@@ -52,14 +53,14 @@ struct Cli {
     command: CliCommand,
 }
 
-/// What every command understands.
+/// Options that every command accepts.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Global options")]
 pub(crate) struct Global {
-    /// Device to use: its number or part of its name as `refrain devices` lists it, `gpu` or `cpu`
+    /// Device to run on: a number or part of a name from `refrain devices`, `gpu` or `cpu`
     #[arg(long, global = true, env = "REFRAIN_DEVICE", value_name = "N|NAME|gpu|cpu")]
     pub device: Option<String>,
-    /// Leave a feature of the device unused (may be repeated; REFRAIN_DISABLE takes a list)
+    /// Disable a device feature, such as float16 (may be repeated; REFRAIN_DISABLE takes a comma-separated list)
     #[arg(
         long,
         global = true,
@@ -68,53 +69,54 @@ pub(crate) struct Global {
         value_name = "FEATURE"
     )]
     pub disable: Vec<String>,
-    /// Sizes of kernels for this device, one NAME = VALUE a line, in place of those of the table
+    /// Read kernel tuning parameters from a file of NAME = VALUE lines, overriding the built-in table
     #[arg(long, global = true, env = "REFRAIN_TUNING", value_name = "FILE")]
     pub tuning: Option<PathBuf>,
-    /// Make no network request (as with HF_HUB_OFFLINE=1); models that were downloaded before are found
+    /// Make no network requests (same as HF_HUB_OFFLINE=1); downloaded models still work
     #[arg(long, global = true)]
     pub offline: bool,
-    /// Write nothing to standard error but errors
+    /// Print only errors to standard error
     #[arg(short, long, global = true, conflicts_with = "verbose")]
     pub quiet: bool,
-    /// Say more on standard error
+    /// Print more details to standard error
     #[arg(short, long, global = true)]
     pub verbose: bool,
 }
 
 #[derive(Debug, Subcommand)]
 enum CliCommand {
-    /// Generate text
+    /// Generate text from a prompt
     Run(run::Arguments),
     Chat(chat::Arguments),
     Serve(serve::Arguments),
-    /// List the servers that you run on this computer
+    Launch(launch::Arguments),
+    /// List your running servers
     Ps(ps::Arguments),
     Stop(stop::Arguments),
     Top(top::Arguments),
     /// Download a model from the Hugging Face hub
     Pull(pull::Arguments),
-    /// List the models that have been downloaded
+    /// List downloaded models
     #[command(visible_alias = "ls")]
     List(list::Arguments),
-    /// Remove models that have been downloaded
+    /// Remove downloaded models
     Rm(rm::Arguments),
-    /// List the devices, and which one is chosen and why
+    /// List devices, and show which one is selected and why
     Devices(devices::Arguments),
     Doctor(doctor::Arguments),
-    /// Describe a checkpoint, and how it fits this device
+    /// Show a model's architecture and tensors, and whether it fits the device
     Inspect(inspect::Arguments),
-    /// Turn text into token ids, one JSON list on standard output
+    /// Convert text to token ids
     Tokenize(tokenize::Arguments),
-    /// Render a conversation by the model's chat template
+    /// Render messages with a model's chat template
     Template(template::Arguments),
-    /// Compute the logits of given tokens at all positions
+    /// Compute logits for every position of given token sequences
     Logits(logits::Arguments),
-    /// Measure how well a model predicts a text, or how far it is from another
+    /// Measure perplexity, or the KL divergence from another model
     Eval(eval::Arguments),
-    /// Convert a checkpoint to another format
+    /// Convert or quantise a model to another format
     Convert(convert::Arguments),
-    /// Write a checkpoint of random weights in a real model's shape
+    /// Write a model with random weights in the shape of a real one
     Synth(synth::Arguments),
     PlanCheck(plan_check::Arguments),
     Bench(bench::Arguments),
@@ -124,7 +126,7 @@ enum CliCommand {
     Man(man::Arguments),
 }
 
-/// The command line asks for what cannot be meant; the program exits with 2.
+/// A usage error: the arguments are invalid. The program exits with code 2.
 #[derive(Debug)]
 pub(crate) struct Usage(pub String);
 
@@ -138,10 +140,11 @@ impl std::error::Error for Usage {}
 
 fn main() -> ExitCode {
     std::panic::set_hook(Box::new(report_bug));
-    refrain_formats::say_when_files_are_cut_short();
+    refrain_formats::report_truncated_files();
     let mut command = command();
-    let arguments = words::meant(std::env::args_os().collect());
-    // Asking for drivers takes time, so only who wants to know waits for it.
+    let arguments = suggestions::normalise_arguments(std::env::args_os().collect());
+    let arguments = hyphen_text::mark_texts(arguments, |name, letter| takes_value(&command, name, letter));
+    // Probing the drivers takes time, so only `--version` does it.
     if arguments.iter().any(|argument| argument == "--version") {
         command = command.long_version(version::long());
     }
@@ -150,18 +153,18 @@ fn main() -> ExitCode {
         .and_then(|found| Cli::from_arg_matches(&found));
     let cli = match parsed {
         Ok(cli) => cli,
-        Err(answer) => return say(&answer),
+        Err(error) => return print_clap_error(&error),
     };
     match std::panic::catch_unwind(|| dispatch(&cli)) {
         Ok(Ok(code)) => code,
-        Ok(Err(error)) => report(&error),
+        Ok(Err(error)) => report_error(&error),
         Err(_) => ExitCode::FAILURE,
     }
 }
 
-/// The command line as clap knows it.
+/// The clap definition of the command line.
 pub(crate) fn command() -> clap::Command {
-    // A negative number is a value, to be refused as one, and not the name of an option.
+    // A negative number is parsed as a value and rejected as such, not as an unknown option.
     let takes_numbers = |argument: clap::Arg| {
         if argument.get_action().takes_values() {
             argument.allow_negative_numbers(true)
@@ -169,7 +172,16 @@ pub(crate) fn command() -> clap::Command {
             argument
         }
     };
-    help::laid_out(Cli::command().mut_subcommands(|command| command.mut_args(takes_numbers)))
+    help::with_layout(Cli::command().mut_subcommands(|command| command.mut_args(takes_numbers)))
+}
+
+/// Whether a subcommand has a one-letter option of this name that takes a value.
+fn takes_value(command: &clap::Command, subcommand: &str, letter: char) -> bool {
+    let mut arguments = command
+        .find_subcommand(subcommand)
+        .into_iter()
+        .flat_map(clap::Command::get_arguments);
+    arguments.any(|argument| argument.get_short() == Some(letter) && argument.get_action().takes_values())
 }
 
 fn dispatch(cli: &Cli) -> anyhow::Result<ExitCode> {
@@ -178,6 +190,7 @@ fn dispatch(cli: &Cli) -> anyhow::Result<ExitCode> {
         CliCommand::Run(arguments) => return run::run(global, arguments),
         CliCommand::Chat(arguments) => return chat::run(global, arguments),
         CliCommand::Doctor(arguments) => return doctor::run(global, arguments),
+        CliCommand::Launch(arguments) => return launch::run(global, arguments),
         CliCommand::Convert(arguments) => return convert::run(global, arguments),
         CliCommand::Synth(arguments) => return synth::run(global, arguments),
         CliCommand::Logits(arguments) => return logits::run(global, arguments),
@@ -203,36 +216,38 @@ fn dispatch(cli: &Cli) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints what the command line calls for instead of a command: help, the version, or what is wrong with it.
-fn say(answer: &clap::Error) -> ExitCode {
-    if let Some(advice) = words::instead(answer) {
-        return report(&Usage(advice).into());
+/// Prints help, the version or a usage error, and returns the exit code.
+fn print_clap_error(error: &clap::Error) -> ExitCode {
+    if let Some(suggestion) = suggestions::for_error(error) {
+        return report_error(&Usage(suggestion).into());
     }
-    match output::told(answer.print()) {
-        Err(error) if !answer.use_stderr() => report(&error),
-        _ => ExitCode::from(answer.exit_code() as u8),
+    match output::check_written(error.print()) {
+        Err(failure) if !error.use_stderr() => report_error(&failure),
+        _ => ExitCode::from(error.exit_code() as u8),
     }
 }
 
-/// Says what went wrong and picks the exit code. Only the outermost message is shown: the messages
-/// of this workspace already contain what their causes say.
-fn report(error: &anyhow::Error) -> ExitCode {
-    if error.is::<output::Closed>() {
+/// Prints an error and returns the exit code. Only the outermost message is shown, because the messages of this
+/// workspace already include their causes.
+fn report_error(error: &anyhow::Error) -> ExitCode {
+    if error.is::<output::StdoutClosed>() {
         return ExitCode::SUCCESS;
     }
-    output::complain(&format!("error: {}", advice::told(error)));
+    output::eprint_line(&format!("error: {}", error_hints::with_hints(error)));
     ExitCode::from(if error.is::<Usage>() { 2 } else { 1 })
 }
 
 fn report_bug(panic: &PanicHookInfo<'_>) {
     let payload = panic.payload();
-    let what = payload
+    let message = payload
         .downcast_ref::<&str>()
         .copied()
         .or_else(|| payload.downcast_ref::<String>().map(String::as_str))
         .unwrap_or("no message");
-    let place = panic.location().map_or(String::new(), |place| format!(" at {place}"));
-    output::complain(&format!(
-        "error: refrain has a bug: {what}{place}; please report it with the command that you ran"
+    let location = panic
+        .location()
+        .map_or(String::new(), |location| format!(" at {location}"));
+    output::eprint_line(&format!(
+        "error: refrain has a bug: {message}{location}; please report it with the command you ran"
     ));
 }

@@ -1,66 +1,66 @@
-//! An answer's markdown on a terminal, as it comes.
+//! Renders streamed Markdown on a terminal.
 //!
-//! What may still change is drawn anew with each piece of text: the last block, or the last item of a list. The text of
-//! blocks that are over, and of the lines of code, is forgotten, so that a long answer costs no more than a short one.
+//! Each piece of text redraws only what may still change: the last block, or the last item of a list. The text of
+//! finished blocks and code lines is dropped, so a long response costs no more per token than a short one.
 
-mod draw;
-mod formulas;
+mod math;
+mod render;
 mod row;
 mod screen;
 mod table;
 #[cfg(test)]
 mod tests;
 
-use draw::{Drawing, LastBlock, draw};
-use screen::LastRows;
+use render::{LastBlock, Rendered, render};
+use screen::LiveRows;
 pub(crate) use screen::TerminalSize;
 
 use crate::output;
 
-/// Bytes of a block that are drawn anew; beyond them the rest of its line is written as it is.
-const MOST_BYTES: usize = 4096;
+/// Maximum bytes of a block that is redrawn; the rest of its line is written verbatim.
+const MAX_REDRAWN_BYTES: usize = 4096;
 
-/// Turns text into what a terminal needs to show it.
+/// Converts Markdown into terminal output.
 #[derive(Debug)]
 pub(crate) struct MarkdownStream {
-    /// The text from where the last block begins; its lines of code are left out once they are over.
+    /// The text of the last block; finished lines of code are dropped.
     text: String,
-    /// Bytes of `text` that are shown, or held back only because they may be marks.
+    /// Bytes of `text` that are shown, or held back only because they may be markup.
     shown: usize,
     last: LastBlock,
-    /// Rows of `text` at its beginning that stay as they are, and up to which byte they come from.
-    kept: Kept,
-    rows: LastRows,
-    /// What the terminal was last; `None`: nothing came yet.
+    /// The first part of `text` whose rows are final.
+    frozen: Frozen,
+    rows: LiveRows,
+    /// The terminal size at the last update; `None` before the first.
     size: Option<TerminalSize>,
-    /// Whether a line that is not blank is over.
-    is_begun: bool,
-    /// Whether the rest of this line is written as it is.
-    as_it_is: bool,
+    /// Whether a non-blank line has ended.
+    has_content: bool,
+    /// Whether the rest of this line is written verbatim.
+    is_verbatim: bool,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Kept {
+struct Frozen {
     bytes: usize,
     rows: usize,
 }
 
 impl MarkdownStream {
-    /// At the beginning of a line.
+    /// Starts at the beginning of a line.
     pub fn new() -> Self {
         Self {
             text: String::new(),
             shown: 0,
             last: LastBlock::Other,
-            kept: Kept::default(),
-            rows: LastRows::new(),
+            frozen: Frozen::default(),
+            rows: LiveRows::new(),
             size: None,
-            is_begun: false,
-            as_it_is: false,
+            has_content: false,
+            is_verbatim: false,
         }
     }
 
-    /// What a terminal of this size needs to show more text.
+    /// Returns the output that shows more text on a terminal of this size.
     pub fn push(&mut self, text: &str, size: TerminalSize) -> String {
         let mut out = String::new();
         for line in text.split_inclusive('\n') {
@@ -72,8 +72,8 @@ impl MarkdownStream {
         out
     }
 
-    /// What it needs at the end, to be at the beginning of a line.
-    pub fn end(&mut self, size: TerminalSize) -> String {
+    /// Returns the output that ends the text and its last line.
+    pub fn finish(&mut self, size: TerminalSize) -> String {
         let mut out = if self.text.ends_with('\n') || self.text.is_empty() {
             String::new()
         } else {
@@ -84,16 +84,17 @@ impl MarkdownStream {
         out
     }
 
-    /// Takes text of one line, and returns what it has not taken yet.
+    /// Processes text of one line and returns the unprocessed rest.
     fn push_line<'a>(&mut self, text: &'a str, size: TerminalSize, out: &mut String) -> &'a str {
-        if self.as_it_is {
-            self.rows.go_on(&output::plain(text.trim_end_matches('\n')), out);
+        if self.is_verbatim {
+            self.rows
+                .append_verbatim(&output::escape_control(text.trim_end_matches('\n')), out);
             if text.ends_with('\n') {
-                self.begin_behind_plain_line(size);
+                self.resume_after_verbatim_line(size);
             }
             return "";
         }
-        let room = MOST_BYTES.saturating_sub(self.text.len());
+        let room = MAX_REDRAWN_BYTES.saturating_sub(self.text.len());
         let ends = text.char_indices().map(|(at, c)| at + c.len_utf8());
         let taken = ends.take_while(|end| *end <= room).last().unwrap_or(0);
         let (taken, rest) = text.split_at(taken);
@@ -104,83 +105,87 @@ impl MarkdownStream {
             let (shown, closing) = self.visible();
             self.refresh(shown, closing, size, out);
         } else if self.refresh(self.text.len(), "", size, out).is_some() {
-            self.write_as_it_is(out);
+            self.write_verbatim(out);
         }
         rest
     }
 
-    /// Draws the text up to a byte, as if marks came behind it that close what is open. `None`: that is no longer
-    /// possible, and the rest of the line is written as it is.
-    fn refresh(&mut self, shown: usize, closing: &str, size: TerminalSize, out: &mut String) -> Option<Drawing> {
+    /// Redraws the text up to byte `shown`, followed by `closing` to close open markup. `None` if rows have scrolled
+    /// away; then the rest of the line is written verbatim.
+    fn refresh(&mut self, shown: usize, closing: &str, size: TerminalSize, out: &mut String) -> Option<Rendered> {
         let is_resized = self.size.replace(size).is_some_and(|before| before != size);
         if is_resized && self.rows.is_empty() {
-            self.kept.rows = draw(&self.text[..self.kept.bytes], size.columns).rows.len();
+            self.frozen.rows = render(&self.text[..self.frozen.bytes], size.columns).rows.len();
         }
-        // Where rows stand now that the terminal broke anew, nobody knows.
+        // After a resize, the terminal has rewrapped and the positions of rows are unknown.
         let can_change = !is_resized || self.rows.is_empty();
-        let mut drawing = self.drawing(shown, closing, size);
-        if can_change && self.rows.change(std::mem::take(&mut drawing.rows), size, out) {
+        let mut rendered = self.render(shown, closing, size);
+        if can_change && self.rows.change(std::mem::take(&mut rendered.rows), size, out) {
             self.shown = shown;
-            return Some(drawing);
+            return Some(rendered);
         }
         let line = last_line(&self.text);
         if self.shown > line {
-            self.write_as_it_is(out);
+            self.write_verbatim(out);
             return None;
         }
-        // Nothing of this line stands there yet: it is where a text begins.
+        // Nothing of this line is shown yet: continue with it as a new text.
         let before = self.cut(line);
         let shown = shown.saturating_sub(before);
-        let mut drawing = self.drawing(shown, closing, size);
+        let mut rendered = self.render(shown, closing, size);
         self.rows.keep(vec![]);
-        self.rows.change(std::mem::take(&mut drawing.rows), size, out);
+        self.rows.change(std::mem::take(&mut rendered.rows), size, out);
         self.shown = shown;
-        Some(drawing)
+        Some(rendered)
     }
 
-    fn drawing(&self, shown: usize, closing: &str, size: TerminalSize) -> Drawing {
-        let mut drawing = match closing {
-            "" => draw(&self.text[..shown], size.columns),
-            _ => draw(&format!("{}{closing}", &self.text[..shown]), size.columns),
+    fn render(&self, shown: usize, closing: &str, size: TerminalSize) -> Rendered {
+        let text = &self.text[..shown];
+        let mut rendered = if closing.is_empty() {
+            render(text, size.columns)
+        } else {
+            render(&format!("{text}{closing}"), size.columns)
         };
-        drawing.rows.drain(..self.kept.rows.min(drawing.rows.len()));
-        drawing
+        rendered.rows.drain(..self.frozen.rows.min(rendered.rows.len()));
+        rendered
     }
 
-    /// Draws a line that is over, and forgets what cannot change any more.
+    /// Draws a finished line and drops the text that can no longer change.
     fn end_line(&mut self, size: TerminalSize, out: &mut String) {
         let line = last_line(&self.text);
         let is_blank = self.text[line..].trim().is_empty();
         let is_code = matches!(self.last, LastBlock::Code { .. });
-        // One blank line says as much as several, and none at the beginning.
-        let says_nothing = !self.is_begun || ends_blank(&self.text[..line]);
-        if is_blank && !is_code && says_nothing {
+        // Several blank lines count as one; blank lines at the start are skipped.
+        let is_redundant = !self.has_content || ends_blank(&self.text[..line]);
+        if is_blank && !is_code && is_redundant {
             self.text.truncate(line);
             self.shown = self.shown.min(line);
             return;
         }
-        self.is_begun = true;
-        let Some(drawing) = self.refresh(self.text.len(), "", size, out) else {
+        self.has_content = true;
+        let Some(rendered) = self.refresh(self.text.len(), "", size, out) else {
             self.text.pop();
-            self.begin_behind_plain_line(size);
+            self.resume_after_verbatim_line(size);
             return;
         };
-        self.last = drawing.last;
+        self.last = rendered.last;
         let lines = self.text.split_inclusive('\n');
-        let begin = lines.clone().take(drawing.last_begins).map(str::len).sum();
-        match drawing.last {
+        let begin = lines.clone().take(rendered.last_begins).map(str::len).sum();
+        match rendered.last {
             LastBlock::Code { is_empty: false } => {
                 self.text.truncate(last_line(&self.text));
-                self.keep(size);
+                self.freeze(size);
             }
-            LastBlock::Table if !is_blank && (self.rows.len() > size.lines / 2 || self.text.len() > MOST_BYTES / 2) => {
-                // It goes on below, with columns as wide as the rest needs.
-                self.text = lines.skip(drawing.last_begins).take(2).collect();
-                self.keep(size);
+            LastBlock::Table
+                if !is_blank && (self.rows.len() > size.lines / 2 || self.text.len() > MAX_REDRAWN_BYTES / 2) =>
+            {
+                // The table continues below, with column widths for the remaining rows.
+                self.text = lines.skip(rendered.last_begins).take(2).collect();
+                self.freeze(size);
             }
             _ => {
                 if self.cut(begin) > 0 {
-                    self.rows.keep(draw(&self.text, size.columns).rows);
+                    self.rows.keep(render(&self.text, size.columns).rows);
                 }
                 if is_blank {
                     self.last = LastBlock::Other;
@@ -190,40 +195,41 @@ impl MarkdownStream {
         self.shown = self.text.len();
     }
 
-    /// Forgets the text up to a line but for a blank line before it; the bytes less.
+    /// Drops the text before a line, except for a blank line. Returns the number of bytes dropped.
     fn cut(&mut self, begin: usize) -> usize {
         let blank = if ends_blank(&self.text[..begin]) { "\n" } else { "" };
-        let less = begin - blank.len();
-        if less > 0 {
+        let dropped = begin - blank.len();
+        if dropped > 0 {
             self.text.replace_range(..begin, blank);
-            self.kept = Kept::default();
+            self.frozen = Frozen::default();
         }
-        less
+        dropped
     }
 
-    /// Lets all that stands there stay as it is.
-    fn keep(&mut self, size: TerminalSize) {
-        self.kept = Kept {
+    /// Freezes everything that is shown.
+    fn freeze(&mut self, size: TerminalSize) {
+        self.frozen = Frozen {
             bytes: self.text.len(),
-            rows: draw(&self.text, size.columns).rows.len(),
+            rows: render(&self.text, size.columns).rows.len(),
         };
         self.rows.keep(vec![]);
     }
 
-    /// Writes what is not shown yet as it is, as all that is still to come of the line.
-    fn write_as_it_is(&mut self, out: &mut String) {
+    /// Writes the hidden text verbatim, and the rest of the line as it comes.
+    fn write_verbatim(&mut self, out: &mut String) {
         let (shown, rest) = self.text.split_at(self.shown);
         if shown.ends_with('\n') {
             self.rows.end_line(out);
         }
-        self.rows.go_on(&output::plain(rest.trim_end_matches('\n')), out);
-        self.as_it_is = true;
+        self.rows
+            .append_verbatim(&output::escape_control(rest.trim_end_matches('\n')), out);
+        self.is_verbatim = true;
     }
 
-    /// Goes on behind a line that was written as it is: within the same code, else with another block.
-    fn begin_behind_plain_line(&mut self, size: TerminalSize) {
-        self.as_it_is = false;
-        self.is_begun = true;
+    /// Continues after a verbatim line: in the same code block, else with a new block.
+    fn resume_after_verbatim_line(&mut self, size: TerminalSize) {
+        self.is_verbatim = false;
+        self.has_content = true;
         match self.last {
             LastBlock::Code { .. } => self.text.truncate(line_begin(&self.text)),
             LastBlock::Table | LastBlock::Other => {
@@ -232,19 +238,19 @@ impl MarkdownStream {
             }
         }
         self.shown = self.text.len();
-        self.keep(size);
+        self.freeze(size);
     }
 
-    /// Up to where the text can be shown while its last line is coming in, and the marks that close what is open there.
-    /// What may be marks is held back, so that nothing appears to vanish again.
+    /// Returns how many bytes can be shown while the last line is incomplete, and the markup that closes what is open
+    /// there. Possible markup is held back, so that nothing shown has to vanish again.
     fn visible(&self) -> (usize, &'static str) {
         let begin = line_begin(&self.text);
         let line = &self.text[begin..];
-        let is_marks = |c: char| c.is_ascii() && !c.is_alphanumeric();
+        let is_markup = |c: char| c.is_ascii() && !c.is_alphanumeric();
         let held_back = match self.last {
             LastBlock::Code { .. } => !line.is_empty() && line.trim_start().chars().all(|c| ['`', '~'].contains(&c)),
             LastBlock::Table => true,
-            LastBlock::Other => line.len() <= MOST_MARKS && line.chars().all(is_marks),
+            LastBlock::Other => line.len() <= MAX_HELD_BACK && line.chars().all(is_markup),
         };
         if held_back {
             return (begin, "");
@@ -263,32 +269,32 @@ impl MarkdownStream {
     }
 }
 
-/// Bytes that a line begins with before it must be shown, whatever it will be.
-const MOST_MARKS: usize = 8;
+/// Maximum bytes of possible markup at the start of a line that are held back.
+const MAX_HELD_BACK: usize = 8;
 
-/// Where the last line begins.
+/// Byte offset of the last line.
 fn line_begin(text: &str) -> usize {
     text.rfind('\n').map_or(0, |end| end + 1)
 }
 
-/// Where the last line with anything in it begins, be it its end alone.
+/// Byte offset of the last line, ignoring a newline at the end.
 fn last_line(text: &str) -> usize {
     line_begin(text.strip_suffix('\n').unwrap_or(text))
 }
 
-/// Whether the last line is over, and blank.
+/// Whether the text ends with a complete blank line.
 fn ends_blank(text: &str) -> bool {
-    text.ends_with('\n') && draw::is_blank(text[last_line(text)..].trim_end())
+    text.ends_with('\n') && render::is_blank(text[last_line(text)..].trim_end())
 }
 
 /// Whether bold text is open at the end of a line.
 fn is_bold(line: &str) -> bool {
-    // Within code, marks are none.
+    // Code contains no markup.
     let parts = line.split('`').step_by(2).flat_map(|part| {
-        let marks = part
+        let markers = part
             .match_indices("**")
             .map(|(at, mark)| (&part[..at], &part[at + mark.len()..]));
-        marks.map(|(before, behind)| (before.ends_with(' '), behind.starts_with(' ')))
+        markers.map(|(before, behind)| (before.ends_with(' '), behind.starts_with(' ')))
     });
     parts.fold(
         false,

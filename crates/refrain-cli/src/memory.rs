@@ -1,4 +1,4 @@
-//! How much memory a model and its session take up.
+//! Memory use of a model and its session.
 
 use refrain_engine::{Model, Session};
 use refrain_vulkan::MemoryClass;
@@ -7,27 +7,27 @@ use serde_json::{Value, json};
 use crate::host;
 use crate::output::human_bytes;
 
-/// Bytes in use.
+/// Memory use in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MemoryUse {
-    /// Weights on the device.
+    /// Weights in device memory.
     pub weights: u64,
-    /// The KV cache.
+    /// KV cache.
     pub kv: u64,
-    /// Between the operations of a step.
+    /// Scratch buffers for intermediate results.
     pub scratch: u64,
-    /// The most that was ever allocated on the device, staging included; `None` on the CPU.
+    /// Peak allocation on the device, staging included; `None` on the CPU.
     pub device_peak: Option<u64>,
-    /// The most that this process ever had resident, mapped files included.
+    /// Peak resident memory of this process, mapped files included.
     pub host_peak: Option<u64>,
-    /// What of it is the process's own now, mapped files excluded.
+    /// Current private memory of this process, mapped files excluded.
     pub host_own: Option<u64>,
-    /// The most tokens of a prompt that went in at once, if memory was too short for more.
+    /// Prompt chunk size in tokens, if it had to be reduced for lack of memory.
     pub shorter_chunk: Option<usize>,
 }
 
 impl MemoryUse {
-    /// Looks it up now.
+    /// Measures the current use.
     pub fn of(model: &Model, session: &Session) -> Self {
         let counters = model.device().as_vulkan().map(|vulkan| vulkan.counters());
         let memory = session.memory();
@@ -42,7 +42,7 @@ impl MemoryUse {
         }
     }
 
-    /// For machines.
+    /// As JSON.
     pub fn json(&self) -> Value {
         json!({
             "weight_bytes": self.weights,
@@ -54,7 +54,7 @@ impl MemoryUse {
         })
     }
 
-    /// For people, in one line.
+    /// As one line of text.
     pub fn line(&self) -> String {
         let mut parts = vec![
             format!("weights {}", human_bytes(self.weights)),

@@ -1,4 +1,4 @@
-//! Opening what the command line calls MODEL.
+//! Resolves the MODEL argument and opens the checkpoint.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,19 +12,19 @@ use refrain_text::{ChatTemplate, Tokenizer, TokenizerFiles};
 use crate::hub::MissingFiles;
 use crate::{Global, demo, hub};
 
-/// What MODEL may be, for messages.
-pub(crate) const KINDS: &str = "a MODEL is a directory with config.json and safetensors files, a .gguf file (any part of a split one), \
-                                a name on the Hugging Face hub (ORG/NAME or ORG/NAME:QUANT), `demo`, or `synthetic:ARCH:FORMAT`";
+/// Description of the MODEL argument for error messages.
+pub(crate) const MODEL_SYNTAX: &str = "a MODEL is a directory with config.json and safetensors files, a .gguf file (any part of a split one), \
+                                a Hugging Face repository (ORG/NAME or ORG/NAME:QUANT), `demo`, or `synthetic:ARCH:FORMAT`";
 
-/// Opens a checkpoint that is on this computer.
+/// Opens a local checkpoint.
 ///
 /// # Errors
-/// If there is none, or it is damaged or not supported.
+/// If it is not found, damaged or not supported.
 pub(crate) fn open(model: &str) -> anyhow::Result<Checkpoint> {
     open_from(model, hub::cached)
 }
 
-/// Opens a checkpoint; one of the hub is downloaded if it is not here yet.
+/// Opens a checkpoint, downloading it from the hub if needed.
 ///
 /// # Errors
 /// As [`open`], or if the download fails.
@@ -32,16 +32,16 @@ pub(crate) fn open_or_pull(global: &Global, model: &str) -> anyhow::Result<Check
     open_from(model, |name| hub::cached_or_pulled(global, name))
 }
 
-/// Opens a checkpoint to look at its description alone: of a model of the hub that is not here, no more is
-/// fetched. Its tensors must not be read.
+/// Opens a checkpoint for its metadata only. For a hub model that is not downloaded, only the files that describe it
+/// are fetched. Its tensors must not be read.
 ///
 /// # Errors
-/// As [`open`], or if the hub cannot be asked.
-pub(crate) fn describe(global: &Global, model: &str) -> anyhow::Result<Described> {
-    let is_here = model == demo::NAME || model.starts_with("synthetic:") || Path::new(model).exists();
-    let outline = if is_here { None } else { hub::outline(global, model)? };
+/// As [`open`], or if the hub cannot be reached.
+pub(crate) fn describe(global: &Global, model: &str) -> anyhow::Result<DescribedModel> {
+    let is_local = model == demo::NAME || model.starts_with("synthetic:") || Path::new(model).exists();
+    let outline = if is_local { None } else { hub::outline(global, model)? };
     let (outline, download) = outline.unzip();
-    Ok(Described {
+    Ok(DescribedModel {
         checkpoint: match &outline {
             Some(outline) => Checkpoint::open(&outline.path)?,
             None => open(model)?,
@@ -51,17 +51,17 @@ pub(crate) fn describe(global: &Global, model: &str) -> anyhow::Result<Described
     })
 }
 
-/// A checkpoint of which perhaps no more than the description is here.
-pub(crate) struct Described {
+/// A checkpoint whose weights may not be downloaded.
+pub(crate) struct DescribedModel {
     pub checkpoint: Checkpoint,
-    /// What is missing of it here, if anything.
+    /// What is still to download, if anything.
     pub download: Option<MissingFiles>,
-    /// Its files. They must outlive it, so this stands last.
+    /// The downloaded files. They must outlive the checkpoint, so this field is last.
     _outline: Option<Outline>,
 }
 
-/// What the files of a model say that cannot be opened, if they can be read at all.
-pub(crate) fn described(model: &str) -> Option<Description> {
+/// Metadata of a model that cannot be run, if its files can be read at all.
+pub(crate) fn read_description(model: &str) -> Option<Description> {
     let path = match Path::new(model) {
         path if path.exists() => path.to_owned(),
         _ => hub::cached(model).ok()?,
@@ -69,7 +69,7 @@ pub(crate) fn described(model: &str) -> Option<Description> {
     Description::read(&path).ok()
 }
 
-/// Opens a checkpoint; what is neither ours nor a path, `locate` looks for.
+/// Opens a checkpoint. `locate` resolves a name that is neither built in nor a path.
 fn open_from(model: &str, locate: impl FnOnce(&str) -> anyhow::Result<PathBuf>) -> anyhow::Result<Checkpoint> {
     if model == demo::NAME {
         return Ok(demo::checkpoint()?);
@@ -85,17 +85,17 @@ fn open_from(model: &str, locate: impl FnOnce(&str) -> anyhow::Result<PathBuf>) 
     }
 }
 
-/// Tokenizer and chat template, from a checkpoint or from files that need hold nothing else.
-pub(crate) enum TextSide {
+/// Source of a tokenizer and a chat template: a checkpoint, or tokenizer files alone.
+pub(crate) enum TokenizerSource {
     Files(TokenizerFiles),
     Checkpoint(Box<Checkpoint>),
 }
 
-impl TextSide {
-    /// Opens them.
+impl TokenizerSource {
+    /// Opens the source.
     ///
     /// # Errors
-    /// If there is nothing of that kind.
+    /// If there are no such files.
     pub fn open(model: &str) -> anyhow::Result<Self> {
         let is_built_in = model == demo::NAME || model.starts_with("synthetic:");
         let path = match Path::new(model) {
@@ -111,10 +111,10 @@ impl TextSide {
         })
     }
 
-    /// The tokenizer.
+    /// Returns the tokenizer.
     ///
     /// # Errors
-    /// If there is none, or it is broken.
+    /// If there is none, or it is damaged.
     pub fn tokenizer(&self) -> anyhow::Result<Tokenizer> {
         Ok(match self {
             Self::Files(files) => files.tokenizer()?,
@@ -122,7 +122,7 @@ impl TextSide {
         })
     }
 
-    /// The model's own chat template.
+    /// Returns the model's own chat template.
     ///
     /// # Errors
     /// If there is none, or its file is damaged.
@@ -134,10 +134,10 @@ impl TextSide {
         template.ok_or_else(|| anyhow!("the model has no chat template; give one with --template FILE.jinja"))
     }
 
-    /// The special tokens that templates refer to, such as `bos_token`.
+    /// Returns the special tokens that templates refer to, such as `bos_token`.
     ///
     /// # Errors
-    /// If the tokenizer that knows them is damaged.
+    /// If the tokenizer is damaged.
     pub fn special_tokens(&self) -> anyhow::Result<BTreeMap<String, String>> {
         if let Self::Files(files) = self {
             return Ok(files.special_tokens()?);

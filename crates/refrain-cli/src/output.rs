@@ -1,4 +1,4 @@
-//! What the program writes: results on standard output, everything else on standard error.
+//! Console output: results go to standard output, everything else to standard error.
 
 use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
@@ -9,27 +9,27 @@ use crate::markdown::TerminalSize;
 
 pub(crate) use refrain_vulkan::human_bytes;
 
-/// Whoever read the standard output has closed it: no failure, but there is no one to write for.
+/// The reader closed standard output. This is not a failure: the program ends quietly.
 #[derive(Debug)]
-pub(crate) struct Closed;
+pub(crate) struct StdoutClosed;
 
-impl std::fmt::Display for Closed {
+impl std::fmt::Display for StdoutClosed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("the standard output was closed")
+        f.write_str("standard output was closed")
     }
 }
 
-impl std::error::Error for Closed {}
+impl std::error::Error for StdoutClosed {}
 
-/// A text as it may be shown: control characters, line ends and tabs aside, and what turns the direction of writing, are
-/// written as escapes. Names and messages of files could otherwise act on the terminal, or show what is not there.
-pub(crate) fn plain(text: &str) -> Cow<'_, str> {
-    if !text.contains(acts) {
+/// Escapes control characters (except newline and tab) and bidirectional overrides. Names and messages from files could
+/// otherwise control the terminal or disguise themselves.
+pub(crate) fn escape_control(text: &str) -> Cow<'_, str> {
+    if !text.contains(needs_escape) {
         return Cow::Borrowed(text);
     }
     let mut shown = String::with_capacity(text.len() + 16);
     for c in text.chars() {
-        if acts(c) {
+        if needs_escape(c) {
             shown.extend(c.escape_default())
         } else {
             shown.push(c)
@@ -38,21 +38,21 @@ pub(crate) fn plain(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// Whether a terminal does something else with a character than show it.
-fn acts(c: char) -> bool {
-    let turns = matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    c.is_control() && !matches!(c, '\n' | '\t') || turns
+/// Whether a terminal interprets a character instead of showing it.
+fn needs_escape(c: char) -> bool {
+    let is_bidi_override = matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    c.is_control() && !matches!(c, '\n' | '\t') || is_bidi_override
 }
 
-/// Writes part of the result for people, [`plain()`], and sees to it that it arrives now.
+/// Writes text to standard output through [`escape_control()`], and flushes.
 ///
 /// # Errors
-/// [`Closed`] if nobody reads any more, else what the system says.
+/// [`StdoutClosed`] if the reader closed standard output, else the I/O error.
 pub(crate) fn print(text: &str) -> anyhow::Result<()> {
-    print_as_it_is(&plain(text))
+    write_stdout(&escape_control(text))
 }
 
-/// Writes text that is itself the result, such as what a model says: on a terminal [`plain()`], else byte for byte.
+/// Writes model output: through [`escape_control()`] on a terminal, byte for byte elsewhere.
 ///
 /// # Errors
 /// As [`print()`].
@@ -60,20 +60,20 @@ pub(crate) fn print_text(text: &str) -> anyhow::Result<()> {
     if io::stdout().is_terminal() {
         print(text)
     } else {
-        print_as_it_is(text)
+        write_stdout(text)
     }
 }
 
-/// Writes what a terminal is told to do, in which nothing comes from elsewhere but [`plain()`].
+/// Writes terminal control sequences. Text from outside must already be escaped with [`escape_control()`].
 ///
 /// # Errors
 /// As [`print()`].
 pub(crate) fn draw(text: &str) -> anyhow::Result<()> {
-    print_as_it_is(text)
+    write_stdout(text)
 }
 
-/// The size of the terminal that the standard output is, if what stands on it can be drawn anew, in colours.
-pub(crate) fn canvas() -> Option<TerminalSize> {
+/// Size of the terminal on standard output. `None` if it is not a terminal, or cannot redraw lines and show colours.
+pub(crate) fn drawable_terminal() -> Option<TerminalSize> {
     let terminal = console::Term::stdout();
     let draws = terminal.features().colors_supported() && console::colors_enabled();
     let (lines, columns) = terminal.size_checked().filter(|_| draws)?;
@@ -83,71 +83,72 @@ pub(crate) fn canvas() -> Option<TerminalSize> {
     })
 }
 
-fn print_as_it_is(text: &str) -> anyhow::Result<()> {
+fn write_stdout(text: &str) -> anyhow::Result<()> {
     let mut stdout = io::stdout().lock();
-    told(stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()))
+    check_written(stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()))
 }
 
-/// What became of writing to the standard output.
+/// Maps the result of a write to standard output to this module's errors.
 ///
 /// # Errors
 /// As [`print()`].
-pub(crate) fn told(written: io::Result<()>) -> anyhow::Result<()> {
-    written.map_err(|error| match error.kind() {
-        io::ErrorKind::BrokenPipe => Closed.into(),
-        _ => anyhow::anyhow!("cannot write to the standard output: {error}"),
+pub(crate) fn check_written(result: io::Result<()>) -> anyhow::Result<()> {
+    result.map_err(|error| match error.kind() {
+        io::ErrorKind::BrokenPipe => StdoutClosed.into(),
+        _ => anyhow::anyhow!("cannot write to standard output: {error}"),
     })
 }
 
-/// Writes a result for machines: one line of JSON.
+/// Writes a JSON value in one line.
 ///
 /// # Errors
 /// As [`print()`].
 pub(crate) fn print_json(value: &Value) -> anyhow::Result<()> {
     let mut line = String::new();
     for c in value.to_string().chars() {
-        if acts(c) {
+        if needs_escape(c) {
             line.push_str(&format!("\\u{:04x}", c as u32))
         } else {
             line.push(c)
         }
     }
-    print_as_it_is(&(line + "\n"))
+    write_stdout(&(line + "\n"))
 }
 
-/// A number of few digits as it is written, for JSON: not `0.8999999761581421` for 0.9, as f64 has it.
+/// An f32 as JSON with its shortest decimal form: 0.9, not `0.8999999761581421`, which f64 would print.
 pub(crate) fn json_f32(value: f32) -> Value {
     value.to_string().parse::<f64>().map_or(Value::Null, Value::from)
 }
 
-/// Writes a line to the standard error, [`plain()`]. If that fails too, there is nowhere left to say so.
-pub(crate) fn complain(line: &str) {
-    let _ = writeln!(io::stderr().lock(), "{}", plain(line));
+/// Writes a line to standard error through [`escape_control()`]. A failure is ignored: there is nowhere left to report
+/// it.
+pub(crate) fn eprint_line(line: &str) {
+    let _ = writeln!(io::stderr().lock(), "{}", escape_control(line));
 }
 
-/// Writes a line to the standard error that need not be read: dimmed on a terminal.
-pub(crate) fn aside(line: &str) {
+/// Writes a secondary line to standard error, dimmed on a terminal.
+pub(crate) fn eprint_dimmed(line: &str) {
     let _ = writeln!(
         io::stderr().lock(),
         "{}",
-        console::style(plain(line)).for_stderr().dim()
+        console::style(escape_control(line)).for_stderr().dim()
     );
 }
 
-/// Whether [`print_dimmed`] dims.
-pub(crate) fn dims() -> bool {
+/// Whether [`print_dimmed`] produces dimmed text.
+pub(crate) fn can_dim() -> bool {
     console::colors_enabled()
 }
 
-/// As [`print()`], a text that steps back behind the rest.
+/// As [`print()`], dimmed.
 ///
 /// # Errors
 /// As [`print()`].
 pub(crate) fn print_dimmed(text: &str) -> anyhow::Result<()> {
-    print_as_it_is(&console::style(plain(text)).dim().to_string())
+    write_stdout(&console::style(escape_control(text)).dim().to_string())
 }
 
-/// Seconds as people write them: `0.4 ms`, `85 ms`, `2.31 s`.
+/// Formats seconds: `0.4 ms`, `85 ms`, `2.31 s`.
 pub(crate) fn human_seconds(seconds: f64) -> String {
     match seconds {
         s if s < 0.01 => format!("{:.1} ms", s * 1e3),
@@ -156,7 +157,7 @@ pub(crate) fn human_seconds(seconds: f64) -> String {
     }
 }
 
-/// How long ago something was: `5 minutes ago`, `3 weeks ago`.
+/// Formats an age in seconds: `5 minutes ago`, `3 weeks ago`.
 pub(crate) fn human_age(seconds: u64) -> String {
     const UNITS: [(u64, &str); 6] = [
         (365 * 86_400, "year"),
@@ -176,7 +177,7 @@ pub(crate) fn human_age(seconds: u64) -> String {
     }
 }
 
-/// A rate with as many digits as are worth reading: `0.52`, `23.4`, `1520`.
+/// Formats a measured rate with three significant digits: `0.52`, `23.4`, `1520`.
 pub(crate) fn human_rate(rate: f64) -> String {
     match rate {
         r if r < 10.0 => format!("{r:.2}"),
@@ -185,21 +186,20 @@ pub(crate) fn human_rate(rate: f64) -> String {
     }
 }
 
-/// A rate that was measured in passing, with as many digits as it would have the next time: `0.52`, `23`,
-/// `1500`.
+/// Formats a rough estimate with two significant digits: `0.52`, `23`, `1500`.
 pub(crate) fn about_rate(rate: f64) -> String {
     let digits = rate.abs().log10().floor();
-    match digits.is_finite() {
-        true if digits < 1.0 => format!("{rate:.*}", (1.0 - digits) as usize),
-        true => {
-            let unit = 10f64.powf(digits - 1.0);
-            format!("{:.0}", (rate / unit).round() * unit)
-        }
-        false => format!("{rate:.0}"),
+    if !digits.is_finite() {
+        format!("{rate:.0}")
+    } else if digits < 1.0 {
+        format!("{rate:.*}", (1.0 - digits) as usize)
+    } else {
+        let unit = 10f64.powf(digits - 1.0);
+        format!("{:.0}", (rate / unit).round() * unit)
     }
 }
 
-/// A large number as people write it: `596.0 M`, `8.2 B`.
+/// Formats a large count: `596.0 M`, `8.19 B`.
 pub(crate) fn human_count(count: u64) -> String {
     match count as f64 {
         n if n < 1e3 => format!("{count}"),
@@ -214,16 +214,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn control_characters_are_shown_as_escapes() {
-        assert_eq!(plain("a\tb\né 😀"), "a\tb\né 😀");
+    fn control_characters_are_escaped() {
+        assert_eq!(escape_control("a\tb\né 😀"), "a\tb\né 😀");
         assert_eq!(
-            plain("\x1b[31m\r\x07\x7f\u{9b}\u{202e}"),
+            escape_control("\x1b[31m\r\x07\x7f\u{9b}\u{202e}"),
             r"\u{1b}[31m\r\u{7}\u{7f}\u{9b}\u{202e}"
         );
     }
 
     #[test]
-    fn numbers_are_short_and_keep_their_unit() {
+    fn formats_numbers_with_units() {
         assert_eq!(human_seconds(0.000_42), "0.4 ms");
         assert_eq!(human_seconds(0.0851), "85 ms");
         assert_eq!(human_seconds(2.314), "2.31 s");

@@ -1,4 +1,4 @@
-//! How tokens are picked: the user's wishes, then what the model suggests.
+//! Sampling options: the command line first, then the model's suggestions.
 
 use clap::Args;
 use refrain_engine::{SamplerOptions, random_seed};
@@ -7,78 +7,78 @@ use refrain_models::Checkpoint;
 use serde_json::{Value, json};
 
 use crate::Usage;
-use crate::numbers::{count, seed};
 use crate::output::json_f32;
+use crate::value_parsers::{count, seed};
 
-/// What is not given comes from the model's generation_config.json (do_sample: false there means
-/// temperature 0); where that is silent too, from llama.cpp's usual settings.
+/// Sampling options. Unset ones come from the model's generation_config.json (`do_sample: false` means temperature 0),
+/// else from llama.cpp's defaults.
 #[derive(Debug, Clone, Args, Default)]
-#[command(next_help_heading = "Sampling (defaults: the model's generation_config.json, else as shown)")]
+#[command(next_help_heading = "Sampling (defaults: the model's generation_config.json, else as listed)")]
 pub(crate) struct SamplingArguments {
-    /// Temperature; 0 takes the likeliest token [else: 0.8]
+    /// Temperature; 0 is greedy [else: 0.8]
     #[arg(long, alias = "temperature", value_name = "T", value_parser = non_negative)]
     temp: Option<f32>,
-    /// Keep the K likeliest tokens; 0 keeps all [else: 40]
+    /// Top-k sampling: keep the K most likely tokens; 0 disables [else: 40]
     #[arg(long, value_name = "K", value_parser = count)]
     top_k: Option<usize>,
-    /// Keep the likeliest tokens that together reach P; 1 keeps all [else: 0.95]
+    /// Top-p (nucleus) sampling: keep the most likely tokens that add up to probability P; 1 disables [else: 0.95]
     #[arg(long, value_name = "P", value_parser = positive_share)]
     top_p: Option<f32>,
-    /// Keep tokens at least P times as probable as the likeliest; 0 keeps all [else: 0.05]
+    /// Min-p sampling: keep tokens with at least P times the top token's probability; 0 disables [else: 0.05]
     #[arg(long, value_name = "P", value_parser = share)]
     min_p: Option<f32>,
-    /// Divides the positive logits of recent tokens and multiplies the others; 1 is none [else: 1]
+    /// Repetition penalty: divide positive and multiply negative logits of recent tokens by F; 1 disables [else: 1]
     #[arg(long, value_name = "F", value_parser = positive)]
     repeat_penalty: Option<f32>,
-    /// Subtracted from the logits of recent tokens [default: 0]
+    /// Subtract F once from the logits of recent tokens [default: 0]
     #[arg(long, value_name = "F", value_parser = finite)]
     presence_penalty: Option<f32>,
-    /// Subtracted from the logits of recent tokens as often as they are there [default: 0]
+    /// Subtract F from the logits of recent tokens for each occurrence [default: 0]
     #[arg(long, value_name = "F", value_parser = finite)]
     frequency_penalty: Option<f32>,
-    /// How many of the last tokens are recent, the prompt's included [default: 64]
+    /// Number of last tokens that the penalties consider, prompt included [default: 64]
     #[arg(long, value_name = "N", value_parser = count)]
     repeat_last_n: Option<usize>,
-    /// Add to a token's logit, such as 42+1.5 or 42-1.5; 42-inf forbids it (may be repeated)
+    /// Add a bias to a token's logit, such as 42+1.5 or 42-1.5; 42-inf bans the token (may be repeated)
     #[arg(long, value_name = "ID±BIAS", value_parser = logit_bias)]
     logit_bias: Vec<(u32, f32)>,
-    /// Seed of the random numbers; equal seeds give equal texts [default: another each time]
+    /// Random seed; the same seed gives the same text [default: random]
     #[arg(long, short_alias = 's', value_name = "N", value_parser = seed)]
     pub seed: Option<u64>,
 }
 
-/// The settings that these arguments mean for a checkpoint.
+/// Resolves the sampler options for a checkpoint.
 ///
 /// # Errors
-/// If a biased token is beyond its vocabulary.
-pub(crate) fn options(wish: &SamplingArguments, checkpoint: &Checkpoint) -> Result<SamplerOptions, Usage> {
+/// If a biased token is outside the vocabulary.
+pub(crate) fn options(arguments: &SamplingArguments, checkpoint: &Checkpoint) -> Result<SamplerOptions, Usage> {
     let vocabulary = checkpoint.config().vocab_size;
-    match wish.logit_bias.iter().find(|(id, _)| *id as usize >= vocabulary) {
-        None => Ok(combined(wish, checkpoint.generation())),
+    match arguments.logit_bias.iter().find(|(id, _)| *id as usize >= vocabulary) {
+        None => Ok(combined(arguments, checkpoint.generation())),
         Some((id, _)) => Err(Usage(format!(
             "--logit-bias: token id {id} is out of range: the vocabulary has {vocabulary} tokens"
         ))),
     }
 }
 
-/// The user's wishes before what the model suggests.
-fn combined(wish: &SamplingArguments, model: &GenerationConfig) -> SamplerOptions {
+/// The command line first, then the model's suggestions.
+fn combined(arguments: &SamplingArguments, model: &GenerationConfig) -> SamplerOptions {
     let suggested = SamplerOptions::suggested(model);
     SamplerOptions {
-        temperature: wish.temp.unwrap_or(suggested.temperature),
-        top_k: wish.top_k.unwrap_or(suggested.top_k),
-        top_p: wish.top_p.unwrap_or(suggested.top_p),
-        min_p: wish.min_p.unwrap_or(suggested.min_p),
-        repeat_penalty: wish.repeat_penalty.unwrap_or(suggested.repeat_penalty),
-        presence_penalty: wish.presence_penalty.unwrap_or(suggested.presence_penalty),
-        frequency_penalty: wish.frequency_penalty.unwrap_or(suggested.frequency_penalty),
-        repeat_last: wish.repeat_last_n.unwrap_or(suggested.repeat_last),
-        logit_bias: wish.logit_bias.clone(),
-        seed: wish.seed.unwrap_or_else(random_seed),
+        temperature: arguments.temp.unwrap_or(suggested.temperature),
+        top_k: arguments.top_k.unwrap_or(suggested.top_k),
+        top_p: arguments.top_p.unwrap_or(suggested.top_p),
+        min_p: arguments.min_p.unwrap_or(suggested.min_p),
+        repeat_penalty: arguments.repeat_penalty.unwrap_or(suggested.repeat_penalty),
+        presence_penalty: arguments.presence_penalty.unwrap_or(suggested.presence_penalty),
+        frequency_penalty: arguments.frequency_penalty.unwrap_or(suggested.frequency_penalty),
+        repeat_last: arguments.repeat_last_n.unwrap_or(suggested.repeat_last),
+        logit_bias: arguments.logit_bias.clone(),
+        seed: arguments.seed.unwrap_or_else(random_seed),
     }
 }
 
-/// The settings for machines.
+/// The options as JSON.
 pub(crate) fn json(options: &SamplerOptions) -> Value {
     json!({
         "temperature": json_f32(options.temperature),
@@ -89,7 +89,7 @@ pub(crate) fn json(options: &SamplerOptions) -> Value {
         "presence_penalty": json_f32(options.presence_penalty),
         "frequency_penalty": json_f32(options.frequency_penalty),
         "repeat_last_n": options.repeat_last,
-        // As text, since JSON has no infinity.
+        // As strings, because JSON has no infinity.
         "logit_bias": options.logit_bias.iter().map(|(id, bias)| format!("{id}{bias:+}")).collect::<Vec<_>>(),
         "seed": options.seed,
     })
@@ -119,7 +119,7 @@ fn finite(text: &str) -> Result<f32, String> {
     number(text, |_| true, "a number")
 }
 
-/// A token and what is added to its logit, as in `42+1.5`, `42-1.5` and `42-inf`.
+/// Parses a token id and a bias, such as `42+1.5`, `42-1.5` and `42-inf`.
 fn logit_bias(text: &str) -> Result<(u32, f32), String> {
     let parts = text.find(['+', '-']).map(|sign| text.split_at(sign));
     let parsed = parts.and_then(|(id, bias)| Some((id.parse().ok()?, bias.parse::<f32>().ok()?)));
@@ -142,53 +142,53 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_users_wish_comes_before_the_models_before_the_usual() {
+    fn command_line_overrides_model_which_overrides_defaults() {
         let model = GenerationConfig {
             temperature: Some(0.6),
             top_k: Some(20),
             ..GenerationConfig::default()
         };
-        let wish = SamplingArguments {
+        let arguments = SamplingArguments {
             top_k: Some(5),
             seed: Some(1),
             ..Default::default()
         };
-        let found = combined(&wish, &model);
+        let found = combined(&arguments, &model);
         assert_eq!((found.temperature, found.top_k, found.top_p), (0.6, 5, 0.95));
         assert_eq!(found.seed, 1);
     }
 
     #[test]
-    fn a_model_that_does_not_sample_is_greedy_unless_the_user_wants_otherwise() {
+    fn do_sample_false_is_greedy_unless_overridden() {
         let model = GenerationConfig {
             do_sample: Some(false),
             temperature: Some(0.6),
             ..GenerationConfig::default()
         };
         assert_eq!(combined(&SamplingArguments::default(), &model).temperature, 0.0);
-        let wish = SamplingArguments {
+        let arguments = SamplingArguments {
             temp: Some(1.5),
             ..Default::default()
         };
-        assert_eq!(combined(&wish, &model).temperature, 1.5);
+        assert_eq!(combined(&arguments, &model).temperature, 1.5);
     }
 
     #[test]
-    fn numbers_are_told_as_they_were_typed() {
+    fn json_numbers_are_as_typed() {
         let options = SamplerOptions {
             temperature: 0.9,
             top_p: 1.0,
             ..SamplerOptions::default()
         };
-        let told = json(&options);
+        let value = json(&options);
         assert_eq!(
-            (told["temperature"].to_string(), told["top_p"].to_string()),
+            (value["temperature"].to_string(), value["top_p"].to_string()),
             ("0.9".into(), "1.0".into())
         );
     }
 
     #[test]
-    fn numbers_out_of_bounds_are_refused() {
+    fn rejects_numbers_out_of_range() {
         assert_eq!(non_negative("0"), Ok(0.0));
         assert!(non_negative("-1").is_err() && non_negative("nan").is_err());
         assert!(positive("0").is_err() && positive("inf").is_err() && positive("x").is_err());
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bias_is_a_token_id_a_sign_and_a_number() {
+    fn parses_logit_bias() {
         assert_eq!(logit_bias("42+1.5"), Ok((42, 1.5)));
         assert_eq!(logit_bias("0-3e-1"), Ok((0, -0.3)));
         assert_eq!(logit_bias("7-inf"), Ok((7, f32::NEG_INFINITY)));

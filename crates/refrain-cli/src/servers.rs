@@ -1,4 +1,4 @@
-//! The servers that a user runs on this computer: each has a file with what is to be known of it, locked as long as it runs.
+//! The user's running servers. Each server holds a lock on a record file in the runtime directory.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -10,19 +10,19 @@ use serde_json::{Value, json};
 
 use crate::host;
 
-/// The file of this process as a server; it goes with this.
-pub(crate) struct ServerNote {
+/// The record file of this process; dropping it removes the file.
+pub(crate) struct ServerRecord {
     path: PathBuf,
     _locked: File,
 }
 
-impl ServerNote {
-    /// Notes that models are served at an address; several are named with commas between. Over HTTPS it is known by a
-    /// certificate.
+impl ServerRecord {
+    /// Registers this process as a server. `model` lists the served models, separated by commas. `certificate`
+    /// identifies an HTTPS server.
     ///
     /// # Errors
-    /// If there is no place for such files.
-    pub fn leave(model: &str, address: &str, certificate: Option<&Path>) -> io::Result<ServerNote> {
+    /// If there is no runtime directory, or it cannot be written.
+    pub fn register(model: &str, address: &str, certificate: Option<&Path>) -> io::Result<ServerRecord> {
         let folder = host::runtime_dir().ok_or(io::ErrorKind::NotFound)?;
         fs::create_dir_all(&folder)?;
         let process = std::process::id();
@@ -33,58 +33,58 @@ impl ServerNote {
             .duration_since(UNIX_EPOCH)
             .map_or(0, |since| since.as_secs());
         let certificate = certificate.and_then(|path| path.canonicalize().ok());
-        let said = json!({
+        let record = json!({
             "process": process,
             "model": model,
             "address": address,
             "certificate": certificate,
             "since_unix_s": since,
         });
-        file.write_all(said.to_string().as_bytes())?;
-        Ok(ServerNote { path, _locked: file })
+        file.write_all(record.to_string().as_bytes())?;
+        Ok(ServerRecord { path, _locked: file })
     }
 }
 
-impl Drop for ServerNote {
+impl Drop for ServerRecord {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.path);
     }
 }
 
-/// A server that runs.
+/// A running server.
 #[derive(Debug, Clone)]
 pub(crate) struct RunningServer {
     pub process: u32,
     pub model: String,
     pub address: String,
-    /// The file with the certificate that it shows.
+    /// The file with its TLS certificate.
     pub certificate: Option<PathBuf>,
     pub since_unix_s: u64,
     path: PathBuf,
 }
 
 impl RunningServer {
-    /// All of the user's on this computer, the first started first. Files of those that were killed are removed.
+    /// All running servers of this user, oldest first. Removes the records of processes that died.
     pub fn all() -> Vec<RunningServer> {
         let files = host::runtime_dir().and_then(|folder| fs::read_dir(folder).ok());
         let paths = files.into_iter().flatten().flatten().map(|entry| entry.path());
-        let mut found: Vec<RunningServer> = paths.filter_map(RunningServer::of).collect();
+        let mut found: Vec<RunningServer> = paths.filter_map(RunningServer::read).collect();
         found.sort_by_key(|server| (server.since_unix_s, server.process));
         found
     }
 
-    fn of(path: PathBuf) -> Option<RunningServer> {
+    fn read(path: PathBuf) -> Option<RunningServer> {
         if path.extension()? != "server" {
             return None;
         }
-        let said: Value = serde_json::from_slice(&fs::read(&path).ok()?).ok()?;
-        let text = |key: &str| said[key].as_str().map(str::to_owned);
+        let record: Value = serde_json::from_slice(&fs::read(&path).ok()?).ok()?;
+        let text = |key: &str| record[key].as_str().map(str::to_owned);
         let server = RunningServer {
-            process: said["process"].as_u64()?.try_into().ok()?,
+            process: record["process"].as_u64()?.try_into().ok()?,
             model: text("model")?,
             address: text("address")?,
             certificate: text("certificate").map(PathBuf::from),
-            since_unix_s: said["since_unix_s"].as_u64()?,
+            since_unix_s: record["since_unix_s"].as_u64()?,
             path,
         };
         if server.is_running() {
@@ -94,14 +94,14 @@ impl RunningServer {
         None
     }
 
-    /// Whether its process still has its file.
+    /// Whether its process still holds the lock on its record.
     pub fn is_running(&self) -> bool {
         let locked = File::open(&self.path).map(|file| FileExt::try_lock(&file));
         matches!(locked, Ok(Err(TryLockError::WouldBlock)))
     }
 
-    /// Whether `name` is one of its models, its process, address or port.
-    pub fn is_called(&self, name: &str) -> bool {
+    /// Whether `name` is one of its models, its process id, address or port.
+    pub fn matches_name(&self, name: &str) -> bool {
         let port = self.address.rsplit(':').next();
         self.model.split(", ").any(|model| model == name)
             || self.model == name

@@ -1,4 +1,4 @@
-//! What `refrain --version` tells.
+//! The output of `refrain --version`.
 
 use refrain_vulkan::{GLSL_COMPILER, Vulkan};
 
@@ -7,16 +7,15 @@ use crate::device::ProbedDevices;
 /// The version alone, for `-V`.
 pub(crate) const SHORT: &str = env!("CARGO_PKG_VERSION");
 
-/// The commit that was built; empty where sources came without their history.
+/// The Git commit of the build; empty if the sources came without a repository.
 pub(crate) const COMMIT: &str = env!("REFRAIN_COMMIT");
 
-/// The version with what was built, by what, and what it finds here. Loads Vulkan.
+/// The version, build information, and the Vulkan devices found. Loads Vulkan.
 pub(crate) fn long() -> String {
     let mut lines = vec![SHORT.to_owned()];
     let mut line = |name: &str, value: &str| lines.push(format!("{name:<9} {value}"));
-    match COMMIT {
-        "" => {}
-        commit => line("commit", commit),
+    if !COMMIT.is_empty() {
+        line("commit", COMMIT);
     }
     line("target", concat!(env!("REFRAIN_TARGET"), ", ", env!("REFRAIN_PROFILE")));
     line("compiler", env!("REFRAIN_RUSTC"));

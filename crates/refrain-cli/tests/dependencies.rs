@@ -1,10 +1,10 @@
-//! What dependencies may be: licensed in a way that lets the program be passed on, and published in one registry.
+//! Dependencies must have permissive licences and come from one registry.
 
 use std::process::Command;
 
 use serde_json::Value;
 
-/// Licences (SPDX) that ask for no more than a notice.
+/// SPDX licences that require no more than a notice.
 const ALLOWED: [&str; 11] = [
     "MIT",
     "Apache-2.0",
@@ -12,7 +12,7 @@ const ALLOWED: [&str; 11] = [
     "BSD-2-Clause",
     "BSD-3-Clause",
     "BSL-1.0",
-    // The data of webpki-roots: Mozilla's list of certificates.
+    // The data of webpki-roots: Mozilla's certificate list.
     "CDLA-Permissive-2.0",
     "ISC",
     "Unicode-3.0",
@@ -20,7 +20,7 @@ const ALLOWED: [&str; 11] = [
     "Zlib",
 ];
 
-/// Whether an SPDX expression leaves a choice whose licences are all allowed. AND binds tighter than OR.
+/// Whether an SPDX expression offers a choice whose licences are all allowed. AND binds tighter than OR.
 fn is_allowed(expression: &str) -> bool {
     let spaced = expression.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
     let words: Vec<&str> = spaced.split_whitespace().collect();
@@ -71,7 +71,7 @@ fn take(rest: &mut &[&str], word: &str) -> bool {
     found
 }
 
-/// The packages of which the workspace is built on this system.
+/// The packages that the workspace is built from on this system.
 fn packages() -> Vec<Value> {
     let version = Command::new("rustc").arg("-vV").output().unwrap();
     let version = String::from_utf8(version.stdout).unwrap();
@@ -94,7 +94,7 @@ fn packages() -> Vec<Value> {
 }
 
 #[test]
-fn all_packages_are_licensed_permissively_and_come_from_one_registry() {
+fn all_packages_have_permissive_licences_and_one_registry() {
     let packages = packages();
     assert!(packages.len() > 150);
     let source = |package: &Value| package["source"].as_str().map(str::to_owned);
@@ -114,7 +114,7 @@ fn all_packages_are_licensed_permissively_and_come_from_one_registry() {
 }
 
 #[test]
-fn a_licence_is_allowed_where_one_choice_is() {
+fn allows_an_expression_with_an_allowed_choice() {
     for expression in [
         "MIT",
         "MIT/Apache-2.0",

@@ -1,7 +1,6 @@
-//! Writes what a model answers, piece by piece as it is generated:
-//! `cargo run --release --example generate -- [MODEL [PROMPT]]`.
+//! Prints a model's answer piece by piece: `cargo run --release --example generate -- [MODEL [PROMPT]]`.
 //!
-//! MODEL is a directory or a GGUF file; without one, the demo model answers.
+//! MODEL is a directory or a GGUF file; the default is the demo model.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -14,10 +13,10 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 const DEMO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../demo/model");
 
-/// Lets the model in `path` answer `question`, on `device`.
+/// Answers `question` with the model in `path`, on `device`.
 ///
 /// # Errors
-/// A checkpoint that cannot be used, a device that fails, or an output that takes no more.
+/// If the checkpoint cannot be used, the device fails, or the output cannot be written.
 pub fn answer(path: &Path, question: &str, device: &Device, output: &mut dyn Write) -> Result<()> {
     let checkpoint = Checkpoint::open(path)?;
     let tokenizer = checkpoint.tokenizer()?;

@@ -1,16 +1,17 @@
-//! For trying on a real card what the tests can only make up: a device that is lost, or hangs, in the middle
-//! of a stream, and another opened after it in the same process; then the same in the middle of an engine's
-//! streams, which go on from their tokens. It tells what happened, and fails if anything took long, if tokens of a
-//! stream differ afterwards, or if any of an engine's are missing. (They may differ: other kernels take in what was
-//! decoded.)
+//! Tests on a real GPU what the other tests can only simulate: a device that is lost, or hangs, in the middle of a
+//! stream. Another device is then opened in the same process. The same happens in the middle of an engine's
+//! streams, which must continue from their tokens. The program prints what happened. It fails if anything took
+//! long, if tokens of a stream differ afterwards, or if any of an engine's are missing. (An engine's tokens may
+//! differ: other kernels recompute what was decoded.)
+//!
 //!
 //! ```text
 //! cargo run --release -p refrain-engine --example lost_device -- DEVICE [lose|hang] [MODEL]
 //! ```
 //!
-//! `lose` writes to an address that nobody has; `hang` keeps the device busy with one list for longer than the
-//! patience with it, some ten seconds on a fast card. Do neither where a screen hangs on the device. MODEL is a
-//! folder, a GGUF file, or the name of a synthetic model such as `tiny:q4_0`, which is the default.
+//! `lose` writes to an invalid address. `hang` keeps the device busy with one list for longer than the driver's
+//! timeout, some ten seconds on a fast GPU. Do neither on a device that drives a screen. MODEL is a directory, a
+//! GGUF file, or the name of a synthetic model such as `tiny:q4_0`, which is the default.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -30,10 +31,10 @@ use refrain_vulkan::{
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-const PATIENCE: Duration = Duration::from_secs(3);
+const MAX_TIME: Duration = Duration::from_secs(3);
 const TOKENS: usize = 64;
 
-/// Adds where `words` says, again and again, each time what was there before: compilers keep no atomic sum in registers.
+/// Adds to the given word again and again, reading it each time: compilers keep no atomic sum in registers.
 const KERNEL: &str = "#version 460
 #extension GL_EXT_buffer_reference : require
 layout(local_size_x = 32) in;
@@ -45,7 +46,7 @@ void main() {
     for (uint i = 0u; i < times; ++i) before = atomicAdd(words.word[at], before | 1u);
 }";
 
-/// What is done to the device.
+/// How the device is harmed.
 #[derive(Clone, Copy, PartialEq)]
 enum Harm {
     Lose,
@@ -86,23 +87,23 @@ fn harm(device: &VulkanDevice, harm: Harm) -> Result<()> {
 fn open(vulkan: &Vulkan, wish: &str) -> Result<Arc<VulkanDevice>> {
     let Ok(choice) = wish.parse();
     let options = OpenOptions {
-        patience: Some(PATIENCE),
+        stall_timeout: Some(MAX_TIME),
         ..OpenOptions::default()
     };
     Ok(vulkan.open(vulkan.choose(&choice)?, &options)?)
 }
 
-/// Decodes, and after some tokens does the harm; the tokens, and the error that ended them.
-fn decoded(checkpoint: &Checkpoint, device: Arc<VulkanDevice>, harmed: Option<Harm>) -> Result<(Vec<u32>, String)> {
+/// Decodes, and harms the device after some tokens. Returns the tokens and the error that ended them.
+fn decoded(checkpoint: &Checkpoint, device: Arc<VulkanDevice>, harm_with: Option<Harm>) -> Result<(Vec<u32>, String)> {
     let on = Device::vulkan(device.clone());
     let model = Model::load(checkpoint, &on, &LoadOptions::default())?;
     let mut session = Session::new(&model, 256)?;
-    session.set_mode(Mode::By(&refrain::Replay), None);
+    session.set_mode(Mode::Fixed(&refrain::Replay), None);
     let mut stream = session.stream(&[1, 2, 3], &Settings::default())?;
     let mut tokens = Vec::new();
     let mut told = String::new();
     while tokens.len() < TOKENS {
-        if let Some(kind) = harmed.filter(|_| tokens.len() == 8) {
+        if let Some(kind) = harm_with.filter(|_| tokens.len() == 8) {
             harm(&device, kind)?;
         }
         let start = Instant::now();
@@ -118,12 +119,12 @@ fn decoded(checkpoint: &Checkpoint, device: Arc<VulkanDevice>, harmed: Option<Ha
     }
     let start_of_end = Instant::now();
     let ended = stream.end();
-    if harmed.is_none() {
+    if harm_with.is_none() {
         return Ok((tokens, told));
     }
     let timed = |what: &str, failed: bool, start: Instant| {
         println!("{what} fails: {failed}, after {:.1?}", start.elapsed());
-        failed && start.elapsed() < 2 * PATIENCE
+        failed && start.elapsed() < 2 * MAX_TIME
     };
     let mut sound = timed("ending the stream", ended.is_err(), start_of_end);
     let start = Instant::now();
@@ -138,38 +139,38 @@ fn decoded(checkpoint: &Checkpoint, device: Arc<VulkanDevice>, harmed: Option<Ha
     drop(model);
     drop((on, device));
     println!("closed after {:.1?}", start.elapsed());
-    sound &= start.elapsed() < 2 * PATIENCE;
+    sound &= start.elapsed() < 2 * MAX_TIME;
     if sound {
         Ok((tokens, told))
     } else {
-        Err("something went on, or took long".into())
+        Err("something continued, or took long".into())
     }
 }
 
-/// Streams of an engine, and tokens of each before the harm and in all.
+/// Streams of an engine, and tokens of each before the harm and in total.
 const STREAMS: u32 = 8;
-const BEFORE: usize = 100;
-const IN_ALL: usize = 300;
+const TOKENS_BEFORE: usize = 100;
+const TOKENS_IN_TOTAL: usize = 300;
 
-/// Tokens of each stream of an engine; once the first has [`BEFORE`] of them, `then` is called.
+/// Returns the tokens of each stream of an engine; calls `then` once the first has [`TOKENS_BEFORE`] of them.
 fn streamed(engine: &Engine, mut then: impl FnMut() -> Result<()>) -> Result<(Vec<Vec<u32>>, Duration)> {
     let ask = |number: u32| -> Result<(EngineTicket, Receiver<EngineEvent>)> {
-        let (events, heard) = channel();
+        let (sender, events) = channel();
         let prompt = (0..40 + 30 * number)
             .map(|at| (7 * number + 13 * at) % 200 + 3)
             .collect();
         let options = GenerateOptions {
-            max_tokens: Some(IN_ALL),
+            max_tokens: Some(TOKENS_IN_TOTAL),
             ..GenerateOptions::default()
         };
-        let listener = Box::new(move |event| drop(events.send(event)));
-        Ok((engine.submit(EngineRequest::new(prompt, options), listener)?, heard))
+        let listener = Box::new(move |event| drop(sender.send(event)));
+        Ok((engine.submit(EngineRequest::new(prompt, options), listener)?, events))
     };
-    let asked = (0..STREAMS).map(ask).collect::<Result<Vec<_>>>()?;
+    let submitted = (0..STREAMS).map(ask).collect::<Result<Vec<_>>>()?;
     let (mut all, mut longest) = (vec![], Duration::ZERO);
-    for (number, (_ticket, heard)) in asked.iter().enumerate() {
+    for (number, (_ticket, events)) in submitted.iter().enumerate() {
         let (mut tokens, mut last) = (vec![], Instant::now());
-        while let EngineEvent::Token(token) = match heard.recv()? {
+        while let EngineEvent::Token(token) = match events.recv()? {
             EngineEvent::Failed(error) => return Err(error.into()),
             event => event,
         } {
@@ -177,12 +178,12 @@ fn streamed(engine: &Engine, mut then: impl FnMut() -> Result<()>) -> Result<(Ve
             if number == 0 {
                 longest = longest.max(last.elapsed());
                 last = Instant::now();
-                if tokens.len() == BEFORE {
+                if tokens.len() == TOKENS_BEFORE {
                     then()?;
                 }
             }
         }
-        if tokens.len() != IN_ALL {
+        if tokens.len() != TOKENS_IN_TOTAL {
             return Err(format!("stream {number} ends after {} tokens", tokens.len()).into());
         }
         all.push(tokens);
@@ -190,8 +191,8 @@ fn streamed(engine: &Engine, mut then: impl FnMut() -> Result<()>) -> Result<(Ve
     Ok((all, longest))
 }
 
-/// An engine's streams, first in peace, then with a device that is harmed under them.
-fn streams_go_on(checkpoint: &Arc<Checkpoint>, vulkan: &Arc<Vulkan>, wish: &str, kind: Harm) -> Result<()> {
+/// Runs an engine's streams first undisturbed, then with a device that is harmed.
+fn check_engine_streams(checkpoint: &Arc<Checkpoint>, vulkan: &Arc<Vulkan>, wish: &str, kind: Harm) -> Result<()> {
     let current = Arc::new(Mutex::new(open(vulkan, wish)?));
     let load = {
         let (checkpoint, current) = (checkpoint.clone(), current.clone());
@@ -218,24 +219,24 @@ fn streams_go_on(checkpoint: &Arc<Checkpoint>, vulkan: &Arc<Vulkan>, wish: &str,
         ..EngineOptions::default()
     };
     let engine = Engine::start_reloading(load()?, &options, Box::new(reload))?;
-    let (expected, usual) = streamed(&engine, || Ok(()))?;
-    let (heard, pause) = streamed(&engine, || harm(&current.lock().unwrap().clone(), kind))?;
+    let (expected, undisturbed) = streamed(&engine, || Ok(()))?;
+    let (found, pause) = streamed(&engine, || harm(&current.lock().unwrap().clone(), kind))?;
     let alike = |(one, other): &(&Vec<u32>, &Vec<u32>)| one == other;
     println!(
-        "{STREAMS} streams: all {IN_ALL} tokens each, {} texts as in peace; longest pause {pause:.1?} (in peace {usual:.1?}), \
-         opened again {} times",
-        expected.iter().zip(&heard).filter(alike).count(),
+        "{STREAMS} streams: all {TOKENS_IN_TOTAL} tokens each, {} texts unchanged; longest pause {pause:.1?} (undisturbed {undisturbed:.1?}), \
+         reopened {} times",
+        expected.iter().zip(&found).filter(alike).count(),
         engine.load().restarts
     );
     match engine.load().restarts {
         1 => Ok(()),
-        _ => Err("the harm was to be noticed once".into()),
+        _ => Err("the device loss must be noticed exactly once".into()),
     }
 }
 
-fn tried() -> Result<()> {
+fn check_device() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let argument = |number: usize, usual: &'static str| arguments.get(number).map_or(usual, String::as_str);
+    let argument = |number: usize, undisturbed: &'static str| arguments.get(number).map_or(undisturbed, String::as_str);
     let (wish, model) = (argument(0, "0"), argument(2, "tiny:q4_0"));
     let kind = match argument(1, "lose") {
         "lose" => Harm::Lose,
@@ -254,7 +255,7 @@ fn tried() -> Result<()> {
 
     let (part, told) = decoded(&checkpoint, open(&vulkan, wish)?, Some(kind))?;
     if told.is_empty() {
-        return Err("the harm was not noticed".into());
+        return Err("the device loss was not noticed".into());
     }
     if !whole.starts_with(&part) {
         return Err(format!("tokens that were not computed: {part:?} instead of {whole:?}").into());
@@ -262,21 +263,21 @@ fn tried() -> Result<()> {
 
     let start = Instant::now();
     let again = open(&vulkan, wish).or_else(|error| {
-        println!("the same instance does not open it again ({error}); trying a new one");
+        println!("the same instance cannot reopen it ({error}); trying a new one");
         open(&Vulkan::load(Options::default())?, wish)
     })?;
-    println!("opened again after {:.1?}", start.elapsed());
+    println!("reopened after {:.1?}", start.elapsed());
     let (tokens, told) = decoded(&checkpoint, again, None)?;
     if tokens == whole {
         println!("decodes the same {} tokens as before", tokens.len())
     } else {
         return Err(format!("{tokens:?} instead of {whole:?}; {told}").into());
     }
-    streams_go_on(&checkpoint, &vulkan, wish, kind)
+    check_engine_streams(&checkpoint, &vulkan, wish, kind)
 }
 
 fn main() -> ExitCode {
-    match tried() {
+    match check_device() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let lost = matches!(error.downcast_ref(), Some(Error::DeviceLost { .. }));

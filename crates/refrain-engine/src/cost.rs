@@ -1,14 +1,15 @@
-//! What a token, or a prompt, costs a device: counted from its plan.
+//! The cost of a decode step or a prefill chunk, counted from its plan.
+//!
 //!
 //! ```no_run
-//! use refrain_engine::cost::{Remembered, TokenCost};
+//! use refrain_engine::cost::{CachedTokens, TokenCost};
 //! use refrain_engine::{Device, LoadOptions, Model, Session};
 //! use refrain_models::Checkpoint;
 //!
 //! let device = Device::auto()?;
 //! let model = Model::load(&Checkpoint::open("Qwen3-0.6B".as_ref())?, &device, &LoadOptions::default())?;
 //! let mut session = Session::new(&model, 1024)?;
-//! let cost = TokenCost::of(session.decode_function()?.plan(), Remembered { sequences: 1, depth: 1000 });
+//! let cost = TokenCost::of(session.decode_function()?.plan(), CachedTokens { sequences: 1, depth: 1000 });
 //! let floor = cost.floor_seconds(refrain::speed::read_bandwidth(&device)?);
 //! println!("{} dispatches, at least {:.3} ms", cost.dispatches, 1e3 * floor);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -21,85 +22,85 @@ use refrain_lm::sample::Settings;
 
 use crate::{Error, Session};
 
-/// Runs that a profile is the best of.
-const RUNS: usize = 20;
+/// Number of runs of which a profile is the minimum.
+const PROFILE_RUNS: usize = 20;
 
-/// What is there already when a program runs.
+/// The contents of the KV cache before a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Remembered {
-    /// Sequences that its tokens belong to.
+pub struct CachedTokens {
+    /// Number of sequences in the run.
     pub sequences: usize,
-    /// Positions of each.
+    /// Cached tokens of each sequence.
     pub depth: usize,
 }
 
-impl Remembered {
-    /// Bytes of keys and values that a step reads.
+impl CachedTokens {
+    /// Returns the bytes of keys and values that a step reads.
     pub fn bytes(&self, step: &Step) -> u64 {
         self.sequences as u64 * step.cache_bytes(self.depth)
     }
 }
 
-/// What one run of a decode step, or of a prompt's chunk, takes.
+/// The cost of one run of a decode step or a prefill chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TokenCost {
-    /// Dispatches.
+    /// Number of dispatches.
     pub dispatches: usize,
-    /// Groups of steps that wait for each other.
+    /// Number of groups of steps that wait for each other.
     pub levels: usize,
-    /// Barriers, those at the ends of a recording included.
+    /// Number of barriers, including those at both ends of a recording.
     pub barriers: usize,
-    /// Arguments that the host writes for each run.
+    /// Number of arguments that the host writes for each run.
     pub transfers: usize,
-    /// Steps that only move elements.
+    /// Number of steps that only move elements.
     pub copies: usize,
     /// Bytes of intermediate results.
     pub arena_bytes: u64,
-    /// The most bytes of results that are needed at once.
-    pub least_arena_bytes: u64,
+    /// Largest number of bytes of results that are live at once.
+    pub min_arena_bytes: u64,
     /// Bytes of weights that are read.
     pub weight_bytes: u64,
     /// Bytes of keys and values that are read.
     pub kv_bytes: u64,
-    /// Multiplications, about; attention as over a full context.
+    /// Approximate number of multiplications, with attention over a full context.
     pub multiplications: u64,
 }
 
 impl TokenCost {
-    /// Of a program with so much before it.
-    pub fn of(plan: &Plan, remembered: Remembered) -> TokenCost {
+    /// Counts the cost of a program with these cached tokens.
+    pub fn of(plan: &Plan, cached: CachedTokens) -> TokenCost {
         let waits = plan.barriers_before_steps().into_iter().filter(|&waits| waits);
         TokenCost {
             dispatches: plan.dispatches(),
             levels: 1 + waits.count(),
-            // The recording begins with one, and ends with one that lets the host read.
+            // A recording begins with a barrier, and ends with one for the host.
             barriers: plan.barriers() + 2,
             transfers: plan.inputs.len(),
             copies: plan.steps.iter().filter(|step| step.primitive.is_copy()).count(),
             arena_bytes: plan.scratch_bytes,
-            least_arena_bytes: plan.least_scratch_bytes,
+            min_arena_bytes: plan.min_scratch_bytes,
             weight_bytes: plan.steps.iter().map(|step| plan.weight_bytes(step)).sum(),
-            kv_bytes: plan.steps.iter().map(|step| remembered.bytes(step)).sum(),
+            kv_bytes: plan.steps.iter().map(|step| cached.bytes(step)).sum(),
             multiplications: plan.steps.iter().map(Step::multiplications).sum(),
         }
     }
 
-    /// Seconds that a token takes at least where that many bytes are read per second: those of reading weights, keys
-    /// and values.
+    /// Returns the minimal time in seconds at `bandwidth` bytes per second: that of reading weights, keys and
+    /// values.
     pub fn floor_seconds(&self, bandwidth: f64) -> f64 {
         (self.weight_bytes + self.kv_bytes) as f64 / bandwidth
     }
 }
 
-/// Seconds that a step of a plan takes at least: those of reading its weights, and keys and values, at so many bytes per
-/// second.
-pub fn step_floor_seconds(plan: &Plan, step: &Step, remembered: Remembered, bandwidth: f64) -> f64 {
-    (plan.weight_bytes(step) + remembered.bytes(step)) as f64 / bandwidth
+/// Returns the minimal time in seconds of a step at `bandwidth` bytes per second: that of reading its weights, keys
+/// and values.
+pub fn step_floor_seconds(plan: &Plan, step: &Step, cached: CachedTokens, bandwidth: f64) -> f64 {
+    (plan.weight_bytes(step) + cached.bytes(step)) as f64 / bandwidth
 }
 
-/// Steps that stand for themselves although regions exist for such as them, and how many: what fits no pattern.
+/// Counts the steps that match no fused pattern, by primitive.
 pub fn unfused(plan: &Plan) -> BTreeMap<&'static str, usize> {
-    const JOINED: [&str; 7] = [
+    const FUSIBLE: [&str; 7] = [
         "matmul",
         "quant_matmul",
         "rms_norm",
@@ -109,49 +110,54 @@ pub fn unfused(plan: &Plan) -> BTreeMap<&'static str, usize> {
         "elementwise",
     ];
     let mut counts = BTreeMap::new();
-    for step in plan.steps.iter().filter(|step| JOINED.contains(&step.primitive.name())) {
+    for step in plan
+        .steps
+        .iter()
+        .filter(|step| FUSIBLE.contains(&step.primitive.name()))
+    {
         *counts.entry(step.primitive.name()).or_insert(0) += 1;
     }
     counts
 }
 
 impl Session {
-    /// Microseconds of each step of the decode step's plan with `depth` tokens before it: the least of several runs.
-    /// For a session that holds nothing yet.
+    /// Returns the microseconds of each step of the decode plan after `depth` tokens: the minimum of several runs.
+    /// The session must be empty.
     ///
     /// # Errors
-    /// As [`Session::profile`]; a context too short for that.
+    /// As [`Session::profile`], or if the context is too short.
     pub fn profile_at(&mut self, depth: usize) -> Result<Vec<f64>, Error> {
-        self.feed(&vec![1; depth.max(1)])?;
+        self.append(&vec![1; depth.max(1)])?;
         let mut stream = self.stream(&[1], &Settings::default())?;
         for _ in 0..8 {
             stream.next_tokens()?;
         }
         stream.end()?;
-        least_of_runs(|| self.profile())
+        min_of_runs(|| self.profile())
     }
 
-    /// The same of [`Session::prefill_function`]'s plan for so many tokens, at most 512, with `depth` before them.
+    /// Returns the same for [`Session::prefill_function`]'s plan of `tokens` tokens, at most 512, after `depth`
+    /// tokens.
     ///
     /// # Errors
     /// As [`Session::profile_at`].
     pub fn profile_prompt(&mut self, tokens: usize, depth: usize) -> Result<Vec<f64>, Error> {
-        self.feed(&vec![1; depth])?;
+        self.append(&vec![1; depth])?;
         self.prefill(&vec![1; tokens])?;
         let function = self.prefill_function(tokens)?;
-        least_of_runs(|| Ok(function.profile()?))
+        min_of_runs(|| Ok(function.profile()?))
     }
 }
 
-/// Of each step the least of what several runs took.
-fn least_of_runs(mut profile: impl FnMut() -> Result<Vec<f64>, Error>) -> Result<Vec<f64>, Error> {
-    let mut least = profile()?;
-    for _ in 1..RUNS {
-        for (least, us) in least.iter_mut().zip(profile()?) {
-            *least = least.min(us);
+/// Returns the minimum of several runs for each step.
+fn min_of_runs(mut profile: impl FnMut() -> Result<Vec<f64>, Error>) -> Result<Vec<f64>, Error> {
+    let mut minimum = profile()?;
+    for _ in 1..PROFILE_RUNS {
+        for (minimum, us) in minimum.iter_mut().zip(profile()?) {
+            *minimum = minimum.min(us);
         }
     }
-    Ok(least)
+    Ok(minimum)
 }
 
 #[cfg(test)]
@@ -163,14 +169,14 @@ mod tests {
     use crate::{Device, LoadOptions, Model};
 
     #[test]
-    fn a_token_costs_its_weights_and_what_it_remembers() {
-        let info = DeviceInfo::made_up("card");
+    fn counts_weights_and_cached_tokens() {
+        let info = DeviceInfo::mock("card");
         let device = Device::vulkan(refrain_vulkan::Device::null_without_contents(info));
         let checkpoint = Checkpoint::synthetic("tiny:q4_0").expect("a checkpoint");
         let model = Model::load(&checkpoint, &device, &LoadOptions::default()).expect("loads");
         let mut session = Session::new(&model, 256).expect("fits");
         let plan = session.decode_function().expect("lowers").plan();
-        let [shallow, deep] = [0, 200].map(|depth| TokenCost::of(plan, Remembered { sequences: 1, depth }));
+        let [shallow, deep] = [0, 200].map(|depth| TokenCost::of(plan, CachedTokens { sequences: 1, depth }));
         assert_eq!((shallow.kv_bytes, shallow.copies, shallow.transfers), (0, 0, 0));
         assert_eq!(
             deep.kv_bytes,
@@ -179,7 +185,7 @@ mod tests {
         assert!(shallow.weight_bytes > 0 && shallow.weight_bytes <= model.weight_bytes());
         let bytes = (deep.weight_bytes + deep.kv_bytes) as f64;
         assert_eq!(deep.floor_seconds(bytes), 1.0);
-        let deepest = Remembered {
+        let deepest = CachedTokens {
             sequences: 1,
             depth: 200,
         };

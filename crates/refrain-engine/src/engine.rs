@@ -1,8 +1,9 @@
-//! An engine of requests: many texts on one device at once.
+//! The engine: continuous batching of many requests on one device.
 //!
-//! Requests join and leave a running batch between submits. Their keys and values lie in pages of one pool, granted ahead
-//! of the tape, so that nothing is recorded anew; what requests leave behind serves others that begin alike. The engine
-//! has a thread of its own, and calls its requests' listeners from it.
+//! Requests join and leave the running batch between submits. Their keys and values lie in pages of one pool, which
+//! are assigned without rebuilding the recorded commands. Pages of finished requests serve later requests with the
+//! same prefix. The engine has its own thread, and calls the listeners of its requests from it.
+//!
 //!
 //! ```no_run
 //! use refrain_engine::{Device, Engine, EngineEvent, EngineOptions, EngineRequest, GenerateOptions, LoadOptions, Model};
@@ -12,11 +13,11 @@
 //! let tokenizer = checkpoint.tokenizer()?;
 //! let model = Model::load(&checkpoint, &Device::auto()?, &LoadOptions::default())?;
 //! let engine = Engine::start(&model, &EngineOptions::default())?;
-//! let (events, heard) = std::sync::mpsc::channel();
+//! let (sender, events) = std::sync::mpsc::channel();
 //! let prompt = tokenizer.encode("Once upon a time", true)?;
 //! let request = EngineRequest::new(prompt, GenerateOptions::suggested(&checkpoint, &tokenizer)?);
-//! let _ticket = engine.submit(request, Box::new(move |event| drop(events.send(event))))?;
-//! while let Ok(EngineEvent::Token(token)) = heard.recv() {
+//! let _ticket = engine.submit(request, Box::new(move |event| drop(sender.send(event))))?;
+//! while let Ok(EngineEvent::Token(token)) = events.recv() {
 //!     println!("{}", token.id);
 //! }
 //! # Ok::<(), refrain_engine::Error>(())
@@ -24,12 +25,12 @@
 
 mod batcher;
 mod checkpoints;
+mod fair_queue;
 mod pages;
 mod recovery;
 mod request;
-mod rounds;
+mod step_times;
 mod steps;
-mod turns;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, TryRecvError};
@@ -46,28 +47,30 @@ pub use request::{EngineEvent, EngineListener, EngineRequest, EngineTicket, Pick
 use crate::model::check_ids;
 use crate::{Error, Finish, Model};
 
-/// Positions of a page.
-const PAGE: usize = 64;
-/// How long nobody asks before what later requests may need is made: who asks again at once shall not wait for it.
-const QUIET: Duration = Duration::from_millis(50);
+/// Tokens per page of the KV cache.
+const PAGE_SIZE: usize = 64;
+/// Idle time before programs for later requests are compiled. A client that asks again at once must not wait for
+/// that.
+const IDLE_BEFORE_WARMUP: Duration = Duration::from_millis(50);
 
-/// How an engine runs.
+/// Settings of an engine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EngineOptions {
-    /// Tokens that prompt and text of a request may have together.
+    /// Limit of a request's tokens, prompt and output together.
     pub context: usize,
-    /// Requests that are decoded at once, at most: a power of two wastes nothing.
+    /// Limit of the requests that are decoded at once. Powers of two waste no rows.
     pub streams: usize,
-    /// Tokens whose keys and values are kept, of all requests together; one request may fill its context in any case.
+    /// Capacity of the KV cache in tokens, shared by all requests. It is raised if necessary so that one request
+    /// can fill its context.
     pub cache_tokens: usize,
-    /// Requests that may wait for their turn.
+    /// Limit of the requests that wait for a slot.
     pub queue: usize,
-    /// Whether requests find what others that began alike have computed. Of recurrent states there are copies at ends of
-    /// pages: at the last of a prompt, and where a later prompt was seen to part from it.
+    /// Whether requests reuse the KV cache of others with the same prefix. Recurrent states are copied at page
+    /// boundaries: at the last one of a prompt, and where a later prompt was seen to diverge.
     pub prefix_cache: bool,
-    /// Whether a request's tokens are the same to the last bit of their logits, whoever else is there: steps always have
-    /// rows for all streams, prompts are always cut alike, no request finds what another computed, and each has its pages
-    /// before it begins, so that none has to make room. On one device and driver, with these options.
+    /// Whether a request's logits are bit-identical regardless of other requests, for the same device, driver and
+    /// options. Steps then always have rows for all streams, prompts are cut the same way, and no prefix is reused.
+    /// Each request gets all its pages before it starts, so that none is preempted.
     pub deterministic: bool,
 }
 
@@ -84,32 +87,32 @@ impl Default for EngineOptions {
     }
 }
 
-/// How much is going on in an engine.
+/// Counters and gauges of an engine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct EngineLoad {
-    /// Requests that wait for their turn.
+    /// Requests that wait for a slot.
     pub waiting: usize,
-    /// Requests whose tokens are being computed.
+    /// Requests that are being computed.
     pub running: usize,
-    /// Pages of the cache.
+    /// Pages of the KV cache.
     pub pages: usize,
-    /// Pages that requests hold.
+    /// Pages held by requests.
     pub pages_in_use: usize,
-    /// Tokens of all prompts so far.
+    /// Total prompt tokens.
     pub prompt_tokens: u64,
-    /// Those of them that were found in the cache.
+    /// Total prompt tokens that were found in the prefix cache.
     pub cached_tokens: u64,
-    /// Tokens that were picked so far.
+    /// Total generated tokens.
     pub generated_tokens: u64,
-    /// Steps that picked a token for at least one request: each reads the weights once.
+    /// Total decode steps that produced a token for at least one request. Each reads the weights once.
     pub decode_steps: u64,
-    /// Times that a request gave its place up and its tokens are taken in again: pages or memory ran out.
+    /// Total preemptions: a request lost its slot because pages or memory ran out, and its tokens are recomputed.
     pub preemptions: u64,
-    /// Times that the model was brought onto a device again which had failed.
+    /// Times that the model was reloaded after its device failed.
     pub restarts: u64,
 }
 
-/// Many texts on one device at once. Dropping it lets all that was asked for come to its end.
+/// Serves many requests at once on one device. Dropping it waits for all submitted requests to finish.
 pub struct Engine {
     commands: Option<Sender<Waiting>>,
     shared: Arc<Shared>,
@@ -129,17 +132,18 @@ struct Shared {
 }
 
 impl Engine {
-    /// An engine with memory of its own beside the model's weights.
+    /// Starts an engine with its own KV cache beside the model's weights.
     ///
     /// # Errors
-    /// A context beyond the model's limit; too little memory for the cache.
+    /// If the context exceeds the model's limit, or there is too little memory for the cache.
     pub fn start(model: &Model, options: &EngineOptions) -> Result<Engine, Error> {
         Engine::begin(model.clone(), options, None)
     }
 
-    /// The same, of a model that `reload` brings onto the device again should that fail: requests then go on from the
-    /// tokens that they have, which with other kernels than before may differ in their last bits. Until then the engine is
-    /// the only one that has the model, so that there is room for it again. It fails if several attempts bring no token.
+    /// As [`Engine::start`], but reloads the model with `reload` if the device fails. Requests then continue from
+    /// their tokens; with other kernels than before, their logits may differ in the last bits. The engine must own
+    /// the only handle of the model, so that its memory is free before the reload. The engine fails if several
+    /// reloads in a row produce no token.
     ///
     /// # Errors
     /// As [`Engine::start`].
@@ -150,8 +154,8 @@ impl Engine {
     fn begin(model: Model, options: &EngineOptions, reload: Option<Reload>) -> Result<Engine, Error> {
         let limit = model.config().max_position;
         if options.context == 0 || options.context > limit {
-            let asked = options.context;
-            return Err(Error::ContextRange { asked, limit });
+            let requested = options.context;
+            return Err(Error::ContextRange { requested, limit });
         }
         let batcher = Batcher::new(&model, options)?;
         let recovery = Recovery::new(reload, *options);
@@ -172,39 +176,41 @@ impl Engine {
         })
     }
 
-    /// How it runs.
+    /// Returns its settings.
     pub fn options(&self) -> &EngineOptions {
         &self.options
     }
 
-    /// How much is going on.
+    /// Returns its current load.
     pub fn load(&self) -> EngineLoad {
         *lock(&self.shared.load)
     }
 
-    /// Whether the device has failed: nothing will be computed any more.
+    /// Whether the device has failed for good: nothing will be computed any more.
     pub fn has_failed(&self) -> bool {
         self.shared.failed.load(Ordering::Relaxed)
     }
 
-    /// Whether the device has failed and the model is being brought onto it again: requests wait.
+    /// Whether the device has failed and the model is being reloaded. Requests wait meanwhile.
     pub fn is_recovering(&self) -> bool {
         self.shared.recovering.load(Ordering::Relaxed) && !self.has_failed()
     }
 
-    /// Asks for a text; `listener` hears of it, and no more once the ticket is dropped.
+    /// Submits a request; `listener` receives its events until the ticket is dropped.
     ///
     /// # Errors
-    /// An empty prompt or one that fills the context, unknown tokens, too many requests waiting, an engine that failed.
+    /// If the prompt is empty, fills the context or has unknown tokens, if too many requests are waiting, or if the
+    /// engine has failed.
     pub fn submit(&self, request: EngineRequest, mut listener: EngineListener) -> Result<EngineTicket, Error> {
         let cancelled = Arc::new(AtomicBool::new(false));
         let EngineRequest {
             prompt,
             options,
-            likeliest,
+            top_logprobs,
             constraint,
             embeds,
             client,
+            cached_tokens,
         } = request;
         let context = self.options.context;
         if prompt.is_empty() {
@@ -240,10 +246,11 @@ impl Engine {
             at_limit,
             options,
             settings,
-            likeliest,
+            top_logprobs,
             constraint,
             embeds,
             client,
+            cached_tokens: Some(cached_tokens),
             listener,
             cancelled: cancelled.clone(),
             _leaving: Leaving(shared),
@@ -265,7 +272,7 @@ impl Engine {
         let entered = open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |open| {
             (open < most).then_some(open + 1)
         });
-        entered.map(drop).map_err(|_| Error::Busy { most })
+        entered.map(drop).map_err(|_| Error::Busy { max: most })
     }
 }
 
@@ -294,7 +301,7 @@ fn run(mut batcher: Batcher, requests: &Receiver<Waiting>, shared: &Shared, mut 
         while is_open {
             let next = match (batcher.is_idle(), batcher.is_prepared()) {
                 (true, true) => requests.recv().map_err(|_| TryRecvError::Disconnected),
-                (true, false) => requests.recv_timeout(QUIET).map_err(|error| match error {
+                (true, false) => requests.recv_timeout(IDLE_BEFORE_WARMUP).map_err(|error| match error {
                     RecvTimeoutError::Timeout => TryRecvError::Empty,
                     RecvTimeoutError::Disconnected => TryRecvError::Disconnected,
                 }),
@@ -306,13 +313,13 @@ fn run(mut batcher: Batcher, requests: &Receiver<Waiting>, shared: &Shared, mut 
                 Err(TryRecvError::Disconnected) => is_open = false,
             }
         }
-        let turned = guarded(|| match batcher.turn() {
-            Err(error) if error.is_out_of_memory() => batcher.shed(error),
-            turned => turned,
+        let stepped = guarded(|| match batcher.step() {
+            Err(error) if error.is_out_of_memory() => batcher.preempt(error),
+            stepped => stepped,
         });
-        let turned = turned.and_then(|turned| turned);
+        let stepped = stepped.and_then(|stepped| stepped);
         *lock(&shared.load) = batcher.load();
-        let Err(error) = turned else { continue };
+        let Err(error) = stepped else { continue };
         let why = error.to_string();
         batcher = match recovery.go_on(batcher, error, shared) {
             Some(batcher) => batcher,

@@ -1,49 +1,49 @@
-/// What can go wrong between a checkpoint and its text.
+/// An error of a model, a session or an engine.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The checkpoint lacks something or is damaged.
+    /// The checkpoint is incomplete or damaged.
     #[error(transparent)]
     Checkpoint(#[from] refrain_formats::Error),
-    /// The weights could not be brought onto the device.
+    /// The weights could not be loaded onto the device.
     #[error(transparent)]
     Model(#[from] refrain_models::Error),
     /// The device failed.
     #[error(transparent)]
     Array(#[from] refrain::Error),
-    /// More tokens than the session has room for.
-    #[error("{tokens} tokens do not fit in a context of {context}; shorten the prompt or make the context longer")]
+    /// There are more tokens than the session can hold.
+    #[error("{tokens} tokens do not fit in a context of {context}; shorten the prompt or increase the context")]
     ContextFull {
         /// Tokens that the session would hold.
         tokens: usize,
         /// Tokens that it can hold.
         context: usize,
     },
-    /// A context that the model cannot have.
-    #[error("a context of {asked} tokens is out of range: the model was made for 1 to {limit}")]
+    /// The context length is out of the model's range.
+    #[error("a context of {requested} tokens is out of range: the model supports 1 to {limit}")]
     ContextRange {
-        /// Tokens asked for.
-        asked: usize,
+        /// Requested tokens.
+        requested: usize,
         /// The model's limit.
         limit: usize,
     },
-    /// A token id beyond the vocabulary.
+    /// A token id is not in the vocabulary.
     #[error("token id {id} is out of range: the vocabulary has {vocabulary} tokens")]
     TokenRange {
         /// The id.
         id: u32,
-        /// Size of the vocabulary.
+        /// Vocabulary size.
         vocabulary: usize,
     },
-    /// A snapshot that does not belong to the session.
+    /// A snapshot does not belong to the session.
     #[error("the saved state does not fit: {0}")]
     Snapshot(String),
-    /// A setting of the sampler that makes no sense.
+    /// A sampler setting is invalid.
     #[error(transparent)]
     Sampler(#[from] crate::InvalidSetting),
-    /// Settings that no device can follow.
+    /// There are more stop ids than the device supports.
     #[error(transparent)]
     Setting(#[from] refrain_lm::sample::TooManyStopIds),
-    /// Two executors computed different things.
+    /// Two executors computed different results.
     #[error("replay and eager differ at token {token}: {difference}")]
     Differs {
         /// Tokens decoded before.
@@ -51,59 +51,57 @@ pub enum Error {
         /// The first step that differs.
         difference: Box<refrain::Difference>,
     },
-    /// No step of the plan has that name.
-    #[error(
-        "there is no region {name:?} in the decode step; regions are numbers from 0 to {last}, or names such as {example}:0"
-    )]
+    /// The plan has no step of that name.
+    #[error("no region {name:?} in the decode step; use a number from 0 to {last}, or a name such as {example}:0")]
     NoRegion {
-        /// What was asked for.
+        /// The requested name.
         name: String,
         /// The last step's number.
         last: usize,
-        /// A name that there is.
+        /// An existing name.
         example: String,
     },
-    /// A logit bias of another length than the vocabulary.
-    #[error("{found} values are no bias of the logits: the vocabulary has {vocabulary} tokens")]
+    /// The logit bias does not have the length of the vocabulary.
+    #[error("the logit bias has {found} values, but the vocabulary has {vocabulary} tokens")]
     BiasLength {
-        /// Values given.
+        /// Number of given values.
         found: usize,
-        /// Size of the vocabulary.
+        /// Vocabulary size.
         vocabulary: usize,
     },
-    /// Logits of a decode step that never ran.
+    /// There are no logits, because no decode step has run yet.
     #[error("nothing was decoded yet")]
     NothingDecoded,
-    /// More requests than an engine takes.
-    #[error("{most} requests are running or waiting already; try again later")]
+    /// The engine has too many requests.
+    #[error("{max} requests are already running or waiting; try again later")]
     Busy {
-        /// Requests that may be under way.
-        most: usize,
+        /// Limit of running and waiting requests.
+        max: usize,
     },
-    /// A text that no token can follow as its constraint asks.
-    #[error("the text cannot go on as its grammar asks: {0}")]
+    /// A constraint allows no token.
+    #[error("the text cannot continue within its grammar: {0}")]
     Constraint(String),
-    /// What an engine failed of, told to each of its requests.
+    /// An engine's failure, as reported to each of its requests.
     #[error("{0}")]
     Engine(String),
-    /// A request of an engine for which the device or the host has no memory, even alone.
-    #[error("there is no memory for this request: {0}")]
+    /// The device or the host has too little memory for a request, even on its own.
+    #[error("not enough memory for this request: {0}")]
     NoMemory(String),
     /// A panic.
     #[error("this is a bug: {0}")]
     Bug(String),
-    /// An engine whose device failed earlier.
-    #[error("the engine has ended, since its device failed; start it again")]
+    /// The engine's device has failed earlier.
+    #[error("the engine has stopped because its device failed; restart it")]
     EngineFailed,
-    /// The system gives no thread.
+    /// The system cannot create a thread.
     #[error("cannot start a thread: {0}")]
     Thread(std::io::Error),
-    /// Nothing to compute.
+    /// The prompt is empty.
     #[error("the prompt is empty: give at least one token")]
     EmptyPrompt,
-    /// The model computed something that is no number.
+    /// The model computed NaN or infinity.
     #[error(
-        "the logits after position {position} are not all numbers: the checkpoint is damaged, or its values overflow"
+        "the logits after position {position} contain NaN or infinity: the checkpoint is damaged, or its values overflow"
     )]
     NotANumber {
         /// The last token's position.
@@ -112,7 +110,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether memory ran out, of the device or the host: with less of it in use it may go.
+    /// Whether the device or the host ran out of memory. A retry with less memory in use may succeed.
     pub fn is_out_of_memory(&self) -> bool {
         match self.array() {
             Some(refrain::Error::Vulkan(error)) => error.is_out_of_memory(),
@@ -120,7 +118,7 @@ impl Error {
         }
     }
 
-    /// What failed on the device, if that is what went wrong.
+    /// Returns the device's error, if that is the cause.
     pub fn array(&self) -> Option<&refrain::Error> {
         match self {
             Error::Array(error) | Error::Model(refrain_models::Error::Array(error)) => Some(error),

@@ -1,4 +1,4 @@
-//! How well a model predicts a text, and how far its predictions are from another's.
+//! Perplexity of a model on a text, and its divergence from another model's predictions.
 
 use std::ops::Range;
 
@@ -7,27 +7,27 @@ use rayon::prelude::*;
 use crate::{Error, Session};
 
 /// Bytes of logits that are held at a time.
-const LOGITS: usize = 64 << 20;
+const MAX_LOGIT_BYTES: usize = 64 << 20;
 
-/// How a text longer than the context is cut: into windows of `context` tokens, each `stride` after the one before.
-/// Every token but the first is predicted once, in the first window that holds it, from all tokens before it in
-/// that window: from `context − stride` at least, but for the first window. A stride of the whole context leaves
-/// the first token of each window out.
+/// Splits a text that exceeds the context into windows of `context` tokens, each starting `stride` tokens after the
+/// previous one. Every token but the first is predicted once, in the first window that contains it, from all tokens
+/// before it in that window. These are at least `context − stride` tokens, except in the first window. With a
+/// stride of `context`, the first token of each window is not predicted.
 #[derive(Debug, Clone, Copy)]
 pub struct Windows {
     /// Tokens of a window; at least 2.
     pub context: usize,
-    /// Tokens from the beginning of a window to that of the next; 1 to `context`.
+    /// Tokens between the starts of two windows; 1 to `context`.
     pub stride: usize,
-    /// Takes the place of the first token of each window but the first, for models that expect it there.
+    /// Replaces the first token of each window but the first, for models that expect BOS there.
     pub bos: Option<u32>,
 }
 
-/// A part of a text.
+/// One window of a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Window {
     tokens: Range<usize>,
-    /// The first token that is to be predicted.
+    /// The first token to predict.
     first: usize,
 }
 
@@ -50,13 +50,13 @@ impl Windows {
         windows
     }
 
-    /// How many of `length` tokens are predicted.
+    /// Returns how many of `length` tokens are predicted.
     pub fn predicted(&self, length: usize) -> usize {
         let windows = self.over(length);
         windows.iter().map(|window| window.tokens.end - window.first).sum()
     }
 
-    /// The tokens of a window as the model sees them.
+    /// Returns the tokens of a window as the model sees them.
     fn tokens(&self, all: &[u32], window: &Window) -> Vec<u32> {
         let mut tokens = all[window.tokens.clone()].to_vec();
         if let Some(bos) = self.bos.filter(|_| window.tokens.start > 0) {
@@ -66,23 +66,23 @@ impl Windows {
     }
 }
 
-/// How well a text was predicted.
+/// The negative log-probability of a text.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Score {
-    /// Tokens that were predicted.
+    /// Number of predicted tokens.
     pub tokens: usize,
     sum: f64,
     squares: f64,
 }
 
 impl Score {
-    fn add(&mut self, surprise: f64) {
+    fn add(&mut self, token_nll: f64) {
         self.tokens += 1;
-        self.sum += surprise;
-        self.squares += surprise * surprise;
+        self.sum += token_nll;
+        self.squares += token_nll * token_nll;
     }
 
-    /// Mean of −ln p(token) over the tokens, in nats.
+    /// Mean of −ln p(token), in nats.
     pub fn nll(&self) -> f64 {
         self.sum / self.tokens.max(1) as f64
     }
@@ -100,12 +100,13 @@ impl Score {
     }
 }
 
-/// How far a model's predictions are from those of a reference, over the same text.
+/// Divergence of a model's predictions from those of a reference, on the same text.
 #[derive(Debug, Clone, Default)]
 pub struct Divergence {
-    /// Σ p·ln(p/q) at each predicted token, in nats; p is the reference's distribution and q the model's. Ascending.
+    /// Σ p·ln(p/q) at each predicted token, in nats, ascending; p is the reference's distribution and q the
+    /// model's.
     pub kl: Vec<f64>,
-    /// Tokens at which both find the same one likeliest.
+    /// Number of tokens at which both have the same most likely token.
     pub agreeing: usize,
     /// The model's score.
     pub model: Score,
@@ -114,7 +115,7 @@ pub struct Divergence {
 }
 
 impl Divergence {
-    /// Mean of the divergences.
+    /// Mean divergence.
     pub fn mean(&self) -> f64 {
         self.kl.iter().sum::<f64>() / self.kl.len().max(1) as f64
     }
@@ -126,23 +127,23 @@ impl Divergence {
         (squares / count.max(1.0) / (count - 1.0).max(1.0)).sqrt()
     }
 
-    /// The divergence that a share of all do not exceed: 0.5 for the median, 1 for the largest.
+    /// Returns a quantile of the divergences: 0.5 for the median, 1 for the largest.
     pub fn quantile(&self, share: f64) -> f64 {
         let last = self.kl.len().saturating_sub(1);
         let at = (share.clamp(0.0, 1.0) * last as f64).round() as usize;
         self.kl.get(at).copied().unwrap_or(0.0)
     }
 
-    /// Share of tokens at which both find the same one likeliest.
+    /// Share of tokens at which both have the same most likely token.
     pub fn agreement(&self) -> f64 {
         self.agreeing as f64 / self.kl.len().max(1) as f64
     }
 }
 
-/// How well `session`'s model predicts `tokens`. `progress` is told how many have been predicted.
+/// Scores `session`'s model on `tokens`. `progress` receives the number of tokens predicted so far.
 ///
 /// # Errors
-/// As [`Session::prefill`]; logits that are no numbers.
+/// As [`Session::prefill`], or if logits are not finite.
 pub fn perplexity(
     session: &mut Session,
     tokens: &[u32],
@@ -153,16 +154,16 @@ pub fn perplexity(
     session.model().check_ids(tokens)?;
     for window in windows.over(tokens.len()) {
         let seen = windows.tokens(tokens, &window);
-        let mut position = begin(session, &seen, &window)?;
+        let mut position = start_window(session, &seen, &window)?;
         while position + 1 < seen.len() {
             let logits = next_logits(session, &seen, position)?;
             let vocabulary = session.vocabulary();
             let rows = logits.par_chunks_exact(vocabulary).zip(&seen[position + 1..]);
-            let surprises: Vec<f64> = rows.map(|(row, &token)| surprise(row, token)).collect();
-            for surprise in surprises {
+            let token_nlls: Vec<f64> = rows.map(|(row, &token)| token_nll(row, token)).collect();
+            for token_nll in token_nlls {
                 position += 1;
-                check(surprise, window.tokens.start + position)?;
-                score.add(surprise);
+                check(token_nll, window.tokens.start + position)?;
+                score.add(token_nll);
             }
             progress(score.tokens);
         }
@@ -170,8 +171,7 @@ pub fn perplexity(
     Ok(score)
 }
 
-/// How far the predictions of `session`'s model are from those of `reference`'s, which must have the same
-/// vocabulary.
+/// Compares the predictions of `session`'s model with those of `reference`'s, which must have the same vocabulary.
 ///
 /// # Errors
 /// As [`perplexity`].
@@ -186,8 +186,8 @@ pub fn divergence(
     session.model().check_ids(tokens)?;
     for window in windows.over(tokens.len()) {
         let seen = windows.tokens(tokens, &window);
-        let mut position = begin(session, &seen, &window)?;
-        begin(reference, &seen, &window)?;
+        let mut position = start_window(session, &seen, &window)?;
+        start_window(reference, &seen, &window)?;
         while position + 1 < seen.len() {
             let logits = next_logits(session, &seen, position)?;
             let expected = next_logits(reference, &seen, position)?;
@@ -196,8 +196,13 @@ pub fn divergence(
                 .par_chunks_exact(vocabulary)
                 .zip(expected.par_chunks_exact(vocabulary));
             let rows = pairs.zip(&seen[position + 1..]).map(|((row, expected), &token)| {
-                let same = likeliest(row) == likeliest(expected);
-                (kl(expected, row), same, surprise(row, token), surprise(expected, token))
+                let same = argmax(row) == argmax(expected);
+                (
+                    kl(expected, row),
+                    same,
+                    token_nll(row, token),
+                    token_nll(expected, token),
+                )
             });
             for (kl, same, own, other) in rows.collect::<Vec<_>>() {
                 position += 1;
@@ -214,9 +219,9 @@ pub fn divergence(
     Ok(result)
 }
 
-/// Starts a window: computes what comes before the token from which the first prediction is made. Returns that
-/// token's place in the window.
-fn begin(session: &mut Session, seen: &[u32], window: &Window) -> Result<usize, Error> {
+/// Starts a window: prefills the tokens before the one from which the first prediction is made. Returns that
+/// token's index in the window.
+fn start_window(session: &mut Session, seen: &[u32], window: &Window) -> Result<usize, Error> {
     session.rewind(0);
     let before = window.first - window.tokens.start - 1;
     if before > 0 {
@@ -225,12 +230,13 @@ fn begin(session: &mut Session, seen: &[u32], window: &Window) -> Result<usize, 
     Ok(before)
 }
 
-/// Logits after the tokens from `position` on, as many as are held at a time, but not after the last.
+/// Returns the logits after the tokens from `position` on, as many as may be held at a time, excluding the last
+/// token.
 fn next_logits(session: &mut Session, seen: &[u32], position: usize) -> Result<Vec<f32>, Error> {
-    let most = (LOGITS / size_of::<f32>() / session.vocabulary()).clamp(16, 512);
-    // A power of two: other lengths would be computed as the next larger.
-    let most = 1 << most.ilog2();
-    let end = (position + most).min(seen.len() - 1);
+    let rows = (MAX_LOGIT_BYTES / size_of::<f32>() / session.vocabulary()).clamp(16, 512);
+    // Powers of two need no padding.
+    let rows = 1 << rows.ilog2();
+    let end = (position + rows).min(seen.len() - 1);
     session.extend_logits(&seen[position..end])
 }
 
@@ -250,11 +256,11 @@ fn log_sum_exp(logits: &[f32]) -> f64 {
 }
 
 /// −ln p(token).
-fn surprise(logits: &[f32], token: u32) -> f64 {
+fn token_nll(logits: &[f32], token: u32) -> f64 {
     log_sum_exp(logits) - f64::from(logits[token as usize])
 }
 
-/// Σ p·ln(p/q) of the distributions that the logits `p` and `q` give; 0 where rounding makes it less.
+/// Σ p·ln(p/q) for the distributions of the logits `p` and `q`; 0 if rounding makes it negative.
 fn kl(p: &[f32], q: &[f32]) -> f64 {
     let (p_total, q_total) = (log_sum_exp(p), log_sum_exp(q));
     let terms = p.iter().zip(q).map(|(&p, &q)| {
@@ -265,7 +271,7 @@ fn kl(p: &[f32], q: &[f32]) -> f64 {
     if sum < 0.0 { 0.0 } else { sum }
 }
 
-fn likeliest(logits: &[f32]) -> usize {
+fn argmax(logits: &[f32]) -> usize {
     let better = |best: usize, next: usize| if logits[next] > logits[best] { next } else { best };
     (1..logits.len()).fold(0, better)
 }
@@ -283,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_predict_every_token_once_where_strides_overlap() {
+    fn overlapping_windows_predict_every_token_once() {
         for (length, context, stride) in [(20, 8, 4), (9, 8, 3), (8, 8, 4), (5, 8, 4), (31, 7, 6)] {
             let predicted: Vec<usize> = windows(context, stride)
                 .over(length)
@@ -299,14 +305,14 @@ mod tests {
     }
 
     #[test]
-    fn windows_side_by_side_leave_their_first_tokens_out() {
+    fn disjoint_windows_do_not_predict_their_first_tokens() {
         assert_eq!(windows(4, 4).predicted(12), 9);
         assert_eq!(windows(4, 4).predicted(13), 9);
         assert_eq!(windows(4, 4).predicted(1), 0);
     }
 
     #[test]
-    fn later_windows_begin_with_bos() {
+    fn later_windows_start_with_bos() {
         let windows = Windows {
             bos: Some(9),
             ..windows(4, 2)
@@ -320,21 +326,21 @@ mod tests {
     }
 
     #[test]
-    fn measures_of_known_distributions() {
+    fn measures_known_distributions() {
         let (uniform, sure) = (vec![0.5f32; 4], vec![50.0f32, 0.0, 0.0, 0.0]);
-        assert!((surprise(&uniform, 2) - 4f64.ln()).abs() < 1e-12);
-        assert!(surprise(&sure, 0) < 1e-12);
+        assert!((token_nll(&uniform, 2) - 4f64.ln()).abs() < 1e-12);
+        assert!(token_nll(&sure, 0) < 1e-12);
         assert_eq!(kl(&uniform, &uniform), 0.0);
         // p is (1, 0, 0, 0) and q uniform: ln 4.
         assert!((kl(&sure, &uniform) - 4f64.ln()).abs() < 1e-12);
-        assert_eq!(likeliest(&[1.0, 3.0, 3.0]), 1);
+        assert_eq!(argmax(&[1.0, 3.0, 3.0]), 1);
     }
 
     #[test]
-    fn scores_have_the_error_of_their_mean() {
+    fn scores_report_the_standard_error() {
         let mut score = Score::default();
-        for surprise in [1.0, 2.0, 3.0] {
-            score.add(surprise);
+        for token_nll in [1.0, 2.0, 3.0] {
+            score.add(token_nll);
         }
         assert_eq!(score.nll(), 2.0);
         assert!((score.perplexity() - 2f64.exp()).abs() < 1e-12);
@@ -343,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_beyond_the_vocabulary_is_an_error() {
+    fn rejects_tokens_out_of_the_vocabulary() {
         let checkpoint = refrain_models::Checkpoint::synthetic("tiny:f32").expect("a checkpoint");
         let options = crate::LoadOptions::default();
         let model = crate::Model::load(&checkpoint, &refrain::Device::cpu(), &options).expect("loads");

@@ -1,15 +1,15 @@
-//! How a model fits a device, before it is loaded: what it needs, whether there is room, and the speed to
-//! expect.
+//! Whether a model fits a device before it is loaded: memory, context length, and expected speed.
+//!
 //!
 //! ```no_run
 //! use refrain_engine::Device;
-//! use refrain_engine::fit::{Fit, Needs, Offer};
+//! use refrain_engine::fit::{Capacity, Fit, Requirements};
 //! use refrain_models::Checkpoint;
 //!
 //! let checkpoint = Checkpoint::open("Qwen3-0.6B".as_ref())?;
 //! let device = Device::cpu();
-//! let needs = Needs::of(&checkpoint, &device);
-//! let fit = Fit { offer: Offer::measure(&device)?, needs };
+//! let requirements = Requirements::of(&checkpoint, &device);
+//! let fit = Fit { capacity: Capacity::measure(&device)?, requirements };
 //! println!("{:?} tokens of context, about {:.0} tokens/s", fit.context(), fit.expected(0));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -21,28 +21,29 @@ use refrain_models::Checkpoint;
 
 use crate::Session;
 
-/// Steps of a layer that wait for each other, in the usual schedule of a decoder: norm, projections
-/// to attention, rotation and cache, attention, output projection, norm and feed-forward in, out.
+/// Dependent steps per layer in a decoder's typical schedule: norm, projections to attention, rotation and cache,
+/// attention, output projection, norm and feed-forward in, out.
 const STEPS_PER_LAYER: usize = 7;
 
-/// What a model needs of a device.
+/// What a model requires of a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Needs {
+pub struct Requirements {
     /// Bytes of all weights.
     pub weights: u64,
-    /// Bytes of weights that each decoded token reads: all but the embedding, of which it needs one row,
-    /// unless that is the output head too, and of experts those that the token is routed to.
+    /// Bytes of weights that each decoded token reads. The embedding counts only if it is also the output head, and
+    /// experts only as far as the token is routed to them.
     pub weights_per_token: u64,
-    /// Bytes of keys and values of one position.
+    /// Bytes of keys and values per position.
     pub kv_per_position: u64,
-    /// Layers of the model.
+    /// Number of layers.
     pub layers: usize,
-    /// Tokens that the model was made for.
+    /// The model's maximal context, in tokens.
     pub max_context: usize,
 }
 
-impl Needs {
-    /// Of a checkpoint, whose weights are not read, on a device, which decides how keys and values are kept.
+impl Requirements {
+    /// Computes the requirements of a checkpoint without reading its weights. The device decides the encoding of
+    /// keys and values.
     pub fn of(checkpoint: &Checkpoint, device: &Device) -> Self {
         let config = checkpoint.config();
         let read = |tensor| bytes_read_per_token(checkpoint, tensor);
@@ -56,34 +57,34 @@ impl Needs {
     }
 }
 
-/// Bytes of all tensors as they lie in memory.
+/// Returns the bytes of all tensors in memory.
 pub fn weight_bytes(checkpoint: &Checkpoint) -> u64 {
     checkpoint.tensors().map(|tensor| tensor.bytes).sum()
 }
 
 fn bytes_read_per_token(checkpoint: &Checkpoint, tensor: &TensorInfo) -> u64 {
     let config = checkpoint.config();
-    let mixture = config.feed_forward.mixture.as_ref();
-    match mixture.filter(|_| tensor.name.contains(".mlp.experts.")) {
-        Some(mixture) => tensor.bytes * mixture.router.used as u64 / mixture.experts as u64,
+    let moe = config.feed_forward.moe.as_ref();
+    match moe.filter(|_| tensor.name.contains(".mlp.experts.")) {
+        Some(moe) => tensor.bytes * moe.router.experts_per_token as u64 / moe.experts as u64,
         None if tensor.name == "model.embed_tokens.weight" && !config.tie_word_embeddings => 0,
         None => tensor.bytes,
     }
 }
 
-/// What a device offers.
+/// What a device provides.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Offer {
-    /// Bytes that models may take up; `None` where nobody tells.
+pub struct Capacity {
+    /// Free bytes for models; `None` if unknown.
     pub free: Option<u64>,
-    /// Bytes of weights read per second, measured.
+    /// Measured read bandwidth of weights, in bytes per second.
     pub bandwidth: f64,
-    /// Seconds of a step that does next to nothing but waits for another, measured; 0 on the CPU.
+    /// Measured seconds of a nearly empty step that waits for another; 0 on the CPU.
     pub step_seconds: f64,
 }
 
-impl Offer {
-    /// Measures it. Takes up to half a second.
+impl Capacity {
+    /// Measures the device. Takes up to half a second.
     ///
     /// # Errors
     /// If the device fails or has no memory to measure with.
@@ -91,7 +92,7 @@ impl Offer {
         Self::of(device, speed::read_bandwidth(device)?)
     }
 
-    /// Of a device that was seen to read so many bytes per second.
+    /// Uses a bandwidth in bytes per second that was measured before.
     ///
     /// # Errors
     /// If the device fails.
@@ -104,7 +105,7 @@ impl Offer {
     }
 }
 
-/// What bounds the speed of decoding.
+/// The bottleneck of decoding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Limit {
     /// Reading weights.
@@ -118,60 +119,62 @@ pub enum Limit {
 /// A model on a device.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Fit {
-    /// What the model needs.
-    pub needs: Needs,
-    /// What the device offers.
-    pub offer: Offer,
+    /// What the model requires.
+    pub requirements: Requirements,
+    /// What the device provides.
+    pub capacity: Capacity,
 }
 
 impl Fit {
-    /// Tokens of context for which there is room, up to the model's limit; `None` where nobody tells.
+    /// Returns the tokens of context that fit, up to the model's limit; `None` if the free memory is unknown.
     pub fn context(&self) -> Option<usize> {
-        let left = self.offer.free?.checked_sub(self.needs.weights);
+        let left = self.capacity.free?.checked_sub(self.requirements.weights);
         Some(left.map_or(0, |left| {
-            ((left / self.needs.kv_per_position.max(1)) as usize).min(self.needs.max_context)
+            ((left / self.requirements.kv_per_position.max(1)) as usize).min(self.requirements.max_context)
         }))
     }
 
-    /// Bytes that a model with a context of so many tokens takes up.
+    /// Returns the bytes of the model with a context of `context` tokens.
     pub fn bytes(&self, context: usize) -> u64 {
-        self.needs.weights + context as u64 * self.needs.kv_per_position
+        self.requirements.weights + context as u64 * self.requirements.kv_per_position
     }
 
-    /// Bytes that a token reads when so many stand before it.
+    /// Returns the bytes that a token reads after `depth` others.
     pub fn read_per_token(&self, depth: usize) -> u64 {
-        self.needs.weights_per_token + depth as u64 * self.needs.kv_per_position
+        self.requirements.weights_per_token + depth as u64 * self.requirements.kv_per_position
     }
 
-    /// Tokens per second at a depth if nothing but reading took time.
+    /// Returns the tokens per second at a depth if only reads took time.
     pub fn bound(&self, depth: usize) -> f64 {
-        self.offer.bandwidth / self.read_per_token(depth) as f64
+        self.capacity.bandwidth / self.read_per_token(depth) as f64
     }
 
-    /// About how many steps of a token wait for each other.
+    /// Returns the approximate number of dependent steps per token.
     pub fn steps(&self) -> usize {
-        STEPS_PER_LAYER * self.needs.layers
+        STEPS_PER_LAYER * self.requirements.layers
     }
 
-    /// Seconds that a token's steps wait for each other.
+    /// Returns the seconds per token that dependent steps wait.
     fn waiting(&self) -> f64 {
-        self.steps() as f64 * self.offer.step_seconds
+        self.steps() as f64 * self.capacity.step_seconds
     }
 
-    /// Tokens per second to expect at a depth: reading, and the waits between steps.
+    /// Returns the expected tokens per second at a depth: reads, and waits between steps.
     pub fn expected(&self, depth: usize) -> f64 {
         1.0 / (1.0 / self.bound(depth) + self.waiting())
     }
 
-    /// What takes the largest part of a token's time.
+    /// Returns what takes the largest part of a token's time.
     pub fn limit(&self, depth: usize) -> Limit {
-        let seconds = |bytes: u64| bytes as f64 / self.offer.bandwidth;
-        let weights = seconds(self.needs.weights_per_token);
-        let cache = seconds(depth as u64 * self.needs.kv_per_position);
-        match () {
-            () if self.waiting() >= weights.max(cache) => Limit::Steps,
-            () if cache > weights => Limit::Cache,
-            () => Limit::Weights,
+        let seconds = |bytes: u64| bytes as f64 / self.capacity.bandwidth;
+        let weights = seconds(self.requirements.weights_per_token);
+        let cache = seconds(depth as u64 * self.requirements.kv_per_position);
+        if self.waiting() >= weights.max(cache) {
+            Limit::Steps
+        } else if cache > weights {
+            Limit::Cache
+        } else {
+            Limit::Weights
         }
     }
 }
@@ -184,14 +187,14 @@ mod tests {
 
     fn fit(free: Option<u64>, step_seconds: f64) -> Fit {
         Fit {
-            needs: Needs {
+            requirements: Requirements {
                 weights: 5 * GIB,
                 weights_per_token: 4 * GIB,
                 kv_per_position: 1 << 17,
                 layers: 32,
                 max_context: 40_960,
             },
-            offer: Offer {
+            capacity: Capacity {
                 free,
                 bandwidth: (4u64 << 40) as f64,
                 step_seconds,
@@ -200,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn room_is_what_the_weights_leave() {
+    fn context_fits_into_the_memory_left_by_the_weights() {
         assert_eq!(fit(Some(8 * GIB), 0.0).context(), Some(24_576));
         assert_eq!(fit(Some(1 << 40), 0.0).context(), Some(40_960));
         assert_eq!(fit(None, 0.0).context(), None);
@@ -209,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn speed_is_bandwidth_by_bytes_less_the_waits() {
+    fn speed_combines_bandwidth_and_waits() {
         let steps = fit(None, 1e-6);
         assert_eq!(fit(None, 0.0).expected(0), 1024.0);
         assert_eq!((steps.bound(0), steps.steps()), (1024.0, 224));
@@ -219,27 +222,27 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_most_of_the_time_limits() {
+    fn limit_is_the_largest_part_of_the_time() {
         assert_eq!(fit(None, 1e-6).limit(0), Limit::Weights);
         assert_eq!(fit(None, 1e-6).limit(40_000), Limit::Cache);
         assert_eq!(fit(None, 1e-4).limit(0), Limit::Steps);
     }
 
-    fn needs(checkpoint: &str) -> Needs {
-        Needs::of(&Checkpoint::synthetic(checkpoint).unwrap(), &Device::cpu())
+    fn requirements(checkpoint: &str) -> Requirements {
+        Requirements::of(&Checkpoint::synthetic(checkpoint).unwrap(), &Device::cpu())
     }
 
     #[test]
-    fn a_token_reads_the_embedding_where_it_is_the_head_too() {
-        let tied = needs("qwen3-0.6b:q6_k");
+    fn tokens_read_tied_embeddings_only() {
+        let tied = requirements("qwen3-0.6b:q6_k");
         assert_eq!(tied.weights, tied.weights_per_token);
-        let separate = needs("qwen3-8b:q4_0");
+        let separate = requirements("qwen3-8b:q4_0");
         assert!(separate.weights_per_token < separate.weights);
     }
 
     #[test]
-    fn the_cpu_is_measured() {
-        let offer = Offer::measure(&Device::cpu()).unwrap();
-        assert!(offer.bandwidth > 1e6 && offer.step_seconds == 0.0, "{offer:?}");
+    fn measures_the_cpu() {
+        let capacity = Capacity::measure(&Device::cpu()).unwrap();
+        assert!(capacity.bandwidth > 1e6 && capacity.step_seconds == 0.0, "{capacity:?}");
     }
 }

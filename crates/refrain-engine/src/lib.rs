@@ -1,4 +1,37 @@
-//! Sessions: loading, prefill, paged KV cache, decode and sampling.
+//! The inference engine: loads a model onto a device, and generates text with it.
+//!
+//! Two ways to use it:
+//!
+//! - A [`Session`] decodes one sequence (or several equal ones) in the caller's thread. Use it in programs with one user.
+//! - An [`Engine`] serves many requests at once with continuous batching, a paged KV cache and prefix reuse. Use it in
+//!   servers.
+//!
+//! Both take a [`Model`], which holds the weights of a [`Checkpoint`](refrain_models::Checkpoint) on a [`Device`], and
+//! [`GenerateOptions`] with the [`Sampler`]'s settings.
+//!
+//! # Generate tokens
+//!
+//! This example runs on the CPU, with a tiny model of random weights:
+//!
+//! ```
+//! use refrain_engine::{Device, GenerateOptions, LoadOptions, Model, Session};
+//! use refrain_models::Checkpoint;
+//!
+//! let checkpoint = Checkpoint::synthetic("tiny:f32")?;
+//! let model = Model::load(&checkpoint, &Device::cpu(), &LoadOptions::default())?;
+//! let mut session = Session::new(&model, 64)?;
+//! let options = GenerateOptions {
+//!     max_tokens: Some(8),
+//!     ..GenerateOptions::default()
+//! };
+//! let ids: Vec<u32> = session.generate(&[1, 2, 3], &options)?.collect::<Result<_, _>>()?;
+//! assert_eq!(ids.len(), 8);
+//! # Ok::<(), refrain_engine::Error>(())
+//! ```
+//!
+//! # Generate text
+//!
+//! With a real model, on the best device, text arrives piece by piece:
 //!
 //! ```no_run
 //! use refrain_engine::{Device, GenerateOptions, LoadOptions, Model, Session};
@@ -15,6 +48,14 @@
 //! }
 //! # Ok::<(), refrain_engine::Error>(())
 //! ```
+//!
+//! # More
+//!
+//! - [`fit`]: memory and expected speed of a model on a device, before it is loaded.
+//! - [`cost`]: dispatches, bytes and times of a decode step.
+//! - [`Snapshot`]: saves and restores a session.
+//! - [`perplexity`] and [`divergence`]: quality of a model on a text.
+//! - [`Verified`]: compares two executors step by step.
 
 pub mod cost;
 mod engine;
@@ -22,11 +63,11 @@ mod error;
 mod evaluate;
 pub mod fit;
 mod generate;
-mod likelihood;
+mod logprob;
 mod mode;
 mod model;
 mod pace;
-mod prompts;
+mod prefill;
 mod rollback;
 mod sampler;
 mod session;
@@ -41,12 +82,12 @@ pub use engine::{
 };
 pub use error::Error;
 pub use evaluate::{Divergence, Score, Windows, divergence, perplexity};
-pub use generate::{Finish, GenerateOptions, GeneratedText, GeneratedTokens, Generation, Passed, TextDecoder};
-pub use likelihood::MOST_LIKELIEST;
+pub use generate::{DecodedPiece, Finish, GenerateOptions, GeneratedText, GeneratedTokens, Generation, TextDecoder};
+pub use logprob::MAX_TOP_LOGPROBS;
 pub use mode::{Mode, ModeCache, ModeChoice};
 pub use model::{LoadOptions, Model};
 pub use refrain::Device;
-pub use refrain_lm::Likelihoods;
+pub use refrain_lm::Logprobs;
 pub use refrain_models::Progress;
 pub use sampler::{InvalidSetting, Sampler, SamplerOptions, random_seed};
 pub use session::{Session, SessionMemory};

@@ -1,4 +1,4 @@
-//! Which executor decodes: measured on the user's own first tokens, and remembered.
+//! Chooses the executor that decodes: measured on the user's first tokens, and cached.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -8,109 +8,108 @@ use std::time::{Duration, Instant};
 use refrain::Executor;
 use serde::{Deserialize, Serialize};
 
-/// The first tokens that an executor is tried for are uncounted: they fill the pipeline.
-const UNCOUNTED: usize = 8;
-/// Those behind are timed in stretches of so many, the fastest of which counts: what disturbs a measurement
-/// makes it longer.
-const STRETCH: usize = 8;
-const STRETCHES: usize = 5;
-/// Of the time that the usual executor takes, what another must stay below: it costs the CPU many times as much.
-const WORTH_IT: f64 = 0.95;
+/// First tokens of an executor that are not timed, because they fill the pipeline.
+const WARMUP_TOKENS: usize = 8;
+/// Timed tokens per sample. The fastest sample counts, since disturbances only make a sample longer.
+const SAMPLE_TOKENS: usize = 8;
+const SAMPLES: usize = 5;
+/// Share of the default executor's time that another must stay below to be chosen: it costs much more CPU time.
+const MAX_RELATIVE_TIME: f64 = 0.95;
 
 /// How a session decodes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Mode {
-    /// By the usual one of the device's executors, unless another was measured to be clearly faster.
+    /// With the device's default executor, unless another was measured to be clearly faster.
     #[default]
     Auto,
-    /// By this one.
-    By(&'static dyn Executor),
+    /// With this executor.
+    Fixed(&'static dyn Executor),
 }
 
 /// A measurement of a device's executors.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModeChoice {
-    /// Tokens that were timed in each. (Files without it are of few tokens: those are measured anew.)
+    /// Timed tokens of each executor. Files without this field timed fewer tokens and are measured again.
     pub tokens: usize,
-    /// Microseconds per token, by the executor's name.
+    /// Microseconds per token, by executor name.
     pub us: BTreeMap<String, f64>,
 }
 
 impl ModeChoice {
-    /// The usual executor, unless another is faster by more than a measurement may be wrong.
+    /// Returns the default executor, unless another is faster by more than the measurement error.
     pub fn executor(&self, executors: &'static [&'static dyn Executor]) -> &'static dyn Executor {
         let us = |executor: &&dyn Executor| self.us.get(executor.name()).copied().unwrap_or(f64::INFINITY);
-        let usual = executors[0];
-        let is_faster = |executor: &&&dyn Executor| us(executor) < WORTH_IT * us(&usual);
+        let default = executors[0];
+        let is_faster = |executor: &&&dyn Executor| us(executor) < MAX_RELATIVE_TIME * us(&default);
         let others = executors.iter().filter(is_faster);
         let fastest = others.min_by(|one, other| us(one).total_cmp(&us(other)));
-        fastest.copied().unwrap_or(usual)
+        fastest.copied().unwrap_or(default)
     }
 }
 
-/// A trial of one executor after the other, on tokens that somebody wants anyway; it may go over several streams.
+/// Measures the executors one after the other on tokens that are needed anyway. It may span several streams.
 #[derive(Clone, Debug)]
-pub(crate) struct Trial {
-    /// Those to be tried.
+pub(crate) struct ModeTrial {
+    /// The executors to measure.
     executors: &'static [&'static dyn Executor],
-    /// Of those that were tried, the time per token.
+    /// Times per token of the executors measured so far.
     tried: Vec<Duration>,
     /// Ends of this stream's runs.
     ends: Vec<Instant>,
-    /// Stretches of earlier streams, and the time per token of the fastest.
-    stretches: usize,
+    /// Number of samples of earlier streams, and the fastest time per token among them.
+    samples: usize,
     fastest: Duration,
 }
 
-impl Trial {
-    /// A trial that begins with the usual executor: it is what most will stay with.
-    pub fn of(executors: &'static [&'static dyn Executor]) -> Trial {
-        Trial {
+impl ModeTrial {
+    /// Starts with the default executor, which will usually be chosen.
+    pub fn of(executors: &'static [&'static dyn Executor]) -> ModeTrial {
+        ModeTrial {
             executors,
             tried: vec![],
             ends: vec![],
-            stretches: 0,
+            samples: 0,
             fastest: Duration::MAX,
         }
     }
 
-    /// The executor that is being tried.
+    /// Returns the executor that is being measured.
     pub fn executor(&self) -> &'static dyn Executor {
         self.executors[self.tried.len()]
     }
 
-    /// Tokens of this stream that complete the trial of this executor.
+    /// Returns the tokens of this stream that complete the current measurement.
     fn needed(&self) -> usize {
-        UNCOUNTED + STRETCHES.saturating_sub(self.stretches) * STRETCH
+        WARMUP_TOKENS + SAMPLES.saturating_sub(self.samples) * SAMPLE_TOKENS
     }
 
-    /// Takes the end of a run; whether this executor has been tried enough and nothing of it is under way.
+    /// Records the end of a run. Returns whether the executor has been measured completely and is idle.
     pub fn record(&mut self, now: Instant, idle: bool) -> bool {
         self.ends.push(now);
         self.ends.len() >= self.needed() && idle
     }
 
-    /// Tokens that this executor's trial takes beyond those in flight.
+    /// Returns the tokens still to be submitted for this executor.
     pub fn left(&self, in_flight: usize) -> usize {
         self.needed().saturating_sub(self.ends.len() + in_flight)
     }
 
-    /// The trial as the next stream goes on with it.
-    pub fn paused(mut self) -> Trial {
-        let counted = self.ends.get(UNCOUNTED - 1..).unwrap_or_default();
-        let starts = counted.iter().step_by(STRETCH);
-        for (start, end) in starts.zip(counted.iter().step_by(STRETCH).skip(1)) {
-            self.fastest = self.fastest.min((*end - *start) / STRETCH as u32);
-            self.stretches += 1;
+    /// Returns the trial for the next stream to resume.
+    pub fn paused(mut self) -> ModeTrial {
+        let counted = self.ends.get(WARMUP_TOKENS - 1..).unwrap_or_default();
+        let starts = counted.iter().step_by(SAMPLE_TOKENS);
+        for (start, end) in starts.zip(counted.iter().step_by(SAMPLE_TOKENS).skip(1)) {
+            self.fastest = self.fastest.min((*end - *start) / SAMPLE_TOKENS as u32);
+            self.samples += 1;
         }
         self.ends.clear();
         self
     }
 
-    /// The trial of the next executor, or the result.
-    pub fn next(self) -> Result<Trial, ModeChoice> {
-        let Trial {
+    /// Returns the trial of the next executor, or the result.
+    pub fn next(self) -> Result<ModeTrial, ModeChoice> {
+        let ModeTrial {
             executors,
             mut tried,
             fastest,
@@ -118,14 +117,14 @@ impl Trial {
         } = self.paused();
         tried.push(fastest);
         if tried.len() < executors.len() {
-            return Ok(Trial {
+            return Ok(ModeTrial {
                 tried,
-                ..Trial::of(executors)
+                ..ModeTrial::of(executors)
             });
         }
         let names = executors.iter().map(|executor| executor.name().to_owned());
         Err(ModeChoice {
-            tokens: STRETCHES * STRETCH,
+            tokens: SAMPLES * SAMPLE_TOKENS,
             us: names.zip(tried.iter().map(|time| time.as_secs_f64() * 1e6)).collect(),
         })
     }
@@ -138,19 +137,19 @@ pub struct ModeCache {
 }
 
 impl ModeCache {
-    /// The choices kept in `directory`.
+    /// Opens the cache in `directory`.
     pub fn new(directory: &Path) -> ModeCache {
         ModeCache {
             path: directory.join("modes.json"),
         }
     }
 
-    /// What was chosen for `key`, if anything was.
+    /// Returns the choice for `key`, if any.
     pub fn get(&self, key: &str) -> Option<ModeChoice> {
         self.read().remove(key)
     }
 
-    /// Remembers a choice. A file that cannot be written is no failure: the choice is made again.
+    /// Stores a choice. Write errors are ignored: the choice is then measured again.
     pub fn put(&self, key: &str, choice: ModeChoice) {
         let mut choices = self.read();
         choices.insert(key.to_owned(), choice);
@@ -179,8 +178,8 @@ mod tests {
 
     const US: Duration = Duration::from_micros(1);
 
-    /// The trial after `tokens` tokens of a stream, the time between two of which is `time`'s.
-    fn ended(mut trial: Trial, tokens: usize, time: impl Fn(usize) -> u32) -> Trial {
+    /// Simulates a stream of `tokens` tokens; `time` returns the microseconds after each.
+    fn ended(mut trial: ModeTrial, tokens: usize, time: impl Fn(usize) -> u32) -> ModeTrial {
         let mut now = Instant::now();
         for token in 0..tokens {
             assert_eq!(trial.left(1), trial.needed() - token - 1);
@@ -194,7 +193,7 @@ mod tests {
     static EXECUTORS: &[&dyn Executor] = &[&refrain::Replay, &refrain::Eager];
 
     fn tried(replay: impl Fn(usize) -> u32, eager: impl Fn(usize) -> u32) -> ModeChoice {
-        let trial = Trial::of(EXECUTORS);
+        let trial = ModeTrial::of(EXECUTORS);
         let tokens = trial.needed();
         let trial = ended(trial, tokens, replay).next().expect("eager is still to be tried");
         assert_eq!(trial.executor(), EXECUTORS[1]);
@@ -202,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn another_executor_is_chosen_only_where_it_is_clearly_faster() {
+    fn chooses_another_executor_only_if_clearly_faster() {
         for (eager, name) in [(1100, "replay"), (999, "replay"), (960, "replay"), (940, "eager")] {
             let choice = tried(|_| 1000, |_| eager);
             assert_eq!(choice.executor(EXECUTORS).name(), name, "{eager}");
@@ -210,28 +209,34 @@ mod tests {
     }
 
     #[test]
-    fn what_disturbs_a_trial_does_not_decide_it() {
+    fn disturbances_do_not_decide_a_trial() {
         // A hiccup of the machine, and a slow start.
-        let disturbed = |token| if token == 20 || token < UNCOUNTED { 50_000 } else { 1000 };
+        let disturbed = |token| {
+            if token == 20 || token < WARMUP_TOKENS {
+                50_000
+            } else {
+                1000
+            }
+        };
         let choice = tried(disturbed, |_| 990);
         assert_eq!(choice.executor(EXECUTORS).name(), "replay", "{choice:?}");
         assert!((choice.us["replay"] - 1000.0).abs() < 1.0, "{choice:?}");
     }
 
     #[test]
-    fn a_trial_goes_on_in_the_next_stream() {
-        let mut trial = Trial::of(EXECUTORS);
+    fn trials_resume_in_the_next_stream() {
+        let mut trial = ModeTrial::of(EXECUTORS);
         let mut streams = 0;
-        while trial.stretches < STRETCHES {
-            trial = ended(trial, UNCOUNTED + STRETCH, |_| 700).paused();
+        while trial.samples < SAMPLES {
+            trial = ended(trial, WARMUP_TOKENS + SAMPLE_TOKENS, |_| 700).paused();
             streams += 1;
         }
-        assert_eq!(streams, STRETCHES);
+        assert_eq!(streams, SAMPLES);
         assert_eq!(trial.fastest, 700 * US);
     }
 
     #[test]
-    fn a_choice_is_remembered() {
+    fn caches_choices() {
         let choice = tried(|_| 700, |_| 900);
         assert!((choice.us["replay"] - 700.0).abs() < 1.0 && (choice.us["eager"] - 900.0).abs() < 1.0);
 

@@ -6,9 +6,9 @@ use refrain_models::{Decoder, Progress};
 
 use crate::Error;
 
-/// How to load a model.
+/// Options for loading a model.
 pub struct LoadOptions<'a> {
-    /// Told after every piece that has been uploaded.
+    /// Called after each piece that is uploaded.
     pub progress: &'a dyn Fn(Progress),
 }
 
@@ -18,7 +18,7 @@ impl Default for LoadOptions<'_> {
     }
 }
 
-/// A decoder with its weights on a device. Clones are cheap: they share the weights.
+/// A decoder with its weights on a device. Clones are cheap and share the weights.
 #[derive(Clone)]
 pub struct Model(Arc<LoadedModel>);
 
@@ -31,10 +31,10 @@ struct LoadedModel {
 }
 
 impl Model {
-    /// Brings a checkpoint's weights onto `device`.
+    /// Loads a checkpoint's weights onto `device`.
     ///
     /// # Errors
-    /// A damaged checkpoint, or a device without enough memory.
+    /// If the checkpoint is damaged, or the device has too little memory.
     pub fn load(checkpoint: &Checkpoint, device: &Device, options: &LoadOptions<'_>) -> Result<Model, Error> {
         let decoder = refrain_models::load(checkpoint, device, options.progress)?;
         Ok(Model(Arc::new(LoadedModel {
@@ -46,44 +46,44 @@ impl Model {
         })))
     }
 
-    /// The model's code.
+    /// Returns the model's implementation.
     pub(crate) fn decoder(&self) -> &dyn Decoder {
         &*self.0.decoder
     }
 
-    /// The model's hyperparameters.
+    /// Returns the model's hyperparameters.
     pub fn config(&self) -> &ModelConfig {
         &self.0.config
     }
 
-    /// Whether all are tokens of the vocabulary.
+    /// Checks that all tokens are in the vocabulary.
     pub(crate) fn check_ids(&self, tokens: &[u32]) -> Result<(), Error> {
         check_ids(tokens, self.config().vocab_size)
     }
 
-    /// The device that holds the weights.
+    /// Returns the device that holds the weights.
     pub fn device(&self) -> &Device {
         &self.0.device
     }
 
-    /// Bytes of the weights.
+    /// Returns the bytes of the weights.
     pub fn weight_bytes(&self) -> u64 {
         self.0.weight_bytes
     }
 
-    /// A number that tells models apart: of their configuration, and of the names, shapes, formats and
-    /// samples of their tensors, scales and biases of quantised ones included.
+    /// Returns a fingerprint of the model: a hash of its configuration, and of the names, shapes, encodings and
+    /// samples of its tensors, including scales and biases.
     pub fn identity(&self) -> u128 {
         self.0.identity
     }
 
-    /// The device's counters; zeros on the CPU executor.
+    /// Returns the device's counters; zeros on the CPU executor.
     pub fn counters(&self) -> Counters {
         self.device().as_vulkan().map(|d| d.counters()).unwrap_or_default()
     }
 }
 
-/// Whether all are tokens of a vocabulary of so many.
+/// Checks that all tokens are in a vocabulary of this size.
 pub(crate) fn check_ids(tokens: &[u32], vocabulary: usize) -> Result<(), Error> {
     match tokens.iter().find(|&&id| id as usize >= vocabulary) {
         Some(&id) => Err(Error::TokenRange { id, vocabulary }),
@@ -114,8 +114,8 @@ fn identity(checkpoint: &Checkpoint) -> Result<u128, Error> {
     Ok(crate::snapshot::identity(tensors.into_iter()))
 }
 
-/// Adds a plane of so many bytes to `sample`: all of a small one, of a large one pieces from its beginning to its end,
-/// in which training that changed anything will have changed something.
+/// Adds a plane of `bytes` bytes to `sample`: all of a small one, evenly spaced pieces of a large one, which any
+/// further training changes.
 fn sample(
     sample: &mut Vec<u8>,
     bytes: u64,
@@ -128,12 +128,12 @@ fn sample(
         small if small <= PIECES * PIECE => (1, small),
         _ => (PIECES, PIECE),
     };
-    let apart = (bytes - piece) / (pieces - 1).max(1) / 256 * 256;
+    let distance = (bytes - piece) / (pieces - 1).max(1) / 256 * 256;
     for number in 0..pieces {
         let at = if number + 1 == pieces {
             bytes - piece
         } else {
-            number * apart
+            number * distance
         };
         let old = sample.len();
         sample.resize(old + piece as usize, 0);

@@ -1,9 +1,9 @@
-//! When to look whether the device has come to the next token.
+//! Decides when to poll the device for the next token.
 //!
-//! Drivers wake a waiting thread late or keep it spinning; since the next runs are queued already, sleeping
-//! costs less and loses nothing. Runs take about equally long, so one look is enough, shortly after the end
-//! of a run, or of two where both take less than a picture on a screen: waking up costs the CPU more than all
-//! else that it does for a token.
+//! Drivers wake a waiting thread late or keep it spinning. Since the next runs are queued already, sleeping costs
+//! less and loses nothing. Runs take about equally long, so one poll shortly after the end of a run is enough, or
+//! after two runs if both are shorter than a video frame. Waking up costs more CPU time than everything else that
+//! the host does for a token.
 
 use std::time::{Duration, Instant};
 
@@ -11,110 +11,109 @@ use refrain::{Run, Tape};
 
 use crate::Error;
 
-/// The longest that the device may be busy with one submit: beyond, screens stutter and drivers take it
-/// for a hang.
-pub(crate) const LONGEST_SUBMIT: Duration = Duration::from_millis(50);
-/// The most runs of one submit, unless they are asked for.
-pub(crate) const MOST_RUNS: usize = 32;
-/// The bounds of a sleep: shorter ones only cost, longer ones would be noticed.
-const SHORTEST: Duration = Duration::from_micros(60);
-const LONGEST: Duration = Duration::from_millis(20);
+/// Longest device time of one submit: beyond it, screens stutter and drivers assume a hang.
+pub(crate) const MAX_SUBMIT_TIME: Duration = Duration::from_millis(50);
+/// Limit of runs per submit, unless the user sets another.
+pub(crate) const MAX_RUNS_PER_SUBMIT: usize = 32;
+/// Bounds of a sleep: shorter ones only cost CPU time, longer ones would be noticeable.
+const MIN_SLEEP: Duration = Duration::from_micros(60);
+const MAX_SLEEP: Duration = Duration::from_millis(20);
 /// Two runs that take no longer are waited for together: the first token is then one step old.
-const LONGEST_PAIR: Duration = Duration::from_millis(10);
-/// Looks in vain at one run before it may be that the device is lost, which only a real wait tells.
-const PATIENCE: u32 = 64;
-/// Intervals over which the length of a run is averaged.
-const WINDOW: u32 = 32;
+const MAX_PAIR_TIME: Duration = Duration::from_millis(10);
+/// Failed polls of one run before a blocking wait, which detects a lost device.
+const MAX_POLLS: u32 = 64;
+/// Intervals over which the duration of a run is averaged.
+const AVERAGED_INTERVALS: u32 = 32;
 
 /// The pace of one stream's runs.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pace {
-    /// From one run's end to the next, and how many intervals told.
+    /// Mean time between the ends of two runs, and the number of intervals averaged.
     step: Option<Duration>,
     intervals: u32,
-    /// When the last run was found done.
+    /// When the last run was seen to be done.
     last: Option<Instant>,
-    /// When the next run will be over.
+    /// When the next run is expected to be done.
     due: Option<Instant>,
 }
 
 impl Pace {
-    /// How long a run takes, once that is known.
+    /// Returns the duration of a run, once known.
     pub fn step(&self) -> Option<Duration> {
         self.step
     }
 
-    /// Notes that the device begins with a run now, after it had nothing to do.
+    /// Notes that the idle device starts a run now.
     pub fn begin(&mut self, now: Instant) {
         self.last = None;
         self.due = self.step.map(|step| now + step);
     }
 
-    /// Runs to wait for at once, of any number under way.
-    pub fn together(&self) -> usize {
+    /// Returns how many runs to wait for at once.
+    pub fn runs_per_wait(&self) -> usize {
         match self.step {
-            Some(step) if 2 * step <= LONGEST_PAIR => 2,
+            Some(step) if 2 * step <= MAX_PAIR_TIME => 2,
             _ => 1,
         }
     }
 
-    /// How long to sleep before look number `look` (0, 1 …) at the last of the next `runs`; `None` if a real
-    /// wait is due.
-    pub fn nap(&self, look: u32, runs: usize, now: Instant) -> Option<Duration> {
+    /// Returns the sleep before poll number `poll` (0, 1 …) of the last of the next `runs` runs; `None` if a
+    /// blocking wait is due.
+    pub fn sleep_before(&self, poll: u32, runs: usize, now: Instant) -> Option<Duration> {
         let step = self.step?;
-        match look {
-            0 => Some(self.end(runs)?.saturating_duration_since(now).min(LONGEST)),
-            1..PATIENCE => Some((step / 8).clamp(SHORTEST, LONGEST)),
+        match poll {
+            0 => Some(self.end(runs)?.saturating_duration_since(now).min(MAX_SLEEP)),
+            1..MAX_POLLS => Some((step / 8).clamp(MIN_SLEEP, MAX_SLEEP)),
             _ => None,
         }
     }
 
-    /// Blocks until `run`, the last of the next `runs`, is over; how often it was looked at.
+    /// Blocks until `run`, the last of the next `runs` runs, is done. Returns the number of polls.
     pub fn wait(&self, tape: &Tape, run: &Run, runs: usize) -> Result<u32, Error> {
-        let mut looks = 0;
+        let mut polls = 0;
         let mut is_done = tape.is_known_done(run);
         while !is_done {
-            match self.nap(looks, runs, Instant::now()) {
-                Some(nap) => std::thread::sleep(nap),
+            match self.sleep_before(polls, runs, Instant::now()) {
+                Some(duration) => std::thread::sleep(duration),
                 None => tape.wait(run)?,
             }
-            looks += 1;
+            polls += 1;
             is_done = tape.is_done(run)?;
         }
-        Ok(looks)
+        Ok(polls)
     }
 
-    /// When the last of the next `runs` will be over.
+    /// Returns when the last of the next `runs` runs is expected to be done.
     fn end(&self, runs: usize) -> Option<Instant> {
         Some(self.due? + self.step? * (runs - 1) as u32)
     }
 
-    /// Notes that the device does something else first, which takes so long.
+    /// Notes that the device does other work first, which takes `by`.
     pub fn delay(&mut self, by: Duration) {
         self.due = self.due.map(|due| due + by);
     }
 
-    /// Notes that the next run was found done, and that this does not tell how long runs take.
-    pub fn passed(&mut self, now: Instant) {
+    /// Notes that the next run is done, but that its time says nothing about others.
+    pub fn done_untimed(&mut self, now: Instant) {
         self.last = Some(now);
         self.due = self.step.map(|step| now + step);
     }
 
-    /// Notes that the next `runs` were found done, after how many looks.
-    pub fn found(&mut self, looks: u32, runs: usize, now: Instant) {
+    /// Notes that the next `runs` runs were done after `polls` polls.
+    pub fn done(&mut self, polls: u32, runs: usize, now: Instant) {
         let expected = self.end(runs);
         if let Some(last) = self.last {
-            // An interval is mostly our own sleep: only many of them are the device's.
-            self.intervals = (self.intervals + 1).min(WINDOW);
+            // A single interval is mostly the host's own sleep; the mean of many is the device's.
+            self.intervals = (self.intervals + 1).min(AVERAGED_INTERVALS);
             let before = self.step.unwrap_or_default() * (self.intervals - 1);
             self.step = Some((before + (now - last) / runs as u32) / self.intervals);
         }
         self.last = Some(now);
-        let from = match (looks, expected) {
+        let from = match (polls, expected) {
             (1, Some(expected)) => expected,
             _ => now,
         };
-        // A little earlier each time, until a look is in vain: so looks stay close behind the ends.
+        // Slightly earlier each time, until a poll fails: this keeps polls close to the ends.
         self.due = self.step.map(|step| from + step * 127 / 128);
     }
 }
@@ -123,15 +122,14 @@ impl Pace {
 mod tests {
     use super::*;
 
-    /// Looks for each time that `runs` runs are waited for, and the latest look behind the last one's end in
-    /// parts of a run, of a device whose runs take `step` with `jitter`, while each sleep takes `overhead` too
-    /// long.
+    /// Simulates a device whose runs take `step` with `jitter`, and sleeps that take `overhead` too long. Returns
+    /// the polls per wait for `runs` runs, and the largest delay of a poll as a fraction of a run.
     fn simulated(runs: usize, step: u64, jitter: u64, overhead: u64) -> (f64, f64) {
         const RUNS: u64 = 2000;
         let us = Duration::from_micros;
         let start = Instant::now();
         let mut pace = Pace::default();
-        let (mut now, mut looks, mut latest) = (start, 0, 0.0f64);
+        let (mut now, mut polls, mut latest) = (start, 0, 0.0f64);
         let mut end = start;
         let ends = (0..RUNS).map(|run| {
             end += us(step + run * 7919 % (jitter + 1));
@@ -140,59 +138,59 @@ mod tests {
         let mut ends = ends.skip(runs - 1).step_by(runs);
         let mut end = ends.next().unwrap();
         for wait in 0.. {
-            let mut look = 0;
+            let mut poll = 0;
             while end > now {
-                match pace.nap(look, runs, now) {
-                    Some(nap) => {
-                        now += nap + us(overhead);
-                        look += 1;
+                match pace.sleep_before(poll, runs, now) {
+                    Some(duration) => {
+                        now += duration + us(overhead);
+                        poll += 1;
                     }
                     None => now = end + us(overhead),
                 }
             }
-            pace.found(look, runs, now);
-            looks += look;
+            pace.done(poll, runs, now);
+            polls += poll;
             if wait > 10 {
                 latest = latest.max((now - end).as_secs_f64() * 1e6 / step as f64);
             }
             match ends.next() {
                 Some(next) => end = next,
-                None => return (f64::from(looks) / f64::from(wait + 1), latest),
+                None => return (f64::from(polls) / f64::from(wait + 1), latest),
             }
         }
         unreachable!("runs end")
     }
 
     #[test]
-    fn one_look_finds_runs_done_well_before_the_next_is() {
+    fn one_poll_per_wait_sees_runs_end_in_time() {
         for (step, jitter, overhead) in [(3200, 0, 70), (3200, 60, 70), (1000, 20, 60), (20_000, 500, 100)] {
             // Long runs are waited for one by one.
             for runs in if step < 5000 { 1..=2 } else { 1..=1 } {
-                let (looks, latest) = simulated(runs, step, jitter, overhead);
-                assert!(looks < 1.2, "{looks} looks at {runs} runs of {step} µs");
+                let (polls, latest) = simulated(runs, step, jitter, overhead);
+                assert!(polls < 1.2, "{polls} polls at {runs} runs of {step} µs");
                 assert!(latest < 0.5, "{latest} of a run of {step} µs late");
             }
         }
     }
 
     #[test]
-    fn two_short_runs_are_waited_for_together() {
+    fn waits_for_two_short_runs_at_once() {
         let paced = |step: u64| {
             let (mut pace, start) = (Pace::default(), Instant::now());
-            (0..10).for_each(|run| pace.found(1, 1, start + Duration::from_millis(step * run)));
-            pace.together()
+            (0..10).for_each(|run| pace.done(1, 1, start + Duration::from_millis(step * run)));
+            pace.runs_per_wait()
         };
         assert_eq!((paced(1), paced(4), paced(6)), (2, 2, 1));
-        assert_eq!(Pace::default().together(), 1);
+        assert_eq!(Pace::default().runs_per_wait(), 1);
     }
 
     #[test]
-    fn a_run_that_takes_far_longer_than_others_is_really_waited_for() {
+    fn blocks_on_a_run_that_takes_far_longer_than_others() {
         let mut pace = Pace::default();
         let start = Instant::now();
-        (0..10).for_each(|run| pace.found(1, 1, start + Duration::from_millis(run)));
-        assert!(pace.nap(PATIENCE - 1, 1, start).is_some());
-        assert_eq!(pace.nap(PATIENCE, 1, start), None);
-        assert_eq!(Pace::default().nap(0, 1, start), None);
+        (0..10).for_each(|run| pace.done(1, 1, start + Duration::from_millis(run)));
+        assert!(pace.sleep_before(MAX_POLLS - 1, 1, start).is_some());
+        assert_eq!(pace.sleep_before(MAX_POLLS, 1, start), None);
+        assert_eq!(Pace::default().sleep_before(0, 1, start), None);
     }
 }

@@ -1,34 +1,33 @@
-//! How the next token is picked: settings that were checked.
+//! Validated sampling settings.
 
 use std::hash::{BuildHasher, RandomState};
 
 use refrain_formats::GenerationConfig;
 use refrain_lm::sample::Settings;
 
-/// How to pick tokens. [`SamplerOptions::default`] takes the likeliest one. The steps and their order
-/// are those of [`refrain_lm::sample()`].
+/// Sampling options. [`SamplerOptions::default`] is greedy. The steps and their order are those of
+/// [`refrain_lm::sample()`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct SamplerOptions {
-    /// Divides the logits; 0 takes the likeliest token.
+    /// Divides the logits; 0 is greedy.
     pub temperature: f32,
-    /// Keep the k likeliest tokens; 0 keeps all.
+    /// Keeps the k most likely tokens; 0 keeps all.
     pub top_k: usize,
-    /// Keep the fewest likeliest tokens that together reach this probability; 1 keeps all.
+    /// Keeps the smallest set of most likely tokens whose probabilities sum to this; 1 keeps all.
     pub top_p: f32,
-    /// Keep tokens that are at least this probable, relative to the likeliest; 0 keeps all.
+    /// Keeps tokens whose probability is at least this fraction of the largest; 0 keeps all.
     pub min_p: f32,
-    /// Divides the logit of a recent token where it is positive, multiplies it where negative; 1
-    /// changes nothing.
+    /// Divides positive logits of recent tokens and multiplies negative ones; 1 changes nothing.
     pub repeat_penalty: f32,
-    /// Subtracted from the logit of a recent token; 0 changes nothing.
+    /// Subtracted from the logits of recent tokens; 0 changes nothing.
     pub presence_penalty: f32,
-    /// Subtracted from the logit of a recent token as often as it is there; 0 changes nothing.
+    /// Subtracted from the logit of a recent token once per occurrence; 0 changes nothing.
     pub frequency_penalty: f32,
-    /// How many of the last tokens count as recent.
+    /// Number of last tokens that count as recent.
     pub repeat_last: usize,
-    /// Added to the logits of tokens: minus infinity forbids one.
+    /// Added to the logits of tokens; negative infinity forbids one.
     pub logit_bias: Vec<(u32, f32)>,
-    /// Key of the random numbers.
+    /// Seed of the random numbers.
     pub seed: u64,
 }
 
@@ -50,8 +49,8 @@ impl Default for SamplerOptions {
 }
 
 impl SamplerOptions {
-    /// What a model's makers suggest in its `generation_config.json` (`do_sample: false` there means the likeliest
-    /// token); where they say nothing, llama.cpp's usual settings. The seed is 0.
+    /// Returns the settings that a model's `generation_config.json` recommends (`do_sample: false` is greedy), with
+    /// llama.cpp's defaults for missing ones. The seed is 0.
     pub fn suggested(model: &GenerationConfig) -> Self {
         let greedy = (model.do_sample == Some(false)).then_some(0.0);
         Self {
@@ -65,13 +64,13 @@ impl SamplerOptions {
     }
 }
 
-/// Another seed each time; short enough to type again.
+/// Returns a random seed, short enough to type again.
 pub fn random_seed() -> u64 {
     // The standard library seeds its hash maps from the system's random source.
     RandomState::new().hash_one(0) >> 32
 }
 
-/// A setting that no sampler can follow.
+/// A setting out of its range.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("{setting} is {value}, but must be {bounds}")]
 pub struct InvalidSetting {
@@ -80,7 +79,7 @@ pub struct InvalidSetting {
     bounds: &'static str,
 }
 
-/// Checked options, and the settings that kernels make of them. The default takes the likeliest token.
+/// Validated options, and the kernel settings derived from them. The default is greedy.
 #[derive(Debug, Clone)]
 pub struct Sampler {
     options: SamplerOptions,
@@ -88,10 +87,10 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// A sampler with these settings.
+    /// Creates a sampler.
     ///
     /// # Errors
-    /// If a setting lies outside its bounds.
+    /// If a setting is out of its range.
     pub fn new(options: SamplerOptions) -> Result<Self, InvalidSetting> {
         validate(&options)?;
         Ok(Self::unchecked(options))
@@ -100,13 +99,13 @@ impl Sampler {
     fn unchecked(options: SamplerOptions) -> Self {
         let mut settings = Settings {
             temperature: options.temperature,
-            top_k: words(options.top_k),
+            top_k: saturating_u32(options.top_k),
             top_p: options.top_p,
             min_p: options.min_p,
             repeat_penalty: options.repeat_penalty,
             presence_penalty: options.presence_penalty,
             frequency_penalty: options.frequency_penalty,
-            window: words(options.repeat_last),
+            window: saturating_u32(options.repeat_last),
             seed: options.seed,
             biased: !options.logit_bias.is_empty(),
             ..Settings::default()
@@ -117,19 +116,19 @@ impl Sampler {
         Self { options, settings }
     }
 
-    /// Its settings.
+    /// Returns the options.
     pub fn options(&self) -> &SamplerOptions {
         &self.options
     }
 
-    /// The settings as kernels take them, without stop tokens or an end. The window is 0 where nothing is
+    /// Returns the settings for the kernels, without stop tokens or an end. The window is 0 if nothing is
     /// penalised, so that nothing is counted.
     pub fn settings(&self) -> Settings {
         self.settings.clone()
     }
 
-    /// What is added to each logit of a vocabulary, `[V]`; empty if nothing is. Tokens beyond the
-    /// vocabulary are left out.
+    /// Returns the values to add to the logits of a vocabulary, `[V]`; empty if there are none. Tokens out of the
+    /// vocabulary are ignored.
     pub fn bias(&self, vocabulary: usize) -> Vec<f32> {
         if self.options.logit_bias.is_empty() {
             return vec![];
@@ -179,13 +178,13 @@ fn validate(options: &SamplerOptions) -> Result<(), InvalidSetting> {
         Some(&(_, value)) => Err(InvalidSetting {
             setting: "logit bias",
             value,
-            bounds: "a number or minus infinity",
+            bounds: "a number or negative infinity",
         }),
     }
 }
 
-/// A number that may be beyond what a word holds.
-fn words(number: usize) -> u32 {
+/// Converts to u32, saturating.
+fn saturating_u32(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
@@ -200,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_out_of_bounds_are_refused() {
+    fn refuses_settings_out_of_range() {
         let refused = |change: &dyn Fn(&mut SamplerOptions)| {
             let mut options = SamplerOptions::default();
             change(&mut options);
@@ -221,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn the_makers_suggestions_come_before_what_is_usual() {
+    fn recommended_settings_override_the_defaults() {
         let silent = SamplerOptions::suggested(&GenerationConfig::default());
         assert_eq!((silent.temperature, silent.top_k, silent.top_p), (0.8, 40, 0.95));
         assert_eq!((silent.min_p, silent.repeat_penalty, silent.seed), (0.05, 1.0, 0));
@@ -244,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn the_default_sampler_is_that_of_the_default_options() {
+    fn default_sampler_equals_the_default_options() {
         let default = Sampler::default();
         let made = sampler(|_| ());
         assert_eq!(default.options(), made.options());
@@ -252,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn biases_of_one_token_add_up_and_those_of_unknown_tokens_do_nothing() {
+    fn adds_up_biases_and_ignores_unknown_tokens() {
         let biased = sampler(|o| o.logit_bias = vec![(1, 3.0), (3, f32::NEG_INFINITY), (1, 0.5), (9, 1.0)]);
         assert!(biased.settings().biased);
         assert_eq!(biased.bias(4), [0.0, 3.5, 0.0, f32::NEG_INFINITY]);
@@ -261,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_counted_where_nothing_is_penalised() {
+    fn counts_tokens_only_if_they_are_penalised() {
         assert_eq!(sampler(|o| o.repeat_last = 3).settings().window, 0);
         let penalising = sampler(|o| (o.repeat_last, o.presence_penalty) = (3, 0.5));
         assert_eq!(penalising.settings().window, 3);

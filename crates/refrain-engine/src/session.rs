@@ -3,19 +3,20 @@ use refrain_lm::sample::Settings;
 use refrain_models::ModelConfig;
 use refrain_models::{LayerState, Pages};
 
-use crate::mode::{Mode, ModeCache, ModeChoice, Trial};
+use crate::mode::{Mode, ModeCache, ModeChoice, ModeTrial};
 use crate::pace::Pace;
-use crate::prompts::{MAX_CHUNK, PromptChunk, PromptPrograms, SHORT_CHUNK, most_tokens, unpadded_tokens, usual_chunk};
+use crate::prefill::{
+    MAX_CHUNK, PrefillChunk, PrefillPrograms, SHORT_CHUNK, default_chunk, max_chunk_tokens, next_unpadded_chunk,
+};
 use crate::rollback::Rollback;
 use crate::step::{DecodeStep, StepExtras};
 use crate::{Error, Model, Stream};
 
 /// Positions per page of the KV cache.
-const PAGE: usize = 256;
+const PAGE_SIZE: usize = 256;
 
-/// Sequences in progress: what the model's layers remember of them, and the traced programs that extend
-/// them. Most sessions have one; several are equal to each other in length and prompt. A session keeps its model's
-/// weights as long as it lives.
+/// Sequences in progress: their KV cache and recurrent states, and the compiled programs that extend them. Most
+/// sessions have one sequence; several share length and prompt. A session keeps its model's weights alive.
 pub struct Session {
     model: Model,
     pub(crate) states: Vec<LayerState>,
@@ -31,7 +32,7 @@ pub struct Session {
     /// of a snapshot may hold for another session.
     pub(crate) stale: bool,
     /// The programs that take in prompts.
-    prompts: PromptPrograms,
+    prompts: PrefillPrograms,
     step: Option<DecodeStep>,
     rollback: Option<Rollback>,
     model_calls: u64,
@@ -47,7 +48,7 @@ struct Decoding {
     cache: Option<ModeCache>,
     trying: Option<&'static dyn Executor>,
     /// What earlier streams found out about the modes.
-    trial: Option<Trial>,
+    mode_trial: Option<ModeTrial>,
     tokens_per_submit: Option<usize>,
     /// Of the last stream.
     pace: Pace,
@@ -55,12 +56,12 @@ struct Decoding {
     device_time: (f64, u64),
 }
 
-/// Bytes of memory beside the weights, but for what sampling keeps and copies of recurrent states.
+/// Memory of a session in bytes, beside the weights. Sampling state and copies of recurrent states are not counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SessionMemory {
-    /// Of the KV cache.
+    /// Bytes of the KV cache.
     pub kv_bytes: u64,
-    /// Of intermediate results, arguments and logits.
+    /// Bytes of intermediate results, arguments and logits.
     pub scratch_bytes: u64,
 }
 
@@ -70,17 +71,17 @@ pub(crate) fn cache_dtype(device: &Device) -> DType {
 }
 
 impl Session {
-    /// An empty session that can hold `context` tokens. Keys and values are kept in f16, and in f32
-    /// on the CPU executor.
+    /// Creates an empty session that can hold `context` tokens. Keys and values are kept in f16, and in f32 on the
+    /// CPU executor.
     ///
     /// # Errors
-    /// A context beyond the model's limit; too little memory for the KV cache.
+    /// If the context exceeds the model's limit, or there is too little memory for the KV cache.
     pub fn new(model: &Model, context: usize) -> Result<Session, Error> {
         Session::several(model, context, 1)
     }
 
-    /// A session of several sequences that begin with the same prompt and are decoded together, each with
-    /// `context` tokens.
+    /// Creates a session of several sequences that share a prompt and are decoded together, each with `context`
+    /// tokens.
     ///
     /// # Errors
     /// As [`Session::new`].
@@ -88,13 +89,13 @@ impl Session {
         let config = model.config();
         if context == 0 || context > config.max_position {
             return Err(Error::ContextRange {
-                asked: context,
+                requested: context,
                 limit: config.max_position,
             });
         }
         let pages = Pages {
-            size: PAGE,
-            per_sequence: context.div_ceil(PAGE),
+            size: PAGE_SIZE,
+            per_sequence: context.div_ceil(PAGE_SIZE),
             context,
         };
         Ok(Session {
@@ -105,11 +106,11 @@ impl Session {
             pages,
             sequences,
             context,
-            chunk: usual_chunk(model.device()),
+            chunk: default_chunk(model.device()),
             shorter_chunk: None,
             tokens: vec![],
             stale: false,
-            prompts: PromptPrograms::new(sequences, pages),
+            prompts: PrefillPrograms::new(sequences, pages),
             step: None,
             rollback: None,
             model_calls: 0,
@@ -119,7 +120,7 @@ impl Session {
                 choice: None,
                 cache: None,
                 trying: None,
-                trial: None,
+                mode_trial: None,
                 tokens_per_submit: None,
                 pace: Pace::default(),
                 device_time: (0.0, 0),
@@ -127,7 +128,7 @@ impl Session {
         })
     }
 
-    /// Bytes of keys and values that [`Session::new`] keeps for each token.
+    /// Returns the bytes of keys and values per token.
     pub fn kv_bytes_per_token(config: &ModelConfig, device: &Device) -> u64 {
         (config.attention_layers()
             * config.attention.kv_heads
@@ -135,89 +136,89 @@ impl Session {
             * cache_dtype(device).size()) as u64
     }
 
-    /// Tokens of the model's vocabulary: numbers in a row of logits.
+    /// Returns the vocabulary size: the length of a row of logits.
     pub fn vocabulary(&self) -> usize {
         self.model.config().vocab_size
     }
 
-    /// Tokens that the session can hold.
+    /// Returns the number of tokens that the session can hold.
     pub fn context(&self) -> usize {
         self.context
     }
 
-    /// Number of tokens that the session holds.
+    /// Returns the number of tokens that the session holds.
     pub fn position(&self) -> usize {
         self.tokens.len()
     }
 
-    /// The tokens that the session holds (of several sequences, the first one's).
+    /// Returns the tokens that the session holds, of the first sequence.
     pub fn tokens(&self) -> &[u32] {
         &self.tokens
     }
 
-    /// Number of sequences.
+    /// Returns the number of sequences.
     pub fn sequences(&self) -> usize {
         self.sequences
     }
 
-    /// The model.
+    /// Returns the model.
     pub fn model(&self) -> &Model {
         &self.model
     }
 
-    /// Sets how many tokens of a prompt one call of the model sees: clamped to 1 … 2,048. Where memory is
-    /// short, it sees fewer.
+    /// Sets the chunk size of prefill, clamped to 1 … 2,048 tokens. Chunks are shorter if memory is scarce.
     pub fn set_chunk(&mut self, tokens: usize) {
         self.chunk = tokens.clamp(1, MAX_CHUNK);
         self.shorter_chunk = None;
     }
 
-    /// The most tokens of a prompt that one call of the model sees, if memory was too short for as many as were set.
+    /// Returns the reduced chunk size, if memory was too scarce for the one that was set.
     pub fn shorter_chunk(&self) -> Option<usize> {
         self.shorter_chunk
     }
 
-    /// How often the model's code has run: once per shape class.
+    /// Returns how often the model was traced: once per shape class.
     pub fn model_calls(&self) -> u64 {
         self.model_calls + self.prompts.traced()
     }
 
-    /// Memory used beside the weights.
+    /// Returns the memory used beside the weights.
     pub fn memory(&self) -> SessionMemory {
         let kv = self.states.iter().flat_map(LayerState::arrays);
         SessionMemory {
             kv_bytes: kv.map(|a| (a.count() * a.dtype().size()) as u64).sum(),
-            scratch_bytes: self.prompts.own_bytes() + self.step.as_ref().map_or(0, |step| step.function().own_bytes()),
+            scratch_bytes: self.prompts.own_bytes()
+                + self.step.as_ref().map_or(0, |step| step.function().working_bytes()),
         }
     }
 
-    /// Forgets the tokens from `position` on. Does nothing when there are not that many.
+    /// Drops the tokens from `position` on. Does nothing if there are none.
     pub fn rewind(&mut self, position: usize) {
         if position >= self.tokens.len() {
             return;
         }
         self.tokens.truncate(position);
-        self.leave_states();
+        self.invalidate_states();
     }
 
     fn is_recurrent(&self) -> bool {
         !LayerState::recurrent(&self.states).is_empty()
     }
 
-    /// Appends tokens, in chunks, without computing logits.
+    /// Appends tokens in chunks, without computing logits.
     ///
     /// # Errors
-    /// As [`Session::prefill`], but for an empty prompt.
-    pub fn feed(&mut self, tokens: &[u32]) -> Result<(), Error> {
+    /// As [`Session::prefill`], except for an empty prompt.
+    pub fn append(&mut self, tokens: &[u32]) -> Result<(), Error> {
         if tokens.is_empty() {
             return Ok(());
         }
         self.check(tokens)?;
-        self.take_in_again()?;
-        self.take_in(tokens)
+        self.recompute()?;
+        self.append_chunks(tokens)
     }
 
-    fn take_in(&mut self, tokens: &[u32]) -> Result<(), Error> {
+    fn append_chunks(&mut self, tokens: &[u32]) -> Result<(), Error> {
         let mut rest = tokens;
         while let Some(chunk) = self.next_chunk(&mut rest, 0)? {
             self.extend(chunk, 0)?;
@@ -226,12 +227,12 @@ impl Session {
     }
 
     /// What a rewind left to be done.
-    pub(crate) fn take_in_again(&mut self) -> Result<(), Error> {
+    pub(crate) fn recompute(&mut self) -> Result<(), Error> {
         if !self.stale {
             return Ok(());
         }
         let tokens = std::mem::take(&mut self.tokens);
-        if let Err(error) = self.take_in(&tokens) {
+        if let Err(error) = self.append_chunks(&tokens) {
             self.tokens = tokens;
             return Err(error);
         }
@@ -240,17 +241,17 @@ impl Session {
     }
 
     /// Notes that recurrent states go on without `tokens`.
-    pub(crate) fn leave_states(&mut self) {
+    pub(crate) fn invalidate_states(&mut self) {
         self.stale |= self.is_recurrent();
     }
 
-    /// Appends a prompt, in chunks; returns the logits `[vocabulary]` after its last token.
+    /// Appends a prompt in chunks; returns the logits `[vocabulary]` after its last token.
     ///
     /// # Errors
-    /// An empty prompt, a token beyond the vocabulary, a full context, a failing device.
+    /// If the prompt is empty, a token is not in the vocabulary, the context is full, or the device fails.
     pub fn prefill(&mut self, tokens: &[u32]) -> Result<Vec<f32>, Error> {
         self.check(tokens)?;
-        self.take_in_again()?;
+        self.recompute()?;
         let (mut rest, mut logits) = (tokens, vec![]);
         while let Some(chunk) = self.next_chunk(&mut rest, 1)? {
             logits = self.extend(chunk, usize::from(rest.is_empty()))?;
@@ -258,7 +259,7 @@ impl Session {
         Ok(logits)
     }
 
-    /// Logits `[T, vocabulary]` after each of `tokens`, which start a new sequence.
+    /// Returns the logits `[T, vocabulary]` after each of `tokens`, which start a new sequence.
     ///
     /// # Errors
     /// As [`Session::prefill`].
@@ -273,7 +274,7 @@ impl Session {
     /// As [`Session::prefill`].
     pub fn extend_logits(&mut self, tokens: &[u32]) -> Result<Vec<f32>, Error> {
         self.check(tokens)?;
-        self.take_in_again()?;
+        self.recompute()?;
         let mut logits = Vec::with_capacity(tokens.len() * self.model.config().vocab_size);
         let mut rest = tokens;
         while let Some(chunk) = self.next_chunk(&mut rest, tokens.len())? {
@@ -282,15 +283,15 @@ impl Session {
         Ok(logits)
     }
 
-    /// Hidden states `[T, hidden]` behind the model's last norm, of each of `tokens`, which start a new sequence: what
-    /// logits are computed from, and embeddings are made of.
+    /// Returns the hidden states `[T, hidden]` after the last norm for each of `tokens`, which start a new
+    /// sequence. Logits and embeddings are computed from them.
     ///
     /// # Errors
     /// As [`Session::prefill`].
     pub fn hidden_states(&mut self, tokens: &[u32]) -> Result<Vec<f32>, Error> {
         self.rewind(0);
         self.check(tokens)?;
-        self.take_in_again()?;
+        self.recompute()?;
         let mut hidden = Vec::with_capacity(tokens.len() * self.model.config().hidden_size);
         let mut rest = tokens;
         while let Some(chunk) = self.next_chunk(&mut rest, tokens.len())? {
@@ -300,10 +301,10 @@ impl Session {
         Ok(hidden)
     }
 
-    /// Appends a prompt and begins to decode: the stream gives the tokens after it.
+    /// Appends a prompt and starts decoding: the stream returns the tokens after it.
     ///
     /// # Errors
-    /// As [`Session::prefill`]; settings that the device cannot hold.
+    /// As [`Session::prefill`], or if the settings do not fit on the device.
     pub fn stream(&mut self, prompt: &[u32], settings: &Settings) -> Result<Stream<'_>, Error> {
         self.stream_with(prompt, settings, StepExtras::default())
     }
@@ -319,14 +320,14 @@ impl Session {
         let Some((&last, before)) = prompt.split_last() else {
             return Err(Error::EmptyPrompt);
         };
-        self.feed(before)?;
-        self.take_in_again()?;
+        self.append(before)?;
+        self.recompute()?;
         self.set_extras(extras)?;
         self.prepare_step(last, settings)?;
         Stream::new(self, last, settings)
     }
 
-    /// The logits `[S, vocabulary]` that the last token of a stream was picked from.
+    /// Returns the logits `[S, vocabulary]` from which the last token of a stream was sampled.
     ///
     /// # Errors
     /// If nothing was decoded yet, or the device fails.
@@ -361,10 +362,11 @@ impl Session {
 
     /// Notes what became of a chunk that was to be appended.
     fn extended(&mut self, chunk: &[u32], rows: Result<Vec<f32>, Error>) -> Result<Vec<f32>, Error> {
-        match rows.is_ok() {
-            true => self.tokens.extend(chunk),
+        if rows.is_ok() {
+            self.tokens.extend(chunk);
+        } else {
             // Some of the chunk may have gone into recurrent states.
-            false => self.leave_states(),
+            self.invalidate_states();
         }
         rows
     }
@@ -376,7 +378,7 @@ impl Session {
         let width = if hidden { config.hidden_size } else { config.vocab_size };
         let mut rows = vec![];
         for sequence in 0..self.sequences {
-            let chunk = PromptChunk {
+            let chunk = PrefillChunk {
                 tokens: chunk,
                 sequence,
                 position: self.tokens.len(),
@@ -407,10 +409,10 @@ impl Session {
     fn tokens_of_call(&mut self, left: usize, held: usize, wanted: usize) -> Result<usize, Error> {
         let bound = if wanted > 1 { SHORT_CHUNK } else { MAX_CHUNK };
         let most = self.shorter_chunk.unwrap_or(self.chunk).min(bound);
-        let most = most_tokens(&self.model, most, held);
-        let asked = unpadded_tokens(left, most);
+        let most = max_chunk_tokens(&self.model, most, held);
+        let asked = next_unpadded_chunk(left, most);
         let last = wanted.min(usize::from(asked == left));
-        let tokens = self.prompts.with_room(&self.model, &self.states, asked, last)?;
+        let tokens = self.prompts.fit_to_memory(&self.model, &self.states, asked, last)?;
         if tokens < asked {
             self.shorter_chunk = Some(tokens);
         }

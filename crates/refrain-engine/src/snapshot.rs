@@ -1,46 +1,45 @@
-//! Snapshots: all that a session remembers, to go back to, to fork from, or to keep in a file.
+//! Snapshots of a session's state, to go back to, to fork from, or to store in a file.
 
 use std::path::Path;
 
 use refrain::{Array, DType};
-use refrain_formats::{Basis, Encoding, Plane, State};
+use refrain_formats::{Encoding, Plane, SnapshotKey, State};
 use refrain_models::LayerState;
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::session::cache_dtype;
 use crate::{Error, Session};
 
-/// What a session held at one position: keys and values, convolution windows, recurrent states. It lies
-/// in host memory, and can be brought back into any session of the same model.
+/// The state of a session at one position: keys and values, convolution windows, recurrent states. It lies in host
+/// memory and can be restored into any session of the same model.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Snapshot(State);
 
-/// What became of a snapshot in the session that it was brought back into.
+/// How a snapshot was restored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Restored {
-    /// The session goes on from its states.
-    AsItWas,
-    /// Its states hold for another session of the model: one whose context is of another length where rotary
-    /// embeddings depend on that, or whose keys and values are rounded otherwise. The session takes the tokens in
-    /// again before whatever it does next.
-    ToBeComputedAgain,
+    /// The session continues from the snapshot's states.
+    Resumed,
+    /// The states belong to a session with another context length on which rotary embeddings depend, or with
+    /// another encoding of keys and values. The session recomputes the tokens before its next operation.
+    Recompute,
 }
 
 impl Snapshot {
-    /// The tokens that it holds.
+    /// Returns its tokens.
     pub fn tokens(&self) -> &[u32] {
         &self.0.tokens
     }
 
-    /// Bytes of the states.
+    /// Returns the bytes of its states.
     pub fn bytes(&self) -> u64 {
         self.0.bytes()
     }
 
-    /// Writes the snapshot to a state file, which is there whole or not at all.
+    /// Writes the snapshot to a state file, atomically.
     ///
     /// # Errors
-    /// Naming the file if it cannot be written.
+    /// If the file cannot be written.
     pub fn save(&self, path: &Path) -> Result<(), Error> {
         Ok(self.0.save(path)?)
     }
@@ -48,13 +47,13 @@ impl Snapshot {
     /// Reads a snapshot from a state file.
     ///
     /// # Errors
-    /// Naming the file if it cannot be read, is no state file, or is damaged.
+    /// If the file cannot be read, is not a state file, or is damaged.
     pub fn open(path: &Path) -> Result<Snapshot, Error> {
         Ok(Snapshot(State::open(path)?))
     }
 }
 
-/// How files name the element types of states.
+/// Returns the file encoding of a state's element type.
 fn encoding(dtype: DType) -> Encoding {
     match dtype {
         DType::F16 => Encoding::F16,
@@ -63,8 +62,8 @@ fn encoding(dtype: DType) -> Encoding {
     }
 }
 
-/// Rows of a state array that a snapshot of `tokens` tokens holds. A session's sequence has its pages in
-/// order, so that its slots are its positions.
+/// Returns the rows of a state array in a snapshot of `tokens` tokens. A session's pages are in order, so that
+/// slots equal positions.
 fn rows(state: &LayerState, array: &Array, tokens: usize) -> usize {
     match state {
         LayerState::Attention(_) => tokens,
@@ -73,13 +72,13 @@ fn rows(state: &LayerState, array: &Array, tokens: usize) -> usize {
 }
 
 impl Session {
-    /// All that the session remembers. Waits for what the device still does to it.
+    /// Copies the session's state to host memory, once pending device work is done.
     ///
     /// # Errors
-    /// A session of several sequences, a failing device.
+    /// If the session has several sequences, or the device fails.
     pub fn snapshot(&mut self) -> Result<Snapshot, Error> {
         self.one_sequence()?;
-        self.take_in_again()?;
+        self.recompute()?;
         let mut planes = Vec::new();
         for state in &self.states {
             for array in state.arrays() {
@@ -95,34 +94,34 @@ impl Session {
             }
         }
         Ok(Snapshot(State {
-            basis: self.basis(),
+            key: self.snapshot_key(),
             tokens: self.tokens.clone(),
             planes,
         }))
     }
 
-    /// All that the numbers of the session's states depend on beside its tokens.
-    fn basis(&self) -> Basis {
+    /// Returns everything beside the tokens on which the session's states depend.
+    fn snapshot_key(&self) -> SnapshotKey {
         let config = self.model().config();
         let rotation = refrain_models::rotation(config, self.context());
-        Basis {
+        SnapshotKey {
             model: self.model().identity(),
             rotation: xxh3_128(bytemuck::cast_slice(&rotation)),
             cache: encoding(cache_dtype(self.model().device())),
         }
     }
 
-    /// Makes the session remember what `snapshot` holds, and nothing else: its states, or, where they hold for
-    /// another session, its tokens.
+    /// Replaces the session's contents by those of `snapshot`: its states, or its tokens if the states do not fit
+    /// this session.
     ///
     /// # Errors
-    /// [`Error::Snapshot`] for a snapshot of another model; [`Error::ContextFull`] when it does not fit; a failing
-    /// device. The session is then unchanged unless the device failed.
+    /// [`Error::Snapshot`] for a snapshot of another model, [`Error::ContextFull`] if it does not fit, or if the
+    /// device fails. The session is then unchanged unless the device failed.
     pub fn restore(&mut self, snapshot: &Snapshot) -> Result<Restored, Error> {
         self.one_sequence()?;
         let wrong = |what: &str| Err(Error::Snapshot(what.to_owned()));
-        let basis = self.basis();
-        if snapshot.0.basis.model != basis.model {
+        let key = self.snapshot_key();
+        if snapshot.0.key.model != key.model {
             return wrong("it was made with another model, or other weights of this one");
         }
         self.model().check_ids(&snapshot.0.tokens)?;
@@ -133,11 +132,11 @@ impl Session {
                 context: self.context(),
             });
         }
-        if snapshot.0.basis != basis {
+        if snapshot.0.key != key {
             self.tokens = snapshot.0.tokens.clone();
-            self.forget_plans_of_the_past();
+            self.clear_history();
             self.stale = true;
-            return Ok(Restored::ToBeComputedAgain);
+            return Ok(Restored::Recompute);
         }
         let arrays: Vec<(&LayerState, &Array)> = self
             .states
@@ -146,7 +145,7 @@ impl Session {
             .collect();
         let fits = arrays.len() == snapshot.0.planes.len()
             && arrays.iter().zip(&snapshot.0.planes).all(|((state, array), plane)| {
-                // Of the session's sizes: a file may claim any.
+                // Compared with the session's sizes, since a file may claim any.
                 let elements = rows(state, array, tokens) * array.shape()[1..].iter().product::<usize>();
                 encoding(array.dtype()) == plane.encoding
                     && array.shape()[1..] == plane.row
@@ -159,15 +158,14 @@ impl Session {
             array.write_state(0, &plane.bytes)?;
         }
         self.tokens = snapshot.0.tokens.clone();
-        self.forget_plans_of_the_past();
-        Ok(Restored::AsItWas)
+        self.clear_history();
+        Ok(Restored::Resumed)
     }
 
-    /// Another session that remembers the same, with as much context, which decodes in the same way, but without
-    /// a bias.
+    /// Returns another session with the same contents, context and decoding mode, but without a logit bias.
     ///
     /// # Errors
-    /// As [`Session::snapshot`], and too little memory.
+    /// As [`Session::snapshot`], or if there is too little memory.
     pub fn fork(&mut self) -> Result<Session, Error> {
         let snapshot = self.snapshot()?;
         let mut fork = Session::new(self.model(), self.context())?;
@@ -179,12 +177,12 @@ impl Session {
     fn one_sequence(&self) -> Result<(), Error> {
         match self.sequences() {
             1 => Ok(()),
-            n => Err(Error::Snapshot(format!("a session of {n} sequences has no snapshots"))),
+            n => Err(Error::Snapshot(format!("a session of {n} sequences has no snapshot"))),
         }
     }
 }
 
-/// A number that tells models apart: of names, shapes, formats and samples of the weights.
+/// Hashes parts to a fingerprint.
 pub(crate) fn identity(parts: impl Iterator<Item = Vec<u8>>) -> u128 {
     let mut all = Vec::new();
     for part in parts {

@@ -1,76 +1,76 @@
 //! The decode step: one traced program that takes the current token of each sequence to the next one.
 //!
-//! All that changes from token to token lies in states on the device, so the host has nothing to do
-//! between two runs, and the recorded program is the same from the first token to the last.
+//! Everything that changes from token to token lies in device memory. The host has nothing to do between two runs,
+//! and the recorded commands stay the same from the first token to the last.
 
 use refrain::{Array, DType, Device, Difference, Error, Executor, Function, LowerOptions, Run, Tape, Write};
 use refrain_lm::sample::{Settings, TooManyStopIds};
-use refrain_lm::{Sequences, only_allowed, sample, words_of_bits};
+use refrain_lm::{Sequences, apply_token_bitmask, sample, token_bitmask_words};
 use refrain_models::{Batch, LayerState, Pages};
 
 use crate::Model;
-use crate::likelihood::LikelihoodRing;
+use crate::logprob::LogprobRing;
 
-/// Reported tokens that the device keeps for the host.
+/// Tokens that the device keeps for the host to read.
 const RING: usize = 256;
 
-/// What a decode step does beside what each does. Who needs none of it pays for none.
+/// Optional parts of a decode step, which cost nothing when off.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub(crate) struct StepExtras {
-    /// Keeps for the host how likely the tokens are.
-    pub likelihoods: bool,
-    /// Picks among allowed tokens alone.
+    /// Stores the log-probabilities of the tokens.
+    pub logprobs: bool,
+    /// Samples only allowed tokens.
     pub allowed: bool,
 }
 
 impl StepExtras {
-    /// Of a sequence whose tokens are allowed one by one.
+    /// The extras of a constrained sequence.
     pub const ALLOWED: StepExtras = StepExtras {
-        likelihoods: false,
+        logprobs: false,
         allowed: true,
     };
 
-    /// What both do.
-    pub fn and(self, other: StepExtras) -> StepExtras {
+    /// Combines both.
+    pub fn union(self, other: StepExtras) -> StepExtras {
         StepExtras {
-            likelihoods: self.likelihoods || other.likelihoods,
+            logprobs: self.logprobs || other.logprobs,
             allowed: self.allowed || other.allowed,
         }
     }
 }
 
-/// The states of a decode step beside the layers' own, for S sequences.
+/// The device state of a decode step for S sequences, beside the layers' own.
 #[derive(Clone)]
-pub(crate) struct Control {
+pub(crate) struct DecodeState {
     /// u32 `[S]`: the token that the next run sees.
     pub tokens: Array,
-    /// i32 `[S]`: its position, negative once the sequence is finished.
+    /// i32 `[S]`: its position; negative once the sequence is finished.
     pub positions: Array,
-    /// u32 `[S]`: its row of `pages`, 0, 1 … to begin with.
+    /// u32 `[S]`: its row of `pages`; 0, 1 … initially.
     pub sequences: Array,
     /// u32 `[N, P]`: pages of the KV cache.
     pub pages: Array,
-    /// u32 `[S, WORDS]`: how tokens are picked.
+    /// u32 `[S, WORDS]`: sampling settings.
     pub settings: Array,
     /// u32 `[S, C + 1]`: tokens by position.
     pub history: Array,
-    /// u32 `[S, V]`: how often each token is among the recent ones.
+    /// u32 `[S, V]`: occurrences of each token among the recent ones.
     pub counts: Array,
-    /// f32 `[S, V]`: added to the logits where settings say so.
+    /// f32 `[S, V]`: added to the logits if the settings ask for it.
     pub bias: Array,
-    /// u32 `[S, 1 + RING]`: what was reported.
+    /// u32 `[S, 1 + RING]`: number of runs, and the tokens for the host.
     pub outbox: Array,
-    /// u32 `[S, ⌈V / 32⌉]`: the tokens that may be picked, a bit each.
+    /// u32 `[S, ⌈V / 32⌉]`: bitmask of the allowed tokens.
     pub allowed: Option<Array>,
-    /// How likely the tokens were that the last runs picked.
-    pub likelihoods: Option<LikelihoodRing>,
+    /// Log-probabilities of the tokens of the last runs.
+    pub logprobs: Option<LogprobRing>,
 }
 
-impl Control {
+impl DecodeState {
     fn new(device: &Device, sequences: usize, vocabulary: usize, context: usize, table: &Array) -> Result<Self, Error> {
         let state = |dtype, shape: &[usize]| Array::state(device, dtype, shape);
         let s = sequences;
-        let control = Control {
+        let control = DecodeState {
             tokens: state(DType::U32, &[s])?,
             positions: state(DType::I32, &[s])?,
             sequences: state(DType::U32, &[s])?,
@@ -81,52 +81,52 @@ impl Control {
             bias: state(DType::F32, &[s, vocabulary])?,
             outbox: Array::mapped_state(device, DType::U32, &[s, 1 + RING])?,
             allowed: None,
-            likelihoods: None,
+            logprobs: None,
         };
         let numbers: Vec<u32> = (0..s as u32).collect();
         control.sequences.write_state(0, bytemuck::cast_slice(&numbers))?;
         Ok(control)
     }
 
-    /// With the states that `extras` need, as far as they are missing.
-    fn with(mut self, extras: StepExtras) -> Result<Self, Error> {
+    /// Adds the state that `extras` need.
+    fn allocate_for(mut self, extras: StepExtras) -> Result<Self, Error> {
         let (device, &[sequences, vocabulary]) = (self.tokens.device().clone(), self.counts.shape()) else {
             unreachable!("counts are of sequences and tokens")
         };
         if extras.allowed && self.allowed.is_none() {
-            let words = words_of_bits(vocabulary);
+            let words = token_bitmask_words(vocabulary);
             self.allowed = Some(Array::state(&device, DType::U32, &[sequences, words])?);
         }
-        if extras.likelihoods && self.likelihoods.is_none() {
-            self.likelihoods = Some(LikelihoodRing::new(&device, sequences, vocabulary)?);
+        if extras.logprobs && self.logprobs.is_none() {
+            self.logprobs = Some(LogprobRing::new(&device, sequences, vocabulary)?);
         }
         Ok(self)
     }
 }
 
-/// The decode step of a session, traced, with its states and its tape.
+/// A session's traced decode step, with its state and its tape.
 pub(crate) struct DecodeStep {
-    pub control: Control,
+    pub control: DecodeState,
     function: Function,
-    /// What the function computes.
+    /// The outputs of the function.
     outputs: Vec<Array>,
     options: LowerOptions,
     tape: Option<Tape>,
-    /// Runs so far: where the outbox stands.
+    /// Number of runs so far: the next index of the outbox.
     runs: u64,
-    /// Pages of each sequence that the device knows of.
+    /// Pages of each sequence that the device knows.
     pub granted: usize,
-    /// What it does beside.
+    /// Its optional parts.
     pub extras: StepExtras,
 }
 
-/// A table of pages for `sequences` sequences, u32 `[N, P]`.
+/// Creates a page table for `sequences` sequences, u32 `[N, P]`.
 pub(crate) fn page_table(device: &Device, sequences: usize, pages: Pages) -> Result<Array, Error> {
     Array::state(device, DType::U32, &[sequences, pages.per_sequence])
 }
 
 impl DecodeStep {
-    /// Traces the step of `model` over `states`, for `sequences` of those whose pages are in `table`.
+    /// Traces the step of `model` over `states`, for `sequences` sequences with their pages in `table`.
     pub fn trace(
         model: &Model,
         states: &[LayerState],
@@ -136,24 +136,24 @@ impl DecodeStep {
         options: LowerOptions,
     ) -> Result<DecodeStep, Error> {
         let (vocabulary, context) = (model.config().vocab_size, pages.context);
-        let control = Control::new(model.device(), sequences, vocabulary, context, table)?;
-        DecodeStep::over(control, model, states, pages, StepExtras::default(), options)
+        let control = DecodeState::new(model.device(), sequences, vocabulary, context, table)?;
+        DecodeStep::build(control, model, states, pages, StepExtras::default(), options)
     }
 
-    /// A step with `extras` over the states of this one; of both, one at a time may be under way.
-    pub fn trace_beside(
+    /// Traces a step with `extras` over the state of this one. Only one of both may be in flight.
+    pub fn trace_with_extras(
         &self,
         model: &Model,
         states: &[LayerState],
         pages: Pages,
         extras: StepExtras,
     ) -> Result<DecodeStep, Error> {
-        let control = self.control.clone().with(extras)?;
-        DecodeStep::over(control, model, states, pages, extras, self.options)
+        let control = self.control.clone().allocate_for(extras)?;
+        DecodeStep::build(control, model, states, pages, extras, self.options)
     }
 
-    fn over(
-        control: Control,
+    fn build(
+        control: DecodeState,
         model: &Model,
         states: &[LayerState],
         pages: Pages,
@@ -165,7 +165,7 @@ impl DecodeStep {
             positions: control.positions.clone(),
             sequences: control.sequences.clone(),
             pages: control.pages.clone(),
-            wanted: None,
+            logits_indices: None,
             page_size: pages.size,
             context: pages.context,
             decode: true,
@@ -179,15 +179,15 @@ impl DecodeStep {
             outbox: control.outbox.clone(),
         };
         let allowed = control.allowed.as_ref().filter(|_| extras.allowed);
-        let among = allowed.map(|bits| only_allowed(&logits, bits));
-        let among = among.as_ref().unwrap_or(&logits);
-        let (reported, next) = sample(among, &control.settings, &sequences, Some(&control.bias));
-        let ring = control.likelihoods.as_ref().filter(|_| extras.likelihoods);
+        let masked_logits = allowed.map(|bits| apply_token_bitmask(&logits, bits));
+        let masked_logits = masked_logits.as_ref().unwrap_or(&logits);
+        let (reported, next) = sample(masked_logits, &control.settings, &sequences, Some(&control.bias));
+        let ring = control.logprobs.as_ref().filter(|_| extras.logprobs);
         let kept = ring.map(|ring| {
             let runs = next.outbox.slice(-1, 0, 1).reshape(&[-1]);
             ring.keep(&runs, &logits, &reported)
         });
-        // Logits are kept for whoever compares or looks at them.
+        // Logits are an output so that they can be compared and inspected.
         let outputs: Vec<Array> = [reported, logits].into_iter().chain(kept).collect();
         let function = Function::trace_with(&outputs.iter().collect::<Vec<_>>(), options)?;
         Ok(DecodeStep {
@@ -202,8 +202,8 @@ impl DecodeStep {
         })
     }
 
-    /// The writes that make the next run see token `last` at `position` in each sequence.
-    pub fn place(&self, last: u32, position: usize) -> Vec<Write> {
+    /// Returns the writes that make the next run see token `last` at `position` in each sequence.
+    pub fn position_writes(&self, last: u32, position: usize) -> Vec<Write> {
         let sequences = self.control.tokens.count();
         vec![
             Write {
@@ -219,8 +219,8 @@ impl DecodeStep {
         ]
     }
 
-    /// The writes that make the next runs pick tokens by `settings`.
-    pub fn set(&self, settings: &Settings) -> Result<Vec<Write>, TooManyStopIds> {
+    /// Returns the writes that set the sampling settings of the next runs.
+    pub fn settings_writes(&self, settings: &Settings) -> Result<Vec<Write>, TooManyStopIds> {
         let words = settings.encode()?.repeat(self.control.tokens.count());
         Ok(vec![Write {
             state: self.control.settings.clone(),
@@ -229,8 +229,8 @@ impl DecodeStep {
         }])
     }
 
-    /// The writes that make the next run number [`DecodeStep::runs`], whatever became of those before.
-    pub fn number(&self) -> Vec<Write> {
+    /// Returns the writes that make the next run number [`DecodeStep::runs`], whatever happened before.
+    pub fn run_number_writes(&self) -> Vec<Write> {
         let row = |sequence: usize| Write {
             state: self.control.outbox.clone(),
             at: sequence * (1 + RING),
@@ -239,29 +239,29 @@ impl DecodeStep {
         (0..self.control.tokens.count()).map(row).collect()
     }
 
-    /// The traced program.
+    /// Returns the traced program.
     pub fn function(&self) -> &Function {
         &self.function
     }
 
-    /// Microseconds of each step of the plan in one run more.
+    /// Runs the step once more; returns the microseconds of each step of its plan.
     pub fn profile(&mut self) -> Result<Vec<f64>, Error> {
         let times = self.function.profile()?;
         self.runs += 1;
         Ok(times)
     }
 
-    /// The program after a stage of its lowering.
-    pub fn printed(&self, after: &str) -> Result<String, Error> {
+    /// Prints the program after a pass.
+    pub fn print_after(&self, after: &str) -> Result<String, Error> {
         refrain::passes::printed(&self.outputs.iter().collect::<Vec<_>>(), self.options, after)
     }
 
-    /// Runs so far.
+    /// Returns the number of runs so far.
     pub fn runs(&self) -> u64 {
         self.runs
     }
 
-    /// The tape that an executor runs, made when it is first wanted or another executor was used before.
+    /// Returns the tape for an executor, recorded on first use or after another executor.
     pub fn tape(&mut self, executor: &'static dyn Executor) -> Result<&Tape, Error> {
         if self.tape.as_ref().is_none_or(|tape| tape.executor() != executor) {
             self.tape = Some(self.function.tape(executor)?);
@@ -269,13 +269,13 @@ impl DecodeStep {
         Ok(self.tape.as_ref().expect("just made"))
     }
 
-    /// Replaces the tape by one that computes something wrong at a step of the plan.
+    /// Replaces the tape by one with a wrong result at a step of the plan, to test comparisons.
     pub fn inject_fault(&mut self, executor: &'static dyn Executor, step: usize) -> Result<(), Error> {
         self.tape = Some(self.function.faulty_tape(executor, step)?);
         Ok(())
     }
 
-    /// Carries out `writes`, then runs `runs` times, behind one run of `before`.
+    /// Applies `writes`, then runs `runs` times, after one run of `before`.
     pub fn play(
         &mut self,
         executor: &'static dyn Executor,
@@ -288,12 +288,12 @@ impl DecodeStep {
         Ok(played)
     }
 
-    /// What run number `run` reported of sequence `sequence`, once it is over.
+    /// Returns the output of run number `run` for `sequence`, once it is over.
     ///
-    /// Later runs overwrite it: of more than [`RING`] runs the first are gone.
+    /// Later runs overwrite it: only the last [`RING`] outputs are kept.
     ///
     /// # Errors
-    /// A device that says that the run is over though it never was: it is lost.
+    /// If the device claims that the run is over although it never ran: the device is lost.
     pub fn reported(&self, run: u64, sequence: usize) -> Result<u32, Error> {
         debug_assert!(run < self.runs && self.runs - run <= RING as u64);
         let row = sequence * (1 + RING);
@@ -302,7 +302,7 @@ impl DecodeStep {
         // The count is the number of the next run, modulo 2^32.
         let since = count[0].wrapping_sub(run as u32);
         if since == 0 || u64::from(since) > self.runs - run {
-            return Err(self.function.device().note_loss());
+            return Err(self.function.device().mark_lost());
         }
         self.control
             .outbox
@@ -310,12 +310,12 @@ impl DecodeStep {
         Ok(word[0])
     }
 
-    /// The logits `[S, vocabulary]` of the last run. Waits for it.
+    /// Returns the logits `[S, vocabulary]` of the last run. Waits for it.
     pub fn logits(&self) -> Result<Vec<f32>, Error> {
         self.function.read(1)
     }
 
-    /// Where this step's last run and another's part.
+    /// Returns where the last runs of this step and another first differ.
     pub fn first_difference(&self, other: &DecodeStep) -> Result<Option<Difference>, Error> {
         self.function.first_difference(&other.function)
     }

@@ -1,4 +1,4 @@
-//! A stream of tokens: the device goes from token to token by itself, the host looks on.
+//! A stream of decoded tokens: the device feeds each token into the next step by itself, and the host reads along.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -6,12 +6,12 @@ use std::time::Instant;
 use refrain::{Run, Write};
 use refrain_lm::sample::Settings;
 
-use crate::mode::Trial;
-use crate::pace::{LONGEST_SUBMIT, MOST_RUNS, Pace};
+use crate::mode::ModeTrial;
+use crate::pace::{MAX_RUNS_PER_SUBMIT, MAX_SUBMIT_TIME, Pace};
 use crate::{Error, Session};
 
-/// Tokens of one session's sequences, one from each at a time. The device is kept ahead of the host by
-/// up to two submits; what it does beyond the last token taken is undone by [`Stream::end`].
+/// Tokens of one session's sequences, one from each at a time. The device runs up to two submits ahead of the host;
+/// [`Stream::end`] undoes what it computed beyond the last token taken.
 pub struct Stream<'s> {
     session: &'s mut Session,
     /// The last token of the prompt, and those taken since: what the runs taken so far saw is all but
@@ -32,7 +32,7 @@ pub struct Stream<'s> {
     untimed: Vec<Run>,
     /// Writes that the first submit begins with.
     writes: Vec<Write>,
-    trial: Option<Trial>,
+    mode_trial: Option<ModeTrial>,
     /// Whether each run waits for what is allowed behind the one before.
     is_constrained: bool,
 }
@@ -47,13 +47,13 @@ impl<'s> Stream<'s> {
             .saturating_sub(position);
         let is_constrained = session.step()?.extras.allowed;
         // Such runs say nothing of how fast others are.
-        let trial = if is_constrained { None } else { session.trial() };
+        let mode_trial = if is_constrained { None } else { session.mode_trial() };
         let step = session.step()?;
-        let mut writes = step.place(last, position);
-        writes.extend(step.set(settings)?);
-        writes.extend(step.number());
+        let mut writes = step.position_writes(last, position);
+        writes.extend(step.settings_writes(settings)?);
+        writes.extend(step.run_number_writes());
         let first_run = step.runs();
-        session.leave_states();
+        session.invalidate_states();
         Ok(Stream {
             seen: vec![last],
             first_run,
@@ -65,14 +65,15 @@ impl<'s> Stream<'s> {
             found: 0,
             untimed: Vec::new(),
             writes,
-            trial,
+            mode_trial,
             is_constrained,
             session,
         })
     }
 
-    /// What the next run reported, for each sequence: a token, [`refrain_lm::sample::FINISHED`] or
-    /// [`refrain_lm::sample::NOT_A_NUMBER`]; `None` once the context is full or the last position reached.
+    /// Returns the output of the next run for each sequence: a token, [`refrain_lm::sample::FINISHED`] or
+    /// [`refrain_lm::sample::NOT_A_NUMBER`]. Returns `None` once the context is full or the last position is
+    /// reached.
     ///
     /// # Errors
     /// If the device fails.
@@ -87,10 +88,10 @@ impl<'s> Stream<'s> {
         let step = self.session.step()?;
         if self.found == 0 {
             // Behind the last that is waited for, the device has something to do.
-            let fits = self.trial.is_none() && self.in_flight.len() > 3;
-            let runs = if fits { self.pace.together() } else { 1 };
-            let looks = self.pace.wait(step.tape(executor)?, &self.in_flight[runs - 1], runs)?;
-            self.pace.found(looks, runs, Instant::now());
+            let fits = self.mode_trial.is_none() && self.in_flight.len() > 3;
+            let runs = if fits { self.pace.runs_per_wait() } else { 1 };
+            let polls = self.pace.wait(step.tape(executor)?, &self.in_flight[runs - 1], runs)?;
+            self.pace.done(polls, runs, Instant::now());
             self.found = runs;
         }
         self.found -= 1;
@@ -100,8 +101,8 @@ impl<'s> Stream<'s> {
             .collect::<Result<Vec<u32>, _>>()?;
         self.untimed.extend(run.filter(Run::is_timed));
         self.seen.push(reported[0]);
-        if let Some(trial) = &mut self.trial
-            && trial.record(Instant::now(), self.in_flight.is_empty())
+        if let Some(mode_trial) = &mut self.mode_trial
+            && mode_trial.record(Instant::now(), self.in_flight.is_empty())
         {
             self.decide()?;
         }
@@ -116,7 +117,7 @@ impl<'s> Stream<'s> {
         Ok(allowed.write_state(0, bytemuck::cast_slice(bits))?)
     }
 
-    /// Whether the next tokens are there already: they came together with the last ones.
+    /// Whether the next tokens have already arrived, together with the last ones.
     pub fn has_next(&self) -> bool {
         self.found > 0
     }
@@ -132,7 +133,10 @@ impl<'s> Stream<'s> {
         loop {
             let in_flight = self.in_flight.len();
             // A trial's executors are not mixed: the device runs dry between them.
-            let tried = self.trial.as_ref().map_or(usize::MAX, |trial| trial.left(in_flight));
+            let tried = self
+                .mode_trial
+                .as_ref()
+                .map_or(usize::MAX, |mode_trial| mode_trial.left(in_flight));
             // As many as one submit had: then that is the only one.
             let ahead = if self.is_on_cpu() || self.is_constrained {
                 0
@@ -144,7 +148,7 @@ impl<'s> Stream<'s> {
                 break;
             }
             self.submit(runs)?;
-            self.ramp = (2 * self.ramp).min(MOST_RUNS);
+            self.ramp = (2 * self.ramp).min(MAX_RUNS_PER_SUBMIT);
         }
         Ok(())
     }
@@ -154,7 +158,7 @@ impl<'s> Stream<'s> {
     }
 
     fn runs_per_submit(&self) -> usize {
-        if !self.session.executor().submits_many() || self.is_constrained {
+        if !self.session.executor().batches_runs() || self.is_constrained {
             return 1;
         }
         if let Some(asked) = self.session.tokens_per_submit() {
@@ -162,7 +166,7 @@ impl<'s> Stream<'s> {
         }
         match self.pace.step() {
             Some(time) if !time.is_zero() => {
-                let fit = LONGEST_SUBMIT.as_nanos() / time.as_nanos().max(1);
+                let fit = MAX_SUBMIT_TIME.as_nanos() / time.as_nanos().max(1);
                 self.ramp.min(fit.max(1) as usize)
             }
             _ => 1,
@@ -195,15 +199,14 @@ impl<'s> Stream<'s> {
 
     /// Goes on by the faster executor, or by the one that is still to be tried.
     fn decide(&mut self) -> Result<(), Error> {
-        if let Some(trial) = self.trial.take() {
-            self.trial = self.session.go_on(trial)?;
+        if let Some(mode_trial) = self.mode_trial.take() {
+            self.mode_trial = self.session.go_on(mode_trial)?;
             self.ramp = 1;
         }
         Ok(())
     }
 
-    /// Ends the stream: the session then holds the prompt and all tokens taken but the last, as if the
-    /// device had not gone on.
+    /// Ends the stream. The session then holds the prompt and all tokens taken but the last.
     ///
     /// # Errors
     /// If the device fails.
@@ -226,7 +229,7 @@ impl<'s> Stream<'s> {
         self.seen.truncate(taken);
         let settled = self.session.settle(&self.seen, self.first_run, beyond > 0);
         if !self.is_constrained {
-            self.session.keep_trial(self.trial.take());
+            self.session.keep_trial(self.mode_trial.take());
         }
         settled
     }
@@ -245,7 +248,7 @@ mod tests {
     use crate::{LoadOptions, Mode, Model};
 
     #[test]
-    fn the_cpu_executor_computes_no_token_before_it_is_wanted() {
+    fn cpu_executor_computes_tokens_on_demand() {
         let checkpoint = Checkpoint::synthetic("tiny:f32").expect("a checkpoint");
         let model = Model::load(&checkpoint, &Device::cpu(), &LoadOptions::default()).expect("loads");
         let mut session = Session::new(&model, 64).expect("fits");
@@ -265,12 +268,12 @@ mod tests {
     }
 
     #[test]
-    fn no_more_than_two_submits_are_in_flight() {
+    fn at_most_two_submits_are_in_flight() {
         let (device, _) = null::reporting(&[]);
         let checkpoint = Checkpoint::synthetic("tiny:f16").expect("a checkpoint");
         let model = Model::load(&checkpoint, &device, &LoadOptions::default()).expect("loads");
         let mut session = Session::new(&model, 256).expect("fits");
-        session.set_mode(Mode::By(&refrain::Replay), None);
+        session.set_mode(Mode::Fixed(&refrain::Replay), None);
         // The second stream knows how long a run takes, so that it doubles its submits at once.
         for _ in 0..2 {
             let mut stream = session.stream(&[1, 2, 3], &Settings::default()).expect("a stream");

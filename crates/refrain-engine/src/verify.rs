@@ -1,4 +1,4 @@
-//! Two executors side by side: the same program run by the device's usual one and by another, compared step by step.
+//! Compares two executors: both run the same program, and their results are compared step by step.
 
 use std::time::Instant;
 
@@ -6,11 +6,11 @@ use refrain::plan::Plan;
 use refrain::{Executor, LowerOptions};
 use refrain_lm::sample::Settings;
 
-use crate::generate::Reports;
+use crate::generate::TokenSource;
 use crate::{Error, GenerateOptions, GeneratedTokens, Mode, Model, Session, Snapshot};
 
-/// What is held still from run to run, to find what a replay reads stale: with it held still, what
-/// follows from it must not change.
+/// An input that is held constant from run to run. What depends only on it must then not change, which reveals
+/// stale reads in a replay.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Freeze {
     /// The position of the current token.
@@ -21,56 +21,56 @@ pub enum Freeze {
     State,
 }
 
-/// A sequence decoded by the device's usual executor and, in memory of its own, by its last, every result of every
-/// step kept and compared bit for bit after each token.
+/// Decodes a sequence with the device's default executor and with its reference executor, in separate memory. After
+/// each token, every result of every step is compared bit for bit.
 pub struct Verified {
-    usual: Session,
-    other: Session,
+    tested: Session,
+    reference: Session,
     freeze: Option<Freeze>,
 }
 
 impl Verified {
-    /// Two sessions with room for `context` tokens. `fault` names a step of the plan (see
-    /// [`find_region`]) after which the usual executor computes on with a wrong number.
+    /// Creates two sessions with room for `context` tokens. `fault` names a step of the plan (see [`find_region`])
+    /// after which the tested executor continues with a wrong number.
     ///
     /// # Errors
-    /// As [`Session::new`]; no such step.
+    /// As [`Session::new`], or if there is no such step.
     pub fn new(model: &Model, context: usize, fault: Option<&str>, freeze: Option<Freeze>) -> Result<Verified, Error> {
         let executors = model.device().executors();
-        let [usual, other] = [executors[0], executors[executors.len() - 1]];
+        let [tested, reference] = [executors[0], executors[executors.len() - 1]];
         let session = |executor: &'static dyn Executor| {
             let mut session = Session::new(model, context)?;
-            session.set_mode(Mode::By(executor), None);
+            session.set_mode(Mode::Fixed(executor), None);
             session.set_lowering(LowerOptions {
                 keep: true,
                 ..LowerOptions::default()
             });
             Ok::<_, Error>(session)
         };
-        let mut session_of_usual = session(usual)?;
+        let mut tested_session = session(tested)?;
         if let Some(name) = fault {
-            let step = session_of_usual.step()?;
+            let step = tested_session.step()?;
             let number = find_region(step.function().plan(), name)?;
-            step.inject_fault(usual, number)?;
+            step.inject_fault(tested, number)?;
         }
         Ok(Verified {
-            usual: session_of_usual,
-            other: session(other)?,
+            tested: tested_session,
+            reference: session(reference)?,
             freeze,
         })
     }
 
-    /// As [`Session::generate`], from an empty session; [`Error::Differs`] comes instead of the first token at which
-    /// a step differs.
+    /// As [`Session::generate`], from an empty session. Yields [`Error::Differs`] at the first token with a
+    /// differing step.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Session::generate`].
     pub fn generate(mut self, prompt: &[u32], options: &GenerateOptions) -> Result<GeneratedTokens<'static>, Error> {
         let start = Instant::now();
         let position = prompt.len();
         let settings = options.settings(position);
-        for session in [&mut self.usual, &mut self.other] {
-            options.bias(session, &settings)?;
+        for session in [&mut self.tested, &mut self.reference] {
+            options.upload_bias(session, &settings)?;
         }
         let tokens = self.tokens(prompt, &settings)?;
         Ok(GeneratedTokens::new(
@@ -82,7 +82,7 @@ impl Verified {
         ))
     }
 
-    /// Gives a prompt to both and decodes from there, token by token.
+    /// Prefills a prompt in both sessions and decodes from there, token by token.
     ///
     /// # Errors
     /// As [`Session::stream`].
@@ -90,15 +90,15 @@ impl Verified {
         let Some((&last, before)) = prompt.split_last() else {
             return Err(Error::EmptyPrompt);
         };
-        self.usual.feed(before)?;
-        // Prompts are computed once, so that decoding begins from the same bits.
-        let snapshot = self.usual.snapshot()?;
-        self.other.restore(&snapshot)?;
-        for session in [&mut self.usual, &mut self.other] {
+        self.tested.append(before)?;
+        // The prompt is computed once, so that both start decoding from the same bits.
+        let snapshot = self.tested.snapshot()?;
+        self.reference.restore(&snapshot)?;
+        for session in [&mut self.tested, &mut self.reference] {
             session.prepare_step(last, settings)?;
         }
-        let position = self.usual.position();
-        let context = self.usual.context();
+        let position = self.tested.position();
+        let context = self.tested.context();
         Ok(VerifiedTokens {
             left: (settings.last_position as usize).min(context).saturating_sub(position),
             settings: Some(settings.clone()),
@@ -111,29 +111,29 @@ impl Verified {
     }
 }
 
-/// Tokens that two executors agreed on.
+/// Tokens on which both executors agreed.
 pub struct VerifiedTokens {
     verified: Verified,
     left: usize,
     settings: Option<Settings>,
-    /// The current token and its position, at the beginning.
+    /// The current token and its position, at the start.
     token: u32,
     position: usize,
     decoded: usize,
     frozen: Snapshot,
 }
 
-impl Reports for VerifiedTokens {
+impl TokenSource for VerifiedTokens {
     fn next(&mut self) -> Result<Option<u32>, Error> {
         self.next_token()
     }
 }
 
 impl VerifiedTokens {
-    /// The next token, if there is room for one.
+    /// Returns the next token, if there is room for one.
     ///
     /// # Errors
-    /// [`Error::Differs`]; a failing device.
+    /// [`Error::Differs`], or if the device fails.
     pub fn next_token(&mut self) -> Result<Option<u32>, Error> {
         if self.left == 0 {
             return Ok(None);
@@ -141,21 +141,21 @@ impl VerifiedTokens {
         self.left -= 1;
         let first = self.settings.take();
         let mut reported = 0;
-        for session in [&mut self.verified.usual, &mut self.verified.other] {
+        for session in [&mut self.verified.tested, &mut self.verified.reference] {
             if self.verified.freeze == Some(Freeze::State) {
                 let tokens = session.tokens().len();
                 session.restore(&self.frozen)?;
                 debug_assert_eq!(tokens, session.tokens().len());
             }
-            let place = session.step()?.place(self.token, self.position);
+            let position_writes = session.step()?.position_writes(self.token, self.position);
             let mut writes = match (&first, self.verified.freeze) {
-                (Some(_), _) => place,
-                (None, Some(Freeze::Input)) => place[..1].to_vec(),
-                (None, Some(Freeze::Position)) => place[1..].to_vec(),
+                (Some(_), _) => position_writes,
+                (None, Some(Freeze::Input)) => position_writes[..1].to_vec(),
+                (None, Some(Freeze::Position)) => position_writes[1..].to_vec(),
                 (None, _) => vec![],
             };
             if let Some(settings) = &first {
-                writes.extend(session.step()?.set(settings)?);
+                writes.extend(session.step()?.settings_writes(settings)?);
             }
             let last = self.position + self.decoded + 1;
             for run in session.play(&writes, last, 1)? {
@@ -164,7 +164,7 @@ impl VerifiedTokens {
             let step = session.step()?;
             reported = step.reported(step.runs() - 1, 0)?;
         }
-        let (one, other) = (self.verified.usual.step()?, self.verified.other.step()?);
+        let (one, other) = (self.verified.tested.step()?, self.verified.reference.step()?);
         if let Some(difference) = one.first_difference(other)? {
             return Err(Error::Differs {
                 token: self.decoded,
@@ -176,8 +176,7 @@ impl VerifiedTokens {
     }
 }
 
-/// The number of a step of a plan, given as a number, or as the name of what it computes with, behind a
-/// colon, which of those it is: `rms_norm:3` is the fourth.
+/// Finds a step of a plan by its number, or by its primitive and index: `rms_norm:3` is the fourth.
 ///
 /// # Errors
 /// [`Error::NoRegion`].

@@ -1,4 +1,4 @@
-//! The demo model: the executors agree on a story of more than 200 tokens, each fed the same tokens.
+//! The demo model: executors agree on a story of more than 200 tokens, given the same tokens.
 
 mod common;
 
@@ -34,7 +34,7 @@ fn executors_agree_on_a_story() {
 }
 
 #[test]
-fn one_token_at_a_time_computes_what_a_chunk_computes() {
+fn single_tokens_agree_with_chunks() {
     let cpu = Device::cpu();
     let error = relative_l2(&story_logits(&cpu, 1), &story_logits(&cpu, 512));
     assert!(error <= 1e-5, "decoding and prefill differ by {error:.2e}");

@@ -1,4 +1,4 @@
-//! What programs do that embed the engine.
+//! Typical uses of the engine as a library.
 
 #[path = "../examples/generate.rs"]
 #[allow(dead_code, reason = "`main` is for the command line")]
@@ -16,14 +16,14 @@ fn demo() -> Checkpoint {
 }
 
 #[test]
-fn the_example_writes_an_answer() {
+fn example_writes_an_answer() {
     let demo = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../demo/model");
     let mut output = Vec::new();
     generate::answer(&demo, "What is 12 + 30?", &Device::cpu(), &mut output).unwrap();
     assert_eq!(String::from_utf8(output).unwrap(), "12 + 30 = 42\n");
 }
 
-/// All that a program keeps between two requests, in one value.
+/// Everything that a program keeps between two requests, in one value.
 struct Assistant {
     model: Model,
     session: Session,
@@ -47,7 +47,7 @@ fn assistant(max_tokens: usize) -> Assistant {
 }
 
 #[test]
-fn one_value_holds_model_and_sessions_and_goes_to_another_thread() {
+fn a_value_with_model_and_sessions_is_send() {
     let mut assistant = assistant(8);
     let prompt = assistant.tokenizer.encode("Once upon a time", true).unwrap();
     let text = std::thread::spawn(move || {
@@ -69,7 +69,7 @@ fn one_value_holds_model_and_sessions_and_goes_to_another_thread() {
 }
 
 #[test]
-fn a_generation_that_is_dropped_leaves_the_tokens_taken_but_the_last() {
+fn dropping_a_generation_keeps_the_tokens_taken_but_the_last() {
     let Assistant {
         mut session,
         tokenizer,
@@ -84,7 +84,7 @@ fn a_generation_that_is_dropped_leaves_the_tokens_taken_but_the_last() {
         .map(Result::unwrap)
         .collect();
     assert_eq!(session.tokens(), [&prompt[..], &taken[..4]].concat());
-    // It goes on from there as if it had never been interrupted.
+    // The session continues as if it had never been interrupted.
     let rest = session.generate(&taken[4..], &options).unwrap();
     let rest: Vec<u32> = rest.take(5).map(Result::unwrap).collect();
     session.rewind(0);

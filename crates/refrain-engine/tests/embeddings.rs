@@ -1,4 +1,4 @@
-//! Embeddings by an engine: the hidden state behind the last token, whoever else is there.
+//! Embeddings by an engine: the hidden state after the last token, regardless of other requests.
 
 mod common;
 
@@ -28,28 +28,28 @@ fn text(number: u32, length: u32) -> Vec<u32> {
 }
 
 fn ask(engine: &Engine, request: EngineRequest) -> Result<(EngineTicket, Receiver<EngineEvent>), Error> {
-    let (events, heard) = channel();
-    let ticket = engine.submit(request, Box::new(move |event| drop(events.send(event))))?;
-    Ok((ticket, heard))
+    let (sender, events) = channel();
+    let ticket = engine.submit(request, Box::new(move |event| drop(sender.send(event))))?;
+    Ok((ticket, events))
 }
 
-fn next(heard: &Receiver<EngineEvent>) -> EngineEvent {
-    heard
+fn next(events: &Receiver<EngineEvent>) -> EngineEvent {
+    events
         .recv_timeout(Duration::from_secs(120))
         .expect("the engine goes on")
 }
 
-fn embedding(heard: &Receiver<EngineEvent>) -> Vec<f32> {
-    match next(heard) {
+fn embedding(events: &Receiver<EngineEvent>) -> Vec<f32> {
+    match next(events) {
         EngineEvent::Embedding(hidden) => {
-            assert!(heard.recv().is_err(), "it is the last word");
+            assert!(events.recv().is_err(), "it is the last event");
             hidden
         }
         other => panic!("{other:?}"),
     }
 }
 
-/// Texts of many lengths, some of which begin alike, beside others that are generated.
+/// Texts of many lengths, some with shared prefixes, beside generated ones.
 fn check(device: &Device, name: &str, bound: f64) {
     const CONTEXT: usize = 256;
     let model = fixture(name, device);
@@ -70,13 +70,13 @@ fn check(device: &Device, name: &str, bound: f64) {
     let lengths = [1, 2, 33, 64, 65, 129, CONTEXT];
     let mut texts: Vec<Vec<u32>> = lengths.iter().map(|&length| long[..length].to_vec()).collect();
     texts.extend([text(2, 70), text(3, 5), long]);
-    let asked: Vec<_> = texts
+    let submitted: Vec<_> = texts
         .iter()
         .map(|text| ask(&engine, EngineRequest::embedding(text.clone())).expect("taken"))
         .collect();
     let mut session = Session::new(&model, CONTEXT).expect("fits");
-    for (text, (_ticket, heard)) in texts.iter().zip(&asked) {
-        let hidden = embedding(heard);
+    for (text, (_ticket, events)) in texts.iter().zip(&submitted) {
+        let hidden = embedding(events);
         let all = session.hidden_states(text).expect("computes");
         assert_eq!(hidden.len(), width);
         let error = relative_l2(&hidden, &all[all.len() - width..]);
@@ -86,7 +86,7 @@ fn check(device: &Device, name: &str, bound: f64) {
         assert!(matches!(next(&generated), EngineEvent::Token(_)));
     }
     assert!(matches!(next(&generated), EngineEvent::End(_)));
-    // It is heard of before it is counted out.
+    // Events arrive before the counters are updated.
     while engine.load().running > 0 {
         std::thread::yield_now();
     }
@@ -99,21 +99,21 @@ fn check(device: &Device, name: &str, bound: f64) {
 }
 
 #[test]
-fn an_embedding_is_the_hidden_state_behind_the_last_token_whoever_else_is_there() {
+fn embeddings_equal_last_hidden_states_beside_other_requests() {
     for name in ["qwen3-long-bf16", "qwen3.5-bf16"] {
         check(&Device::cpu(), name, 1e-4);
     }
 }
 
 #[test]
-fn an_embedding_on_vulkan_is_the_hidden_state_behind_the_last_token_whoever_else_is_there() {
+fn vulkan_embeddings_equal_last_hidden_states_beside_other_requests() {
     let gpu = TestGpu::open();
     check(&gpu.device, "qwen3-long-bf16", 5e-3);
     gpu.assert_silent();
 }
 
 #[test]
-fn who_no_longer_wants_an_embedding_takes_no_place() {
+fn cancelled_embeddings_free_their_slot() {
     let model = fixture("qwen3-long-bf16", &Device::cpu());
     let engine = Engine::start(
         &model,
@@ -124,9 +124,9 @@ fn who_no_longer_wants_an_embedding_takes_no_place() {
     )
     .expect("starts");
     for number in 0..20 {
-        let (ticket, heard) = ask(&engine, EngineRequest::embedding(text(number, 250))).expect("taken");
-        drop((ticket, heard));
+        let (ticket, events) = ask(&engine, EngineRequest::embedding(text(number, 250))).expect("taken");
+        drop((ticket, events));
     }
-    let (_ticket, heard) = ask(&engine, EngineRequest::embedding(text(40, 9))).expect("taken");
-    assert_eq!(embedding(&heard).len(), 64);
+    let (_ticket, events) = ask(&engine, EngineRequest::embedding(text(40, 9))).expect("taken");
+    assert_eq!(embedding(&events).len(), 64);
 }

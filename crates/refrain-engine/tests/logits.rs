@@ -1,4 +1,4 @@
-//! Logits of every reference checkpoint against transformers, hidden states of some.
+//! Logits of every reference checkpoint, and hidden states of some, compared with transformers.
 
 mod common;
 
@@ -10,8 +10,8 @@ use refrain_models::Checkpoint;
 use refrain_testing::sample;
 use safetensors::SafeTensors;
 
-/// Checkpoints of the repository, or all of the directory that `REFRAIN_CHECKPOINTS` names.
-fn fixtures(is_meant: impl Fn(&str) -> bool) -> Vec<PathBuf> {
+/// Returns the checkpoints of the repository, or of the directory in `REFRAIN_CHECKPOINTS`.
+fn fixtures(is_selected: impl Fn(&str) -> bool) -> Vec<PathBuf> {
     let (root, is_of_repository) = match std::env::var_os("REFRAIN_CHECKPOINTS") {
         Some(root) => (PathBuf::from(root), false),
         None => (Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures"), true),
@@ -20,7 +20,7 @@ fn fixtures(is_meant: impl Fn(&str) -> bool) -> Vec<PathBuf> {
         .expect("fixtures are in the repository")
         .map(|entry| entry.expect("readable").path())
         .filter(|path| path.join("logits.safetensors").exists())
-        .filter(|path| is_meant(&path.file_name().expect("a name").to_string_lossy()))
+        .filter(|path| is_selected(&path.file_name().expect("a name").to_string_lossy()))
         .collect();
     found.sort();
     assert!(!found.is_empty(), "no checkpoint with logits found");
@@ -43,7 +43,7 @@ fn expected(fixture: &Path) -> (Vec<Vec<u32>>, Vec<f32>) {
     (ids, bytemuck::allocation::pod_collect_to_vec(data))
 }
 
-/// Compares checkpoints, each computed with prompts cut into chunks of `chunk`.
+/// Compares checkpoints; prompts are cut into chunks of `chunk` tokens.
 fn check(fixtures: &[PathBuf], device: &Device, chunk: usize, bound: f64) {
     let mut failed = Vec::new();
     for fixture in fixtures {
@@ -85,13 +85,14 @@ fn vulkan_agrees_with_transformers() {
 #[test]
 fn vulkan_agrees_with_transformers_in_small_chunks() {
     let gpu = TestGpu::open();
-    // Each family as it was trained, and each format of one: a software driver compiles the rest for half a minute.
-    let is_meant = |name: &str| name.starts_with("qwen3-") || !(name.contains("-gguf-") || name.contains("-mlx"));
-    check(&fixtures(is_meant), &gpu.device, 5, 5e-3);
+    // Each family in its training precision, and each format of one family: a software driver compiles the rest for
+    // half a minute.
+    let is_selected = |name: &str| name.starts_with("qwen3-") || !(name.contains("-gguf-") || name.contains("-mlx"));
+    check(&fixtures(is_selected), &gpu.device, 5, 5e-3);
     gpu.assert_silent();
 }
 
-/// Compares hidden states behind the last norm, with prompts cut into chunks of `chunk`.
+/// Compares hidden states after the last norm; prompts are cut into chunks of `chunk` tokens.
 fn check_hidden(device: &Device, chunk: usize, bound: f64) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures");
     let bytes = std::fs::read(root.join("hidden_states.safetensors")).expect("hidden states");
@@ -109,7 +110,7 @@ fn check_hidden(device: &Device, chunk: usize, bound: f64) {
         let error = relative_l2(&hidden, &reference);
         println!("{name}: {error:.2e}");
         assert!(error <= bound, "{name} on {}: {error:.2e} > {bound:.0e}", device.name());
-        // The sequence goes on from them as from logits.
+        // The sequence continues from hidden states as from logits.
         let before = session.logits(&row[..4]).expect("computes");
         session.hidden_states(&row[..3]).expect("computes");
         let after = session.prefill(&row[3..4]).expect("computes");
@@ -119,13 +120,13 @@ fn check_hidden(device: &Device, chunk: usize, bound: f64) {
 }
 
 #[test]
-fn hidden_states_are_those_of_transformers() {
+fn hidden_states_agree_with_transformers() {
     check_hidden(&Device::cpu(), 512, 1e-4);
     check_hidden(&Device::cpu(), 5, 1e-4);
 }
 
 #[test]
-fn hidden_states_on_vulkan_are_those_of_transformers() {
+fn vulkan_hidden_states_agree_with_transformers() {
     let gpu = TestGpu::open();
     check_hidden(&gpu.device, 512, 5e-3);
     gpu.assert_silent();

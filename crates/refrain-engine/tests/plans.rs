@@ -1,5 +1,5 @@
-//! The plans of models: all that must be ordered is, steps keep to their operands, and the order between
-//! two barriers does not matter.
+//! Plans of models: every conflict is ordered, steps stay within their operands, and results do not depend on the
+//! order between two barriers.
 
 #[allow(dead_code)]
 mod common;
@@ -18,9 +18,9 @@ use refrain_models::Checkpoint;
 use refrain_testing::sample;
 use refrain_vulkan::DeviceInfo;
 
-/// A device that lowers like a card and computes nothing.
+/// A device that lowers like a GPU and computes nothing.
 fn null() -> Device {
-    let info = DeviceInfo::made_up("card");
+    let info = DeviceInfo::mock("card");
     Device::vulkan(refrain_vulkan::Device::null_without_contents(info))
 }
 
@@ -40,7 +40,7 @@ fn lowerings() -> [LowerOptions; 2] {
     })
 }
 
-/// Checkpoints of every family. What is stored otherwise is the same program with other products.
+/// Checkpoints of every family. Other encodings give the same program with other products.
 fn families() -> Vec<PathBuf> {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures");
     let entries = std::fs::read_dir(fixtures).expect("fixtures are in the repository");
@@ -51,7 +51,7 @@ fn families() -> Vec<PathBuf> {
 }
 
 #[test]
-fn all_conflicts_in_the_plans_of_every_family_are_in_order() {
+fn plans_of_every_family_order_all_conflicts() {
     let device = null();
     let mut proven = 0;
     for path in families() {
@@ -73,27 +73,27 @@ fn all_conflicts_in_the_plans_of_every_family_are_in_order() {
 }
 
 #[test]
-fn the_second_session_of_a_model_lowers_nothing() {
+fn a_second_session_lowers_nothing() {
     let device = null();
     for spec in ["tiny:q4_0", "tiny-hybrid:f16"] {
         let model = synthetic(spec, &device);
         let lowered = || {
-            let before = device.programs_counted();
+            let before = device.program_counts();
             let mut session = Session::new(&model, 1000).expect("fits");
             session.prefill_function(8).expect("lowers");
             session.decode_function().expect("lowers");
-            let counts = device.programs_counted();
+            let counts = device.program_counts();
             [counts.lowerings - before.lowerings, counts.hits - before.hits]
         };
         let first = lowered();
         assert!(first[0] >= 2, "{spec}: {first:?}");
-        // Copies of recurrent states are programs too, of which the first session itself uses one several times.
+        // Copies of recurrent states are programs too; the first session itself uses one several times.
         assert_eq!(lowered(), [0, first[0] + first[1]], "{spec}");
     }
 }
 
 #[test]
-fn every_barrier_of_a_decode_step_is_needed_and_missed() {
+fn dropping_any_barrier_of_a_decode_step_is_detected() {
     let device = null();
     let models = ["tiny:q4_0", "tiny-hybrid:f16"].map(|spec| synthetic(spec, &device));
     for (model, options) in models
@@ -115,7 +115,7 @@ fn every_barrier_of_a_decode_step_is_needed_and_missed() {
     }
 }
 
-/// Blocks with what they hold.
+/// Blocks with their contents.
 type Contents = Vec<(Block, Vec<u8>)>;
 
 fn contents(stepper: &Stepper, wanted: impl Fn(Block) -> bool) -> Contents {
@@ -126,7 +126,8 @@ fn contents(stepper: &Stepper, wanted: impl Fn(Block) -> bool) -> Contents {
         .collect()
 }
 
-/// Runs a function as it is planned, among poison and in other orders; fails unless results and states are the same.
+/// Runs a function as planned, with poisoned memory, and in other orders; fails unless results and states are the
+/// same.
 fn assert_steady(function: &Function, arguments: &[u8], context: &str) {
     let (plan, bindings) = (function.plan(), function.bindings().clone());
     let stepper = Stepper::new(function.device(), plan.clone(), bindings).expect("memory and kernels");
@@ -162,7 +163,7 @@ fn assert_steady(function: &Function, arguments: &[u8], context: &str) {
     restore();
 }
 
-/// The bytes of a prefill program's arguments: `tokens` tokens from the beginning.
+/// Returns the argument bytes of a prefill program for `tokens` tokens from position 0.
 fn arguments(plan: &Plan, tokens: usize) -> Vec<u8> {
     let mut bytes = vec![0; plan.control_bytes as usize];
     for input in &plan.inputs {
@@ -178,12 +179,12 @@ fn arguments(plan: &Plan, tokens: usize) -> Vec<u8> {
 }
 
 #[test]
-fn a_decode_step_computes_the_same_among_poison_and_in_any_order_that_its_barriers_permit() {
+fn decode_steps_are_stable_under_poison_and_reordering() {
     let gpu = TestGpu::open();
     let model = synthetic("tiny:q4_0", &gpu.device);
     let prompt: Vec<u32> = (0..300).map(|i| i * 37 % 257).collect();
     let mut session = Session::new(&model, 600).expect("fits");
-    session.feed(&prompt).expect("computes");
+    session.append(&prompt).expect("computes");
     let filled = session.snapshot().expect("a snapshot");
     for options in lowerings() {
         let mut session = Session::new(&model, 600).expect("fits");
@@ -199,7 +200,7 @@ fn a_decode_step_computes_the_same_among_poison_and_in_any_order_that_its_barrie
 }
 
 #[test]
-fn every_familys_prompt_and_decode_step_compute_the_same_among_poison_and_in_any_order() {
+fn prefill_and_decode_of_every_family_are_stable_under_poison_and_reordering() {
     let gpu = TestGpu::open();
     // These differ from others in numbers, not in what is read and written.
     let alike = ["yarn", "long", "dynamic", "images", "wide"];
@@ -221,10 +222,10 @@ fn every_familys_prompt_and_decode_step_compute_the_same_among_poison_and_in_any
 }
 
 #[test]
-fn many_sequences_behind_a_long_prompt_are_begun_at_once() {
+fn starts_many_sequences_after_a_long_prompt() {
     let model = synthetic("tiny:q4_0", &reporting(&[]).0);
     let mut session = Session::several(&model, 4096, 80).expect("fits");
-    session.feed(&[1; 4000]).expect("computes");
+    session.append(&[1; 4000]).expect("computes");
     for _ in 0..2 {
         let mut stream = session.stream(&[1], &Settings::default()).expect("begins");
         assert_eq!(
@@ -235,13 +236,13 @@ fn many_sequences_behind_a_long_prompt_are_begun_at_once() {
     }
 }
 
-/// What a decode step computes after the regions are found, without operands.
-fn joined_steps(spec: &str) -> Vec<String> {
+/// Returns the steps of a decode step after fusion, without operands.
+fn fused_steps(spec: &str) -> Vec<String> {
     steps_of(spec, |session| session.decode_program("regions"))
 }
 
-/// The same of what takes in so many tokens of a prompt.
-fn joined_steps_of_prompt(spec: &str, tokens: usize) -> Vec<String> {
+/// The same for a prefill program of `tokens` tokens.
+fn fused_prefill_steps(spec: &str, tokens: usize) -> Vec<String> {
     steps_of(spec, |session| session.prefill_program(tokens, "regions"))
 }
 
@@ -258,15 +259,15 @@ fn steps_of(spec: &str, program: impl FnOnce(&mut Session) -> Result<String, Err
     steps.collect()
 }
 
-fn place(steps: &[String], kind: &str) -> usize {
+fn position_of(steps: &[String], kind: &str) -> usize {
     let found = steps.iter().position(|step| step.starts_with(kind));
     found.unwrap_or_else(|| panic!("no {kind} in {steps:?}"))
 }
 
 #[test]
-fn a_dense_layer_is_joined_to_five_regions() {
-    let steps = joined_steps("tiny:q4_0");
-    let layers = &steps[place(&steps, "projection")..];
+fn dense_layers_are_fused_to_five_regions() {
+    let steps = fused_steps("tiny:q4_0");
+    let layers = &steps[position_of(&steps, "projection")..];
     insta::assert_snapshot!(layers[..5].join("\n"), @r"
     projection of rms_norm eps 1e-6: q4_0 | q4_0 | q4_0 f32[1, 768]
     decode_attention of rope of q rms_norm eps 1e-6 of k rms_norm eps 1e-6 f32[1, 8, 64]
@@ -284,9 +285,9 @@ fn a_dense_layer_is_joined_to_five_regions() {
 }
 
 #[test]
-fn a_dense_layer_of_a_prompt_makes_queries_keys_and_values_ready_by_one_step() {
-    let steps = joined_steps_of_prompt("tiny:q4_0", 64);
-    let layers = &steps[place(&steps, "projection")..];
+fn dense_prefill_layers_prepare_queries_keys_and_values_in_one_step() {
+    let steps = fused_prefill_steps("tiny:q4_0", 64);
+    let layers = &steps[position_of(&steps, "projection")..];
     insta::assert_snapshot!(layers[..6].join("\n"), @r"
     projection of rms_norm eps 1e-6: q4_0 | q4_0 | q4_0 f32[64, 768]
     prepare_attention of rope of q rms_norm eps 1e-6 of k rms_norm eps 1e-6 f32[64, 8, 64]
@@ -296,7 +297,7 @@ fn a_dense_layer_of_a_prompt_makes_queries_keys_and_values_ready_by_one_step() {
     projection q4_0 {x1 + x0} f32[64, 256]
     ");
     for spec in ["tiny:q4_0", "tiny-llama:q4_k_m", "tiny-hybrid:f16"] {
-        let steps = joined_steps_of_prompt(spec, 64);
+        let steps = fused_prefill_steps(spec, 64);
         let count = |kind: &str| steps.iter().filter(|step| step.starts_with(kind)).count();
         assert_eq!(count("prepare_attention"), count("paged_attention"), "{steps:?}");
         assert_eq!(count("rope") + count("write_rows"), 0, "{steps:?}");
@@ -304,9 +305,9 @@ fn a_dense_layer_of_a_prompt_makes_queries_keys_and_values_ready_by_one_step() {
 }
 
 #[test]
-fn experts_of_a_prompt_are_weighted_and_added_up_by_one_step() {
-    let steps = joined_steps_of_prompt("tiny-hybrid:f16", 64);
-    let sum = place(&steps, "expert_sum") - 3;
+fn prefill_weights_and_sums_experts_in_one_step() {
+    let steps = fused_prefill_steps("tiny-hybrid:f16", 64);
+    let sum = position_of(&steps, "expert_sum") - 3;
     insta::assert_snapshot!(steps[sum..sum + 6].join("\n"), @r"
     expert_matmul f32[64, 2, 512]
     elementwise {(x1 * sigmoid(x1)) * x0} f32[64, 2, 256]
@@ -318,9 +319,9 @@ fn experts_of_a_prompt_are_weighted_and_added_up_by_one_step() {
 }
 
 #[test]
-fn the_layers_of_a_hybrid_are_joined_to_eight_regions() {
-    let steps = joined_steps("tiny-hybrid:f16");
-    let first = place(&steps, "delta_net") - 1;
+fn hybrid_layers_are_fused_to_eight_regions() {
+    let steps = fused_steps("tiny-hybrid:f16");
+    let first = position_of(&steps, "delta_net") - 1;
     insta::assert_snapshot!(steps[first..first + 8].join("\n"), @r"
     projection of rms_norm eps 1e-6: dense | dense {t3 = x0 + f32(x2); exp((max(t3, 0.0) + log(exp(-abs(t3)) + 1.0)) * x1)} | dense {sigmoid(x0)} | dense f32[1, 776]
     delta_net f32[1, 256]
@@ -331,7 +332,7 @@ fn the_layers_of_a_hybrid_are_joined_to_eight_regions() {
     matmul f32[1, 256]
     expert_projection weighted by scores dense {x1 + (x0 + (x2 * x3))} f32[1, 256]
     ");
-    let last = place(&steps, "decode_attention") - 1;
+    let last = position_of(&steps, "decode_attention") - 1;
     insta::assert_snapshot!(steps[last..steps.len() - 2].join("\n"), @r"
     projection of rms_norm eps 1e-6: dense | dense | dense f32[1, 768]
     decode_attention of rope of q rms_norm eps 1e-6 of k rms_norm eps 1e-6 gated f32[1, 4, 64]
@@ -344,18 +345,18 @@ fn the_layers_of_a_hybrid_are_joined_to_eight_regions() {
     ");
 }
 
-/// Devices that lower like a card of no known vendor, and like the one that the tuning table was measured on.
+/// Devices that lower like a GPU of an unknown vendor, and like the one that the tuning table was measured on.
 fn cards() -> [Device; 2] {
-    let mut h200 = DeviceInfo::made_up("NVIDIA H200");
+    let mut h200 = DeviceInfo::mock("NVIDIA H200");
     (h200.vendor_id, h200.compute_units, h200.limits.max_push_constants) = (0x10de, Some(132), 256);
-    [DeviceInfo::made_up("card"), h200].map(|info| Device::vulkan(refrain_vulkan::Device::null_without_contents(info)))
+    [DeviceInfo::mock("card"), h200].map(|info| Device::vulkan(refrain_vulkan::Device::null_without_contents(info)))
 }
 
-/// Of each layer of a mixture how many dispatches and barriers it takes.
-fn of_layers(plan: &Plan) -> Vec<[usize; 2]> {
+/// Returns the dispatches and barriers of each layer of a mixture.
+fn per_layer(plan: &Plan) -> Vec<[usize; 2]> {
     let shown: Vec<String> = plan.steps.iter().map(|step| step.primitive.to_string()).collect();
-    // What stands before the first layer's projection is not of it.
-    let first = place(&shown, "projection");
+    // Steps before the first layer's projection do not belong to it.
+    let first = position_of(&shown, "projection");
     let mut layers = Vec::new();
     let mut own = [0, 0];
     for (dispatch, barrier) in plan.order.iter().zip(plan.barriers_before()) {
@@ -371,18 +372,18 @@ fn of_layers(plan: &Plan) -> Vec<[usize; 2]> {
 }
 
 #[test]
-fn a_hybrids_decode_step_takes_few_dispatches_and_barriers_and_no_copies() {
-    // With little room for arguments, a layer's gates are projected apart from the rest.
+fn hybrid_decode_steps_take_few_dispatches_and_barriers_and_no_copies() {
+    // With little space for arguments, a layer's gates are projected separately.
     for (device, most) in cards().iter().zip([9, 8]) {
         for (spec, most) in [("tiny-hybrid:f16", 8), ("tiny-hybrid:mlx4", most)] {
             let model = synthetic(spec, device);
             let mut session = Session::new(&model, 256).expect("fits");
             let plan = session.decode_function().expect("lowers").plan();
-            let layers = of_layers(plan);
+            let layers = per_layer(plan);
             let what = format!("{spec} on {}: {layers:?}", device.name());
             assert_eq!(layers.len(), model.config().layers, "{what}");
             assert!(layers.iter().all(|layer| layer[0] <= most && layer[1] <= 6), "{what}");
-            // Beside the layers: the embedding (two steps where it is not quantised), the head, and sampling in parts.
+            // Beside the layers: the embedding (two steps unless quantised), the head, and split sampling.
             assert!(plan.dispatches() <= 8 * layers.len() + 8, "{what}");
             let copies = plan.steps.iter().filter(|step| step.primitive.is_copy());
             assert_eq!(copies.count(), 0, "{what}");

@@ -1,4 +1,4 @@
-//! Devices that fail under an engine, and requests that panic: nobody else hears of it.
+//! Devices that fail under an engine, and requests that panic: other requests are not affected.
 
 mod common;
 
@@ -45,12 +45,12 @@ fn engine_options(streams: usize) -> EngineOptions {
     }
 }
 
-struct Asked(
+struct Submitted(
     #[allow(dead_code, reason = "it ends with this")] EngineTicket,
     Receiver<EngineEvent>,
 );
 
-impl Asked {
+impl Submitted {
     fn answer(&self) -> Result<(Vec<u32>, Finish), Error> {
         let mut tokens = vec![];
         loop {
@@ -62,25 +62,25 @@ impl Asked {
                 EngineEvent::Token(token) => tokens.push(token.id),
                 EngineEvent::End(finish) => return Ok((tokens, finish)),
                 EngineEvent::Failed(error) => return Err(error),
-                EngineEvent::Embedding(_) => panic!("a text was asked for"),
+                EngineEvent::Embedding(_) => panic!("a text was requested"),
             }
         }
     }
 }
 
-/// Asks; `and` is called with each event too, on the engine's thread.
-fn ask(engine: &Engine, request: EngineRequest, mut and: impl FnMut(&EngineEvent) + Send + 'static) -> Asked {
-    let (events, heard) = channel();
+/// Submits a request; `and` is also called with each event, on the engine's thread.
+fn ask(engine: &Engine, request: EngineRequest, mut and: impl FnMut(&EngineEvent) + Send + 'static) -> Submitted {
+    let (sender, events) = channel();
     let listener: EngineListener = Box::new(move |event| {
         and(&event);
-        let _ = events.send(event);
+        let _ = sender.send(event);
     });
-    Asked(engine.submit(request, listener).expect("taken"), heard)
+    Submitted(engine.submit(request, listener).expect("taken"), events)
 }
 
-/// What was counted, once nobody is served: counters are shown behind a round, within which answers end.
-fn settled(engine: &Engine) -> EngineLoad {
-    refrain_testing::wait_until("nobody is served", || engine.load().running == 0);
+/// Returns the counters once no request is running: they are updated after a step, within which requests end.
+fn settled_load(engine: &Engine) -> EngineLoad {
+    refrain_testing::wait_until("no request is running", || engine.load().running == 0);
     engine.load()
 }
 
@@ -91,7 +91,7 @@ fn alone(model: &Model, prompt: &[u32], options: &GenerateOptions) -> Vec<u32> {
 }
 
 #[test]
-fn texts_go_on_from_their_tokens_when_the_device_is_opened_again() {
+fn requests_continue_after_the_device_is_reopened() {
     let request = |number: u32| (prompt(number, 20 + 30 * number), options(24, number.into()));
     let gpu = TestGpu::open();
     let expected: Vec<Vec<u32>> = (0..4)
@@ -116,7 +116,7 @@ fn texts_go_on_from_their_tokens_when_the_device_is_opened_again() {
     };
     let engine = Engine::start_reloading(first, &engine_options(4), Box::new(reload)).expect("starts");
     let count = Arc::new(AtomicU64::new(0));
-    let asked: Vec<Asked> = (0..4)
+    let submitted: Vec<Submitted> = (0..4)
         .map(|number| {
             let (prompt, options) = request(number);
             let (open, count) = (open.clone(), count.clone());
@@ -127,39 +127,39 @@ fn texts_go_on_from_their_tokens_when_the_device_is_opened_again() {
                     if device.check_status().is_err() {
                         return;
                     }
-                    // What runs on a real card has ended when the card is lost.
+                    // Work submitted to a real device has ended when the device is lost.
                     let one = Array::from_slice(&device, &[1f32], &[1]);
-                    (&one + &one).to_vec::<f32>().expect("in order behind all others");
-                    device.note_loss();
+                    (&one + &one).to_vec::<f32>().expect("in order after all others");
+                    device.mark_lost();
                 }
             })
         })
         .collect();
-    for (asked, expected) in asked.iter().zip(expected) {
-        assert_eq!(asked.answer().expect("no error"), (expected, Finish::Length));
+    for (submitted, expected) in submitted.iter().zip(expected) {
+        assert_eq!(submitted.answer().expect("no error"), (expected, Finish::Length));
     }
-    let load = settled(&engine);
+    let load = settled_load(&engine);
     assert!((2..=4).contains(&load.restarts), "{load:?}");
-    assert_eq!(load.generated_tokens, 4 * 24, "each token is told once");
+    assert_eq!(load.generated_tokens, 4 * 24, "each token is emitted once");
     assert!(!engine.has_failed() && !engine.is_recovering());
     drop(engine);
     open.lock().unwrap().assert_silent();
 }
 
 #[test]
-fn a_thousand_streams_lose_no_token_to_devices_that_are_lost_at_random_points() {
+fn no_tokens_are_lost_to_device_losses_at_random_points() {
     let mut random = 1u64;
     let mut lost_somewhere = move || {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         let list = 20 + (random >> 33) % 1000;
-        let faults = [Fault::LostAt(list), Fault::SilentFrom(list), Fault::JumpsAt(list)];
+        let faults = [Fault::LostAt(list), Fault::SilentFrom(list), Fault::CounterJumpsAt(list)];
         model("tiny:f16", &reporting(&[faults[(random >> 60) as usize % 3]]).0)
     };
     let first = lost_somewhere();
     let engine = Engine::start_reloading(first, &engine_options(32), Box::new(move |_| Ok(lost_somewhere())));
     let engine = engine.expect("starts");
     let tokens = |number: usize| 1 + number % 23;
-    let asked: Vec<Asked> = (0..1000)
+    let submitted: Vec<Submitted> = (0..1000)
         .map(|number| {
             let greedy = GenerateOptions {
                 max_tokens: Some(tokens(number)),
@@ -169,10 +169,12 @@ fn a_thousand_streams_lose_no_token_to_devices_that_are_lost_at_random_points() 
             ask(&engine, EngineRequest::new(prompt, greedy), |_| ())
         })
         .collect();
-    for (number, asked) in asked.iter().enumerate() {
-        let (heard, finish) = asked.answer().unwrap_or_else(|why| panic!("stream {number}: {why}"));
+    for (number, submitted) in submitted.iter().enumerate() {
+        let (events, finish) = submitted
+            .answer()
+            .unwrap_or_else(|why| panic!("stream {number}: {why}"));
         assert_eq!(
-            (heard.len(), finish),
+            (events.len(), finish),
             (tokens(number), Finish::Length),
             "stream {number}"
         );
@@ -181,7 +183,7 @@ fn a_thousand_streams_lose_no_token_to_devices_that_are_lost_at_random_points() 
 }
 
 #[test]
-fn a_device_that_gives_no_more_tokens_is_given_up_and_all_hear_why() {
+fn gives_up_on_a_device_without_progress_and_reports_why() {
     let lost = || model("tiny:f16", &reporting(&[Fault::LostAt(3)]).0);
     let reloads = Arc::new(AtomicU64::new(0));
     let reload = {
@@ -193,9 +195,9 @@ fn a_device_that_gives_no_more_tokens_is_given_up_and_all_hear_why() {
     };
     let engine = Engine::start_reloading(lost(), &engine_options(2), Box::new(reload)).expect("starts");
     let request = || EngineRequest::new(prompt(1, 150), options(20, 1));
-    let asked = [(); 3].map(|()| ask(&engine, request(), |_| ()));
-    for asked in &asked {
-        let why = asked.answer().expect_err("nothing computes it").to_string();
+    let submitted = [(); 3].map(|()| ask(&engine, request(), |_| ()));
+    for submitted in &submitted {
+        let why = submitted.answer().expect_err("nothing computes it").to_string();
         assert!(why.contains("the device was lost"), "{why}");
     }
     assert_eq!(reloads.load(Ordering::Relaxed), 5);
@@ -207,11 +209,12 @@ fn a_device_that_gives_no_more_tokens_is_given_up_and_all_hear_why() {
 }
 
 fn without_reload(model: Model, streams: usize) -> Result<Engine, Error> {
-    let reload = Box::new(|why: &Error| -> Result<Model, _> { panic!("{why}: memory is no loss") });
+    let reload =
+        Box::new(|why: &Error| -> Result<Model, _> { panic!("{why}: running out of memory is not a device loss") });
     Engine::start_reloading(model, &engine_options(streams), reload)
 }
 
-fn ask_greedily(engine: &Engine, number: usize, tokens: usize) -> Asked {
+fn ask_greedily(engine: &Engine, number: usize, tokens: usize) -> Submitted {
     let greedy = GenerateOptions {
         max_tokens: Some(tokens),
         ..GenerateOptions::default()
@@ -221,7 +224,7 @@ fn ask_greedily(engine: &Engine, number: usize, tokens: usize) -> Asked {
 }
 
 #[test]
-fn no_token_is_lost_where_the_host_runs_out_of_memory_at_random_points() {
+fn no_tokens_are_lost_to_host_out_of_memory_at_random_points() {
     let mut random = 1u64;
     let faults: Vec<Fault> = (0..60)
         .map(|number| {
@@ -230,24 +233,26 @@ fn no_token_is_lost_where_the_host_runs_out_of_memory_at_random_points() {
         })
         .collect();
     let engine = without_reload(model("tiny:f16", &reporting(&faults).0), 16).expect("starts");
-    let asked: Vec<Asked> = (0..300)
+    let submitted: Vec<Submitted> = (0..300)
         .map(|number| ask_greedily(&engine, number, 1 + number % 23))
         .collect();
-    for (number, asked) in asked.iter().enumerate() {
-        let (heard, finish) = asked.answer().unwrap_or_else(|why| panic!("stream {number}: {why}"));
+    for (number, submitted) in submitted.iter().enumerate() {
+        let (events, finish) = submitted
+            .answer()
+            .unwrap_or_else(|why| panic!("stream {number}: {why}"));
         assert_eq!(
-            (heard.len(), finish),
+            (events.len(), finish),
             (1 + number % 23, Finish::Length),
             "stream {number}"
         );
     }
-    let load = settled(&engine);
+    let load = settled_load(&engine);
     assert!(load.preemptions >= 60 && load.restarts == 0, "{load:?}");
 }
 
 #[test]
-fn a_card_that_is_too_small_for_all_serves_some_at_a_time_or_says_so() {
-    let [mut started, mut squeezed, mut refused, mut roomy] = [0; 4];
+fn small_devices_serve_some_requests_at_a_time_or_report_it() {
+    let [mut started, mut short, mut refused, mut roomy] = [0; 4];
     for kilobytes in (9_000..16_384).step_by(96) {
         let (card, _) = reporting_within(kilobytes << 10, &[]);
         let checkpoint = Checkpoint::synthetic("tiny:f16").expect("a checkpoint");
@@ -255,45 +260,42 @@ fn a_card_that_is_too_small_for_all_serves_some_at_a_time_or_says_so() {
             continue;
         };
         let Ok(engine) = without_reload(model, 8) else { continue };
-        let asked: Vec<Asked> = (0..10).map(|number| ask_greedily(&engine, 11 * number, 5)).collect();
+        let submitted: Vec<Submitted> = (0..10).map(|number| ask_greedily(&engine, 11 * number, 5)).collect();
         started += 1;
-        for asked in &asked {
-            match asked.answer() {
+        for submitted in &submitted {
+            match submitted.answer() {
                 Ok((tokens, finish)) => assert_eq!((tokens.len(), finish), (5, Finish::Length)),
                 Err(Error::NoMemory(_)) => refused += 1,
                 Err(other) => panic!("{kilobytes} KiB: {other}"),
             }
         }
-        let load = settled(&engine);
+        let load = settled_load(&engine);
         assert!(!engine.has_failed() && load.restarts == 0, "{kilobytes} KiB: {load:?}");
-        squeezed += usize::from(load.preemptions > 0);
+        short += usize::from(load.preemptions > 0);
         roomy += usize::from(load.preemptions == 0);
         if roomy > 2 {
             break;
         }
     }
-    println!("{started} cards, {squeezed} of them short of memory; {refused} requests refused");
-    assert!(
-        squeezed > 3 && roomy > 0 && refused > 0,
-        "{started}, {squeezed}, {refused}"
-    );
+    println!("{started} cards, {short} of them short of memory; {refused} requests refused");
+    assert!(short > 3 && roomy > 0 && refused > 0, "{started}, {short}, {refused}");
 }
 
 struct Panics;
 
 impl TokenConstraint for Panics {
-    fn allow(&mut self, bits: &mut [u32]) -> Result<(), String> {
+    fn fill_mask(&mut self, bits: &mut [u32]) -> Result<(), String> {
         bits.fill(u32::MAX);
         Ok(())
     }
 
-    fn take(&mut self, token: u32) -> Result<bool, String> {
+    fn accept(&mut self, token: u32) -> Result<bool, String> {
         panic!("made up, at token {token}");
     }
 }
 
 #[test]
-fn a_panic_in_one_request_ends_that_request_alone() {
+fn a_panic_ends_only_its_own_request() {
     let model = model("tiny:f32", &Device::cpu());
     let engine = Engine::start(&model, &engine_options(4)).expect("starts");
     let request = |number: u32| EngineRequest::new(prompt(number, 9), options(30, number.into()));
@@ -303,8 +305,8 @@ fn a_panic_in_one_request_ends_that_request_alone() {
         ..request(2)
     };
     let constrained = ask(&engine, constrained, |_| ());
-    let heard = Arc::new(AtomicU64::new(0));
-    let count = heard.clone();
+    let events = Arc::new(AtomicU64::new(0));
+    let count = events.clone();
     let _listens = ask(&engine, request(3), move |_| {
         assert!(count.fetch_add(1, Ordering::Relaxed) < 2, "made up");
     });
@@ -317,18 +319,18 @@ fn a_panic_in_one_request_ends_that_request_alone() {
         matches!(&why, Error::Constraint(why) if why.contains("made up, at token")),
         "{why}"
     );
-    assert_eq!(heard.load(Ordering::Relaxed), 3, "who panics hears no more");
+    assert_eq!(events.load(Ordering::Relaxed), 3, "who panics hears no more");
     assert!(!engine.has_failed());
 }
 
 #[test]
-fn a_session_takes_a_prompt_in_by_shorter_chunks_where_memory_is_short() {
+fn sessions_shorten_chunks_when_memory_is_scarce() {
     let prompt = vec![1; 2500];
     let scratch_within = |megabytes: u64| {
         let (card, _) = reporting_within(megabytes << 20, &[]);
         let mut session = Session::new(&model("tiny:f16", &card), prompt.len() + 1).ok()?;
         session.set_chunk(2048);
-        session.feed(&prompt).ok()?;
+        session.append(&prompt).ok()?;
         assert_eq!(session.position(), prompt.len());
         Some((session.shorter_chunk(), session.memory().scratch_bytes))
     };

@@ -1,4 +1,4 @@
-//! How GGUF stores matrices: blocks of 32 or 256 values, and rows in an order of its own.
+//! GGUF's storage of matrices: blocks of 32 or 256 values, and permuted rows.
 
 use rayon::prelude::*;
 use refrain_quant::{GgufBlock, QuantRecord};
@@ -6,47 +6,47 @@ use refrain_quant::{GgufBlock, QuantRecord};
 use crate::Tensor;
 use crate::tensor::{Span, TensorStorage};
 
-/// In which order a file holds a tensor's rows.
+/// Order of a tensor's rows in a file.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum RowOrder {
-    /// As the tensor.
+    /// Same order as the tensor.
     AsStored,
-    /// The rows of each head are stored so that the two halves of the head alternate (pairs for
-    /// interleaved rotary embeddings), as GGUF files of Llama models have it.
+    /// The rows of each head are permuted so that its two halves alternate: pairs for interleaved rotary embeddings.
+    /// GGUF files of Llama models use this.
     Interleaved {
         /// Rows of a head.
         head_dim: usize,
     },
-    /// Matrices `[rows, columns]` are stored by columns, in which the values of the first half of the rows and of the
-    /// second alternate where `interleaved`. Only of tensors that are not quantised.
+    /// Each matrix `[rows, columns]` is stored column by column. If `interleaved`, values of the first and second
+    /// half of the rows alternate. Only for tensors that are not quantised.
     Transposed {
-        /// Rows of a matrix of the tensor.
+        /// Rows of one matrix of the tensor.
         rows: usize,
-        /// Its columns.
+        /// Columns of one matrix.
         columns: usize,
-        /// Whether halves alternate.
+        /// Whether the two halves of the rows alternate.
         interleaved: bool,
     },
-    /// Of heads in groups, those of one group are `groups` heads apart: stored are the first heads of all groups, then the
-    /// second ones, and so on, as GGUF files of delta nets have the value heads that share a key head.
+    /// Heads are stored by their index within a group: the first head of every group, then the second ones, and so
+    /// on. GGUF files of Gated DeltaNet models store the value heads that share a key head this way.
     Tiled {
-        /// Rows before those of heads.
+        /// Rows before the first head; they keep their order.
         first: usize,
         /// Number of groups.
         groups: usize,
-        /// Heads of a group.
+        /// Heads per group.
         heads: usize,
-        /// Rows of a head.
+        /// Rows per head.
         size: usize,
     },
 }
 
-/// In which order a file holds a tensor.
+/// Order of a tensor's rows and columns in a file.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TensorOrder {
-    /// Its rows; of a vector, its values.
+    /// Order of the rows; of the values for a vector.
     pub rows: RowOrder,
-    /// The columns of each row.
+    /// Order of the columns of each row.
     pub columns: RowOrder,
 }
 
@@ -60,9 +60,9 @@ impl From<RowOrder> for TensorOrder {
 }
 
 impl TensorOrder {
-    /// What keeps a tensor of so many rows and columns from being stored in this order.
-    pub(crate) fn fault(self, rows: usize, columns: usize) -> Option<String> {
-        let fault = |order: RowOrder, count: usize, what: &str| match order {
+    /// Returns why a tensor of `rows` by `columns` cannot have this order; `None` if it can.
+    pub(crate) fn mismatch(self, rows: usize, columns: usize) -> Option<String> {
+        let mismatch = |order: RowOrder, count: usize, what: &str| match order {
             RowOrder::Interleaved { head_dim } if count == 0 || !count.is_multiple_of(head_dim) => {
                 Some(format!("its {count} {what} are not whole heads of {head_dim}"))
             }
@@ -76,12 +76,12 @@ impl TensorOrder {
             )),
             _ => None,
         };
-        fault(self.rows, rows, "rows").or_else(|| fault(self.columns, columns, "columns"))
+        mismatch(self.rows, rows, "rows").or_else(|| mismatch(self.columns, columns, "columns"))
     }
 }
 
 impl RowOrder {
-    /// The row of the file that holds row `row` of the tensor.
+    /// Returns the file's row that holds row `row` of the tensor.
     pub fn stored(self, row: usize) -> usize {
         match self {
             RowOrder::AsStored => row,
@@ -90,17 +90,17 @@ impl RowOrder {
                 let (half, index) = (within / (head_dim / 2), within % (head_dim / 2));
                 head * head_dim + 2 * index + half
             }
-            RowOrder::Transposed { .. } => self.of_columns().stored(row),
+            RowOrder::Transposed { .. } => self.within_column().stored(row),
             RowOrder::Tiled {
                 first,
                 groups,
                 heads,
                 size,
-            } => across(row, first, [groups, heads], size),
+            } => transpose_heads(row, first, [groups, heads], size),
         }
     }
 
-    /// The row of the tensor that row `stored` of the file holds.
+    /// Returns the tensor's row that row `stored` of the file holds.
     pub fn logical(self, stored: usize) -> usize {
         match self {
             RowOrder::AsStored => stored,
@@ -108,18 +108,18 @@ impl RowOrder {
                 let (head, within) = (stored / head_dim, stored % head_dim);
                 head * head_dim + within % 2 * (head_dim / 2) + within / 2
             }
-            RowOrder::Transposed { .. } => self.of_columns().logical(stored),
+            RowOrder::Transposed { .. } => self.within_column().logical(stored),
             RowOrder::Tiled {
                 first,
                 groups,
                 heads,
                 size,
-            } => across(stored, first, [heads, groups], size),
+            } => transpose_heads(stored, first, [heads, groups], size),
         }
     }
 
-    /// The order of units of so many columns, if each keeps its columns.
-    pub fn of_units(self, unit: usize) -> Option<RowOrder> {
+    /// Returns the order of units of `unit` columns; `None` if the order splits units.
+    pub fn in_units(self, unit: usize) -> Option<RowOrder> {
         match self {
             RowOrder::AsStored => Some(self),
             RowOrder::Tiled {
@@ -137,8 +137,8 @@ impl RowOrder {
         }
     }
 
-    /// The order of the values of a column where matrices are transposed, else this.
-    pub fn of_columns(self) -> RowOrder {
+    /// Order of the values within a column for transposed matrices; `self` otherwise.
+    pub fn within_column(self) -> RowOrder {
         match self {
             RowOrder::Transposed {
                 rows,
@@ -150,7 +150,7 @@ impl RowOrder {
         }
     }
 
-    /// The shape that the file gives a tensor of `shape`.
+    /// Shape in the file of a tensor of `shape`.
     pub fn stored_shape(self, shape: &[usize]) -> Vec<usize> {
         let RowOrder::Transposed { rows, columns, .. } = self else {
             return shape.to_vec();
@@ -162,7 +162,7 @@ impl RowOrder {
         }
     }
 
-    /// Fill `out`, which lies at byte `start` of the tensor, from the `bytes` of matrices that are stored by columns.
+    /// Fills `out`, which starts at byte `start` of the tensor, from `bytes` of matrices that are stored by columns.
     pub(crate) fn copy_transposed(self, bytes: &[u8], size: usize, start: usize, out: &mut [u8]) {
         let RowOrder::Transposed { rows, columns, .. } = self else {
             return;
@@ -172,7 +172,7 @@ impl RowOrder {
             let (matrix, row) = (row / rows, self.stored(row % rows));
             (matrix * columns + column) * rows + row
         };
-        in_pieces(start, out, |start, out| {
+        in_chunks(start, out, |start, out| {
             let (mut at, mut column) = (stored(start / size), start / size % columns);
             for_units(size, start, out, |index, unit| {
                 unit.copy_from_slice(&bytes[at * size..][..size]);
@@ -187,8 +187,8 @@ impl RowOrder {
     }
 }
 
-/// Where row `row` lies once matrices of `inner` by `size` rows, `outer` of them behind the `first` rows, are transposed.
-fn across(row: usize, first: usize, [outer, inner]: [usize; 2], size: usize) -> usize {
+/// Transposes `outer` by `inner` heads of `size` rows after the `first` rows; returns the new index of `row`.
+fn transpose_heads(row: usize, first: usize, [outer, inner]: [usize; 2], size: usize) -> usize {
     let Some(behind) = row.checked_sub(first) else {
         return row;
     };
@@ -196,13 +196,13 @@ fn across(row: usize, first: usize, [outer, inner]: [usize; 2], size: usize) -> 
     first + (head % inner * outer + head / inner) * size + within
 }
 
-/// GGUF blocks of a tensor by their place in the tensor (not in the file).
+/// GGUF blocks of a tensor, indexed in the tensor's order.
 pub(crate) struct Blocks<'a> {
     bytes: &'a [u8],
     block_bytes: usize,
     per_row: usize,
     rows: RowOrder,
-    /// The order of a row's blocks.
+    /// Order of the blocks of a row.
     columns: RowOrder,
 }
 
@@ -214,11 +214,11 @@ impl<'a> Blocks<'a> {
             block_bytes: tensor.info.encoding.block_bytes().unwrap_or(1),
             per_row: (tensor.info.columns() / values).max(1),
             rows,
-            columns: tensor.columns.of_units(values).unwrap_or(RowOrder::AsStored),
+            columns: tensor.columns.in_units(values).unwrap_or(RowOrder::AsStored),
         }
     }
 
-    /// The bytes of block `index`.
+    /// Bytes of block `index`.
     pub(crate) fn block(&self, index: usize) -> &'a [u8] {
         let stored = match (self.rows, self.columns) {
             (RowOrder::AsStored, RowOrder::AsStored) => index,
@@ -229,8 +229,8 @@ impl<'a> Blocks<'a> {
 }
 
 impl Tensor<'_> {
-    /// Copies the GGUF blocks of row `row` into `out`, which has its columns in the order `columns`. Whether it could: not
-    /// where there are no blocks, or that order takes other ones.
+    /// Copies the GGUF blocks of row `row` into `out`, with the columns in order `columns`. Returns false if the
+    /// tensor has no blocks, or the order would split blocks.
     pub fn copy_blocks(&self, row: usize, columns: RowOrder, out: &mut [u8]) -> bool {
         let TensorStorage::Blocks { data, rows } = self.storage else {
             return false;
@@ -239,9 +239,9 @@ impl Tensor<'_> {
             self.info.encoding.block_values(),
             self.info.encoding.block_bytes().unwrap_or(1),
         );
-        // Blocks are put in order while they are read, unless they hold columns that lie apart.
+        // Reading puts whole blocks in order. It cannot reorder columns within a block.
         let order = match self.column_order() {
-            RowOrder::AsStored => columns.of_units(values),
+            RowOrder::AsStored => columns.in_units(values),
             stored => (stored == columns).then_some(RowOrder::AsStored),
         };
         let Some(order) = order else {
@@ -257,27 +257,27 @@ impl Tensor<'_> {
 }
 
 /// Bytes of a plane that one thread fills at a time.
-const PIECE: usize = 128 * 1024;
+const CHUNK_BYTES: usize = 128 * 1024;
 
-/// Fill `out`, which lies at byte `start` of a plane, on all threads: `fill` is called for pieces of it with
-/// where they start.
-pub(crate) fn in_pieces(start: usize, out: &mut [u8], fill: impl Fn(usize, &mut [u8]) + Sync) {
-    if out.len() <= PIECE {
+/// Fills `out`, which starts at byte `start` of a plane, on all threads. `fill` is called with the start of each
+/// chunk and the chunk.
+pub(crate) fn in_chunks(start: usize, out: &mut [u8], fill: impl Fn(usize, &mut [u8]) + Sync) {
+    if out.len() <= CHUNK_BYTES {
         return fill(start, out);
     }
-    let pieces = out.par_chunks_mut(PIECE).enumerate();
-    pieces.for_each(|(index, piece)| fill(start + index * PIECE, piece));
+    let pieces = out.par_chunks_mut(CHUNK_BYTES).enumerate();
+    pieces.for_each(|(index, piece)| fill(start + index * CHUNK_BYTES, piece));
 }
 
-/// Fill `out`, which lies at byte `start` of the quants plane of blocks of a format.
+/// Fills `out`, which starts at byte `start` of the quants plane.
 pub(crate) fn write_quants(blocks: &Blocks<'_>, record: &QuantRecord, block: GgufBlock, start: usize, out: &mut [u8]) {
     for_units(record.block_quants(), start, out, |index, unit| {
         (block.repack)(blocks.block(index), unit);
     });
 }
 
-/// Write one block from what the planes of the resident layout hold of it: the quants in the order of their
-/// values, the scale (a record for K-quants), and the bias where the encoding has one.
+/// Writes one GGUF block from its planes: the quants in value order, the scale (a record for K-quants), and the bias
+/// if the format has one.
 pub fn store_block(format: GgufBlock, quants: &[u8], scale: &[u8], bias: &[u8], block: &mut [u8]) {
     (format.store_scale)(scale, block);
     if let Some(at) = format.bias_at {
@@ -286,16 +286,16 @@ pub fn store_block(format: GgufBlock, quants: &[u8], scale: &[u8], bias: &[u8], 
     (format.restore)(quants, block);
 }
 
-/// The largest unit of a plane, in bytes.
-const MOST_UNIT: usize = 256;
+/// Maximum size of a unit of a plane, in bytes.
+const MAX_UNIT_BYTES: usize = 256;
 
-/// Fill `out`, which lies at byte `start` of a plane made of units of `size` bytes: `write` is
-/// called with the index of each unit that `out` touches and memory for the whole of it.
-#[inline(always)] // of sizes that are known where it is called
+/// Fills `out`, which starts at byte `start` of a plane of units of `size` bytes. `write` is called with the index
+/// and the memory of each unit that `out` overlaps.
+#[inline(always)] // so that constant sizes are propagated
 pub(crate) fn for_units(size: usize, start: usize, out: &mut [u8], mut write: impl FnMut(usize, &mut [u8])) {
     let mut index = start / size;
     let skipped = start % size;
-    let mut unit = [0; MOST_UNIT];
+    let mut unit = [0; MAX_UNIT_BYTES];
     let unit = &mut unit[..size];
     let mut rest = out;
     if skipped != 0 && !rest.is_empty() {
@@ -323,7 +323,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_of_a_head_alternate_between_its_halves() {
+    fn interleaved_rows_alternate_between_halves_of_a_head() {
         let rows = RowOrder::Interleaved { head_dim: 6 };
         let order: Vec<usize> = (0..12).map(|stored| rows.logical(stored)).collect();
         assert_eq!(order, [0, 3, 1, 4, 2, 5, 6, 9, 7, 10, 8, 11]);
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn heads_of_a_group_are_as_many_apart_as_there_are_groups() {
+    fn tiled_heads_of_a_group_are_one_group_count_apart() {
         let rows = RowOrder::Tiled {
             first: 1,
             groups: 2,
@@ -341,6 +341,6 @@ mod tests {
         let order: Vec<usize> = (0..13).map(|stored| rows.logical(stored)).collect();
         assert_eq!(order, [0, 1, 2, 7, 8, 3, 4, 9, 10, 5, 6, 11, 12]);
         assert!((0..13).all(|row| rows.logical(rows.stored(row)) == row));
-        assert_eq!(rows.of_units(2), None);
+        assert_eq!(rows.in_units(2), None);
     }
 }

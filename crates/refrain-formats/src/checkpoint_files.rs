@@ -1,4 +1,4 @@
-//! The files of a checkpoint, opened: what they hold under their own names, whatever the model is.
+//! The open files of a checkpoint, with tensors under the files' own names, independent of the model.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -12,16 +12,16 @@ use crate::gguf::{self, Gguf, GgufFiles, GgufKeys};
 use crate::synthetic::RandomTensor;
 use crate::tensor::TensorStorage;
 use crate::write::contents::{CONFIG, SIDE_FILES};
-use crate::{Error, GenerationConfig, Metadata, Tensor, TensorInfo};
+use crate::{Encoding, Error, GenerationConfig, Metadata, Tensor, TensorInfo};
 
-/// The kinds of checkpoints.
+/// Kind of checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
-    /// A directory as Hugging Face transformers has it.
+    /// A directory in the layout of Hugging Face transformers.
     Safetensors,
-    /// Such a directory with weights quantised by MLX.
+    /// The same with weights quantised by MLX.
     Mlx,
-    /// One GGUF file, or the parts of a split one.
+    /// A GGUF file, or the parts of a split one.
     Gguf,
 }
 
@@ -35,7 +35,7 @@ pub struct CheckpointFiles {
     /// Sorted by name.
     tensors: Vec<(TensorInfo, TensorStorage)>,
     by_name: HashMap<String, usize>,
-    /// In which order files have the columns of some tensors.
+    /// Column order of the tensors whose columns are permuted.
     columns: HashMap<String, RowOrder>,
     side: SideFiles,
 }
@@ -43,18 +43,18 @@ pub struct CheckpointFiles {
 /// Small files with their names.
 pub type NamedFiles = Vec<(String, Vec<u8>)>;
 
-/// Where tokenizer and chat template are, for those that read them.
+/// Source of tokenizer and chat template.
 #[derive(Debug, Clone, Copy)]
 pub enum TextSource<'a> {
-    /// In files of a directory.
+    /// Files of a directory.
     Directory(&'a FileSet),
-    /// In the metadata of a GGUF file.
+    /// The metadata of a GGUF file.
     Gguf(GgufKeys<'a>),
-    /// Nowhere: these weights are random, and have only a name.
+    /// None: the weights are random. Holds the model's name.
     Synthetic(&'a str),
 }
 
-/// Where settings, tokenizer and chat template come from.
+/// Source of configuration, tokenizer and chat template.
 #[derive(Debug)]
 enum SideFiles {
     Directory {
@@ -63,17 +63,19 @@ enum SideFiles {
         label: String,
     },
     Gguf(Gguf),
-    /// There are none.
+    /// None.
     Synthetic,
 }
 
 impl CheckpointFiles {
-    /// Open a checkpoint: a directory with `config.json` and `*.safetensors` files (plain, or quantised by MLX), a
-    /// `.gguf` file (of a split model any part), or a directory that holds one GGUF model. The files are mapped, not
-    /// read; a GGUF file's header is checked. The tensors of a directory come by [`CheckpointFiles::read_weights`].
+    /// Opens a checkpoint: a directory with `config.json` and `*.safetensors` files (plain, or quantised by MLX), a
+    /// `.gguf` file (any part of a split model), or a directory with one GGUF model.
+    ///
+    /// Maps the files without reading the weights, and checks the header of a GGUF file.
+    /// [`CheckpointFiles::read_weights`] loads the tensors of a directory.
     ///
     /// # Errors
-    /// If there is no checkpoint at `path`, or a file is missing or damaged.
+    /// If there is no checkpoint at `path`, or a file is missing or corrupt.
     pub fn open(path: &Path) -> Result<Self, Error> {
         let metadata = std::fs::metadata(path).map_err(|source| Error::Read {
             path: path.to_owned(),
@@ -91,8 +93,7 @@ impl CheckpointFiles {
         Self::from_gguf(GgufFiles::open(path)?)
     }
 
-    /// Open a checkpoint that is embedded in the program: the files that a checkpoint directory
-    /// would hold, by name.
+    /// Opens a checkpoint that is embedded in the program: the files of a checkpoint directory, by name.
     ///
     /// # Errors
     /// As [`CheckpointFiles::open`].
@@ -106,16 +107,16 @@ impl CheckpointFiles {
         Self::from_set(FileSet::Embedded(files))
     }
 
-    /// Open a GGUF file that is held in memory.
+    /// Opens a GGUF file in memory.
     ///
     /// # Errors
     /// As [`CheckpointFiles::open`].
     pub fn from_gguf_bytes(bytes: impl Into<Cow<'static, [u8]>>) -> Result<Self, Error> {
-        let file = FileBytes::Held(bytes.into());
-        Self::from_gguf(GgufFiles::held(file, "embedded model".to_owned())?)
+        let file = FileBytes::InMemory(bytes.into());
+        Self::from_gguf(GgufFiles::from_memory(file, "embedded model".to_owned())?)
     }
 
-    /// Files that are nowhere: random tensors, made when they are read.
+    /// Creates a checkpoint of random tensors without files. The values are generated on each read.
     pub fn synthetic(name: String, format: Format, tensors: Vec<(TensorInfo, RandomTensor)>) -> Self {
         let tensors = tensors.into_iter();
         let mut made = CheckpointFiles {
@@ -154,8 +155,8 @@ impl CheckpointFiles {
         let Some(config) = set.json(CONFIG)? else {
             return Err(Error::NotACheckpoint {
                 path: PathBuf::from(set.name()),
-                reason: "there is no config.json; a model has config.json, *.safetensors and tokenizer.json, or is a \
-                         .gguf file"
+                reason: "there is no config.json; a model is a directory with config.json, *.safetensors and \
+                         tokenizer.json, or a .gguf file"
                     .to_owned(),
             });
         };
@@ -175,20 +176,20 @@ impl CheckpointFiles {
         })
     }
 
-    /// Opens and checks the weights of a directory. `own` gives each tensor's name, and `None` for one that is not
-    /// wanted; `quantisation` is by these names.
+    /// Opens and checks the weights of a directory. `rename` maps a tensor's name in the file to its model name; `None`
+    /// skips the tensor. `quantisation` uses the model names.
     ///
     /// # Errors
-    /// If a file is missing or damaged.
+    /// If a file is missing or corrupt.
     pub fn read_weights(
         &mut self,
         quantisation: Option<&Quantisation>,
-        own: &dyn Fn(&str) -> Option<String>,
+        rename: &dyn Fn(&str) -> Option<String>,
     ) -> Result<(), Error> {
         let SideFiles::Directory { files, .. } = &self.side else {
             return Ok(());
         };
-        let weights = directory::weights(files, quantisation, own)?;
+        let weights = directory::weights(files, quantisation, rename)?;
         if quantisation.is_some() {
             self.format = Format::Mlx;
         }
@@ -197,40 +198,41 @@ impl CheckpointFiles {
         Ok(())
     }
 
-    /// Gives each tensor its place in the model: `place` changes name and shape, and says in which order the file
-    /// has it; tensors without an order are left out.
+    /// Maps each tensor of the file to a tensor of the model. `map` changes name and shape, and returns the tensor's order in
+    /// the file; `None` removes the tensor.
     ///
     /// # Errors
-    /// Those of `place`; if two get one name, or rows or columns are not whole heads.
-    pub fn arrange(
+    /// Errors of `map`; if two tensors get the same name, or rows or columns are not whole heads.
+    pub fn map_tensors(
         &mut self,
-        mut place: impl FnMut(&mut TensorInfo) -> Result<Option<TensorOrder>, Error>,
+        mut map: impl FnMut(&mut TensorInfo) -> Result<Option<TensorOrder>, Error>,
     ) -> Result<(), Error> {
         self.columns.clear();
-        let mut placed = Vec::with_capacity(self.tensors.len());
+        let mut mapped = Vec::with_capacity(self.tensors.len());
         for (mut info, mut storage) in std::mem::take(&mut self.tensors) {
             let name = info.name.clone();
-            let Some(order) = place(&mut info)? else {
+            let Some(order) = map(&mut info)? else {
                 continue;
             };
-            if let Some(reason) = order.fault(info.ordered_rows(), info.columns()) {
+            if let Some(reason) = order.mismatch(info.ordered_rows(), info.columns()) {
                 return Err(Error::tensor(&self.name, name, reason));
             }
             if order.columns != RowOrder::AsStored {
                 self.columns.insert(info.name.clone(), order.columns);
             }
             if let TensorStorage::Plain { rows, .. }
+            | TensorStorage::Doubles { rows, .. }
             | TensorStorage::Blocks { rows, .. }
             | TensorStorage::Planes { rows, .. } = &mut storage
             {
                 *rows = order.rows;
             }
-            placed.push((info, storage));
+            mapped.push((info, storage));
         }
-        self.tensors = placed;
+        self.tensors = mapped;
         self.index();
         match self.tensors.windows(2).find(|pair| pair[0].0.name == pair[1].0.name) {
-            Some(pair) => Err(Error::tensor(&self.name, &pair[0].0.name, "is there twice")),
+            Some(pair) => Err(Error::tensor(&self.name, &pair[0].0.name, "is duplicated")),
             None => Ok(()),
         }
     }
@@ -241,26 +243,26 @@ impl CheckpointFiles {
         self.by_name = names.map(|(index, (info, _))| (info.name.clone(), index)).collect();
     }
 
-    /// Its name in messages.
+    /// Name for messages.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The kind of checkpoint.
+    /// Kind of checkpoint.
     pub fn format(&self) -> Format {
         self.format
     }
 
-    /// The settings of the model; `None` where there are no files.
+    /// The configuration of the model; `None` for random weights.
     pub fn metadata(&self) -> Option<Metadata<'_>> {
         match &self.side {
-            SideFiles::Directory { config, label, .. } => Some(Metadata::of_json(config, label)),
-            SideFiles::Gguf(gguf) => Some(Metadata::of_gguf(gguf, self.files[0].bytes())),
+            SideFiles::Directory { config, label, .. } => Some(Metadata::from_json(config, label)),
+            SideFiles::Gguf(gguf) => Some(Metadata::from_gguf(gguf, self.files[0].bytes())),
             SideFiles::Synthetic => None,
         }
     }
 
-    /// What the file calls the model.
+    /// The model's name in the file (`general.name` of GGUF).
     pub fn model_name(&self) -> Option<&str> {
         match &self.side {
             SideFiles::Gguf(gguf) => gguf.model_name(),
@@ -268,10 +270,10 @@ impl CheckpointFiles {
         }
     }
 
-    /// What `generation_config.json` suggests, nothing where there is none.
+    /// Reads `generation_config.json`; defaults if there is none.
     ///
     /// # Errors
-    /// If the file is damaged.
+    /// If the file is corrupt.
     pub fn generation(&self) -> Result<GenerationConfig, Error> {
         const FILE: &str = "generation_config.json";
         let SideFiles::Directory { files, .. } = &self.side else {
@@ -283,8 +285,8 @@ impl CheckpointFiles {
         }
     }
 
-    /// The files beside configuration and weights of a directory, by name: those of tokenizer, chat template and
-    /// suggestions for sampling. `None` where it is no directory.
+    /// Reads the files of a directory other than configuration and weights: tokenizer, chat template and generation
+    /// configuration. `None` if the checkpoint is not a directory.
     ///
     /// # Errors
     /// If one cannot be read.
@@ -294,14 +296,14 @@ impl CheckpointFiles {
         };
         let mut found = Vec::new();
         for name in SIDE_FILES {
-            if let Some(bytes) = files.whole(name)? {
+            if let Some(bytes) = files.read(name)? {
                 found.push((name.to_owned(), bytes));
             }
         }
         Ok(Some(found))
     }
 
-    /// All metadata of a GGUF file's tokenizer, as they lie in the file. `None` where it is none.
+    /// Raw metadata of a GGUF file's tokenizer; `None` for other checkpoints.
     pub fn tokenizer_metadata(&self) -> Option<impl Iterator<Item = (&str, &[u8])>> {
         match &self.side {
             SideFiles::Gguf(gguf) => Some(gguf.tokenizer_metadata(self.files[0].bytes())),
@@ -309,7 +311,7 @@ impl CheckpointFiles {
         }
     }
 
-    /// Where tokenizer and chat template are.
+    /// Source of tokenizer and chat template.
     pub fn text_source(&self) -> TextSource<'_> {
         match &self.side {
             SideFiles::Directory { files, .. } => TextSource::Directory(files),
@@ -318,7 +320,7 @@ impl CheckpointFiles {
         }
     }
 
-    /// Whether there are tokens: in a GGUF file's metadata, or in a `tokenizer.json`.
+    /// Whether there is a tokenizer: in a GGUF file's metadata, or in a `tokenizer.json`.
     pub fn has_tokenizer(&self) -> bool {
         match &self.side {
             SideFiles::Directory { files, .. } => files.has("tokenizer.json"),
@@ -342,5 +344,34 @@ impl CheckpointFiles {
             files: &self.files,
             labels: &self.labels,
         })
+    }
+
+    /// Returns a required tensor of this shape.
+    ///
+    /// # Errors
+    /// If there is no such tensor, its shape differs, or no model supports its encoding.
+    pub fn expect(&self, name: &str, shape: &[usize]) -> Result<Tensor<'_>, Error> {
+        let Some(tensor) = self.tensor(name) else {
+            if self.tensors().next().is_none() {
+                let reason = "has no weights: it can only tokenize text and render chat templates";
+                return Err(Error::file(self.name(), reason));
+            }
+            return Err(Error::MissingTensor {
+                checkpoint: self.name().to_owned(),
+                tensor: name.to_owned(),
+            });
+        };
+        if tensor.info.shape != shape {
+            return Err(Error::Shape {
+                checkpoint: self.name().to_owned(),
+                tensor: name.to_owned(),
+                found: tensor.info.shape.clone(),
+                expected: shape.to_owned(),
+            });
+        }
+        if let Encoding::Other(kind) = tensor.info.encoding {
+            return Err(tensor.error(format!("weights stored as {kind} are not supported")));
+        }
+        Ok(tensor)
     }
 }

@@ -1,4 +1,4 @@
-//! Plain dequantisation to f32: what kernels are checked against, and what conversions start from.
+//! Reference dequantisation to f32: kernels are tested against it, and conversions start from it.
 
 use half::{bf16, f16};
 use refrain_quant::{QuantPlanes, ScaleType};
@@ -8,20 +8,20 @@ use crate::tensor::TensorStorage;
 use crate::{Encoding, Error, Tensor};
 
 impl Tensor<'_> {
-    /// All values as f32, in row-major order.
+    /// Returns all values as f32, in row-major order.
     ///
-    /// Bit-equal to the `gguf` Python package for GGUF's encodings, and to `mlx.core.dequantize` with
-    /// scales and biases given in f32 for MLX: one rounding for the product, one for the sum.
+    /// Bit-identical to the `gguf` Python package for GGUF encodings, and to `mlx.core.dequantize` with f32 scales
+    /// and biases for MLX: one rounding for the product, one for the sum.
     ///
     /// # Errors
-    /// If the encoding holds no real numbers, or a scale or bias is NaN or infinite.
+    /// If the encoding is not of real numbers, or a scale or bias is NaN or infinite.
     pub fn dequantise(&self) -> Result<Vec<f32>, Error> {
         let mut out = vec![0.0; self.info.values()];
         self.dequantise_rows(0, &mut out)?;
         Ok(out)
     }
 
-    /// The values of whole rows, from row `row` on, as [`Tensor::dequantise`] gives them.
+    /// Dequantises whole rows, starting at row `row`, like [`Tensor::dequantise`].
     ///
     /// # Errors
     /// As [`Tensor::dequantise`].
@@ -37,7 +37,7 @@ impl Tensor<'_> {
         Ok(())
     }
 
-    /// The same with columns in the order of the planes.
+    /// The same with the columns in the planes' order.
     fn dequantise_planes(&self, row: usize, out: &mut [f32]) -> Result<(), Error> {
         let first = row * self.info.columns();
         let Some(record) = self.info.encoding.quantised() else {
@@ -66,7 +66,7 @@ impl Tensor<'_> {
                 if !biases.is_empty() {
                     self.write_biases(at, &mut biases)?;
                 }
-                let stored = self.scale_encoding().and_then(Encoding::as_scales);
+                let stored = self.scale_encoding().and_then(Encoding::to_scale_type);
                 let planes = QuantPlanes {
                     format: record.format,
                     stored: stored.unwrap_or(ScaleType::F16),
@@ -80,16 +80,16 @@ impl Tensor<'_> {
         Ok(())
     }
 
-    /// Check the scales and biases of so many values from value `first` on.
+    /// Checks the scales and biases of `values` values, starting at value `first`.
     fn check_scales(&self, first: usize, values: usize) -> Result<(), Error> {
         let part =
             |total: u64, count: usize| (total as u128 * count as u128 / self.info.values().max(1) as u128) as u64;
         let range = |total: u64| part(total, first)..part(total, first + values);
-        in_pieces(range(self.scales_bytes()), |offset, out| self.write_scales(offset, out))?;
-        in_pieces(range(self.biases_bytes()), |offset, out| self.write_biases(offset, out))
+        in_chunks(range(self.scales_bytes()), |offset, out| self.write_scales(offset, out))?;
+        in_chunks(range(self.biases_bytes()), |offset, out| self.write_biases(offset, out))
     }
 
-    /// Values, from value `first` on, of a tensor that is not quantised.
+    /// Converts values of an unquantised tensor to f32, starting at value `first`.
     fn widen(&self, first: usize, out: &mut [f32]) -> Result<(), Error> {
         let encoding = self.info.encoding;
         let size = match encoding {
@@ -104,7 +104,7 @@ impl Tensor<'_> {
     }
 }
 
-/// The values of F32, F16 or BF16 bytes.
+/// Converts F32, F16 or BF16 bytes to f32.
 pub fn widen(encoding: Encoding, data: &[u8], out: &mut [f32]) {
     match encoding {
         Encoding::F32 => {
@@ -125,8 +125,8 @@ pub fn widen(encoding: Encoding, data: &[u8], out: &mut [f32]) {
     }
 }
 
-/// Read the part `range` of a plane through a small buffer.
-fn in_pieces(
+/// Reads the range `range` of a plane through a small buffer.
+fn in_chunks(
     range: std::ops::Range<u64>,
     mut read: impl FnMut(u64, &mut [u8]) -> Result<(), Error>,
 ) -> Result<(), Error> {

@@ -1,4 +1,4 @@
-//! What a checkpoint's files say by themselves, for models that cannot run.
+//! Describes a checkpoint from its files alone, also for models that cannot run.
 
 use std::path::Path;
 
@@ -10,21 +10,21 @@ use crate::gguf::{self, GgufFiles};
 use crate::write::contents::CONFIG;
 use crate::{Error, Format, TensorInfo};
 
-/// What a checkpoint's files say, whether or not there is a model here that could read its weights.
+/// Configuration and tensors of a checkpoint, whether or not its architecture is supported.
 #[derive(Debug, Clone)]
 pub struct Description {
-    /// The kind of its files.
+    /// Kind of checkpoint.
     pub format: Format,
-    /// What the files call the architecture.
+    /// Name of the architecture in the files.
     pub architecture: Option<String>,
-    /// Settings of one value, as the files have them, by their names there.
+    /// Scalar configuration values, under the files' own keys.
     pub settings: Vec<(String, Value)>,
-    /// All tensors, under the files' own names and in their own shapes.
+    /// All tensors, with the files' own names and shapes.
     pub tensors: Vec<TensorInfo>,
 }
 
 impl Description {
-    /// Reads what can be read of the checkpoint at `path`: a directory or a GGUF file.
+    /// Reads the checkpoint at `path`: a directory or a GGUF file.
     ///
     /// # Errors
     /// If neither configuration nor tensors can be read.

@@ -1,4 +1,4 @@
-//! The weights of a checkpoint directory, in one or several shards.
+//! The weights of a checkpoint directory, in one safetensors file or several shards.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use crate::mlx::{self, RawTensor};
 use crate::safetensors;
 use crate::tensor::{Span, TensorInfo, TensorStorage};
 
-const WHOLE: &str = "model.safetensors";
+const SINGLE_FILE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
 
 /// The weights of a directory.
@@ -24,22 +24,23 @@ pub(crate) struct DirectoryWeights {
     pub tensors: Vec<(TensorInfo, TensorStorage)>,
 }
 
-/// Open and check all weight files. `own` gives a tensor's name, and `None` for one that is not wanted.
+/// Opens and checks all weight files. `rename` maps a tensor's name in the file to its model name; `None` skips the
+/// tensor.
 pub(crate) fn weights(
     set: &FileSet,
     quantisation: Option<&Quantisation>,
-    own: &dyn Fn(&str) -> Option<String>,
+    rename: &dyn Fn(&str) -> Option<String>,
 ) -> Result<DirectoryWeights, Error> {
-    // Where there are both one whole file and an index, transformers reads the whole file.
-    let index = if set.has(INDEX) && !set.has(WHOLE) {
+    // If there is both a single file and an index, transformers reads the single file.
+    let index = if set.has(INDEX) && !set.has(SINGLE_FILE) {
         Some(read_index(set)?)
     } else {
         None
     };
     let names: BTreeSet<String> = match &index {
         Some(index) => index.values().cloned().collect(),
-        None if set.has(WHOLE) => BTreeSet::from([WHOLE.to_owned()]),
-        None => set.ending_in(".safetensors")?.into_iter().collect(),
+        None if set.has(SINGLE_FILE) => BTreeSet::from([SINGLE_FILE.to_owned()]),
+        None => set.with_suffix(".safetensors")?.into_iter().collect(),
     };
     if names.is_empty() {
         return Err(Error::NotACheckpoint {
@@ -53,10 +54,7 @@ pub(crate) fn weights(
     for name in names {
         let label = set.label(&name);
         let Some(file) = set.open(&name)? else {
-            return Err(Error::file(
-                label,
-                format!("is missing: {INDEX} says that it holds a part of the weights"),
-            ));
+            return Err(Error::file(label, format!("is missing, but {INDEX} lists it")));
         };
         for entry in safetensors::read(file.bytes(), &label)? {
             let tensor = RawTensor {
@@ -84,7 +82,7 @@ pub(crate) fn weights(
     }
     check_index(set, index.as_ref(), &raw)?;
     let named = raw.into_values().filter_map(|mut tensor| {
-        tensor.info.name = own(&tensor.info.name)?;
+        tensor.info.name = rename(&tensor.info.name)?;
         Some((tensor.info.name.clone(), tensor))
     });
     let mut raw: BTreeMap<String, RawTensor> = named.collect();
@@ -97,7 +95,7 @@ pub(crate) fn weights(
     Ok(DirectoryWeights { files, labels, tensors })
 }
 
-/// Read the index of a sharded checkpoint: which file holds which tensor.
+/// Reads the index of a sharded checkpoint: the file of each tensor.
 fn read_index(set: &FileSet) -> Result<BTreeMap<String, String>, Error> {
     let label = set.label(INDEX);
     let object = set.json(INDEX)?.unwrap_or_default();
@@ -113,7 +111,7 @@ fn read_index(set: &FileSet) -> Result<BTreeMap<String, String>, Error> {
             _ => {
                 return Err(Error::file(
                     label,
-                    format!("places tensor {tensor} in {file}, which is no file beside it"),
+                    format!("places tensor {tensor} in {file}, which is not a file in the same directory"),
                 ));
             }
         }
@@ -121,7 +119,7 @@ fn read_index(set: &FileSet) -> Result<BTreeMap<String, String>, Error> {
     Ok(index)
 }
 
-/// Check that each shard holds what the index says.
+/// Checks that each shard has the tensors that the index lists for it.
 fn check_index(
     set: &FileSet,
     index: Option<&BTreeMap<String, String>>,
@@ -132,7 +130,7 @@ fn check_index(
             return Err(Error::tensor(
                 set.label(file),
                 tensor,
-                format!("is missing, though {INDEX} places it there"),
+                format!("is missing, but {INDEX} places it there"),
             ));
         }
     }

@@ -1,45 +1,48 @@
-//! How the numbers of a tensor are stored in a file.
+//! Storage types of tensors.
 
 use std::fmt;
 
 use refrain_quant::{QuantRecord, ScaleType};
 
-/// How the numbers of a tensor are stored in a file. All are little-endian.
+/// Storage type of a tensor's values. All are little-endian.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Encoding {
     /// IEEE 754 binary32.
     F32,
     /// IEEE 754 binary16.
     F16,
-    /// The upper half of a binary32.
+    /// bfloat16: the upper half of a binary32.
     BF16,
+    /// IEEE 754 binary64. Tensors never have it: they appear as F32.
+    F64,
     /// 32-bit integers.
     I32,
     /// 32-bit unsigned integers.
     U32,
     /// Bytes.
     U8,
-    /// Truth values, one byte each.
+    /// Booleans, one byte each.
     Bool,
-    /// Quantised in a format that is known here.
+    /// A supported quantisation format.
     Quantised(&'static QuantRecord),
-    /// A type that the file format knows and that no model here reads, such as `F8_E4M3`. Such a
-    /// tensor is listed, but refused when asked for.
+    /// A type that the file format defines but no model here supports, such as `F8_E4M3`. Such a tensor is listed,
+    /// and reading it is an error.
     Other(&'static str),
 }
 
 impl Encoding {
-    /// Bytes of one value, for encodings that store values one by one.
+    /// Bytes per value, for unquantised encodings.
     pub fn value_bytes(self) -> Option<usize> {
         match self {
             Encoding::F32 | Encoding::I32 | Encoding::U32 => Some(4),
             Encoding::F16 | Encoding::BF16 => Some(2),
+            Encoding::F64 => Some(8),
             Encoding::U8 | Encoding::Bool => Some(1),
             _ => None,
         }
     }
 
-    /// The quantised format, if it is one.
+    /// The quantisation format, if it is one.
     pub fn quantised(self) -> Option<&'static QuantRecord> {
         match self {
             Encoding::Quantised(record) => Some(record),
@@ -47,17 +50,17 @@ impl Encoding {
         }
     }
 
-    /// The encoding of a quantised format.
+    /// Returns the encoding of the quantisation format `name`.
     ///
     /// # Panics
-    /// If no format has that name.
+    /// If there is no such format.
     pub fn named(name: &str) -> Encoding {
         let record = refrain_quant::by_name(name);
-        Encoding::Quantised(record.unwrap_or_else(|| panic!("{name:?} is no quantised format")))
+        Encoding::Quantised(record.unwrap_or_else(|| panic!("unknown quantisation format {name:?}")))
     }
 
-    /// What scales and biases that are stored so are.
-    pub(crate) fn of_scales(stored: ScaleType) -> Encoding {
+    /// Encoding of scales and biases of type `stored`.
+    pub(crate) fn from_scale_type(stored: ScaleType) -> Encoding {
         match stored {
             ScaleType::F32 => Encoding::F32,
             ScaleType::F16 => Encoding::F16,
@@ -67,8 +70,8 @@ impl Encoding {
         }
     }
 
-    /// What numbers that are stored so are, as scales and biases.
-    pub fn as_scales(self) -> Option<ScaleType> {
+    /// The same type as a scale type.
+    pub fn to_scale_type(self) -> Option<ScaleType> {
         match self {
             Encoding::F32 => Some(ScaleType::F32),
             Encoding::F16 => Some(ScaleType::F16),
@@ -79,7 +82,7 @@ impl Encoding {
         }
     }
 
-    /// Bits of one value in the quants plane, for quantised encodings.
+    /// Bits per value in the quants plane, for quantised encodings.
     pub fn quant_bits(self) -> Option<usize> {
         self.quantised().map(|record| record.format.bits as usize)
     }
@@ -89,17 +92,17 @@ impl Encoding {
         self.quantised().map(|record| record.format.group as usize)
     }
 
-    /// GGUF's blocks of it, where it has such.
+    /// GGUF's block format, if it has one.
     pub fn block(self) -> Option<refrain_quant::GgufBlock> {
         self.quantised()?.block
     }
 
-    /// Values in one GGUF block; 1 for encodings without blocks.
+    /// Values per GGUF block; 1 for encodings without blocks.
     pub fn block_values(self) -> usize {
         self.block().map_or(1, |block| block.values)
     }
 
-    /// Bytes of one GGUF block.
+    /// Bytes per GGUF block.
     pub fn block_bytes(self) -> Option<usize> {
         self.block().map(|block| block.bytes)
     }
@@ -111,6 +114,7 @@ impl fmt::Display for Encoding {
             Encoding::F32 => "F32",
             Encoding::F16 => "F16",
             Encoding::BF16 => "BF16",
+            Encoding::F64 => "F64",
             Encoding::I32 => "I32",
             Encoding::U32 => "U32",
             Encoding::U8 => "U8",

@@ -1,59 +1,58 @@
-//! What can be wrong with a checkpoint, in the user's language.
+//! Errors of checkpoints, worded for the user.
 
 use std::path::PathBuf;
 
-/// Everything that opening or reading a checkpoint can fail with. Each message says which file
-/// (and tensor) it is about and what is wrong with it.
+/// Errors of opening and reading a checkpoint. Each message names the file (and tensor) and says what is wrong.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A file or directory could not be opened, listed or mapped.
     #[error("cannot read {}: {source}", path.display())]
     Read {
-        /// What was to be read.
+        /// Path of the file or directory.
         path: PathBuf,
-        /// What the operating system said.
+        /// Error of the operating system.
         source: std::io::Error,
     },
-    /// A file or checkpoint could not be written. Nothing of it is left.
+    /// A file or checkpoint could not be written. Nothing of it remains.
     #[error("cannot write {}: {source}", path.display())]
     Write {
-        /// What was to be written.
+        /// Path of the file or directory.
         path: PathBuf,
-        /// What the operating system said.
+        /// Error of the operating system.
         source: std::io::Error,
     },
-    /// Something is there already, and nothing may be replaced.
-    #[error("cannot write {}: it exists already; remove it, or choose another name", path.display())]
+    /// The target exists and must not be replaced.
+    #[error("cannot write {}: it already exists; remove it, or choose another name", path.display())]
     Exists {
-        /// What was to be written.
+        /// Path of the target.
         path: PathBuf,
     },
-    /// Whoever watched the progress of writing a checkpoint asked to stop. Nothing of it is left.
-    #[error("stopped before all of {} was written; nothing is left of it", path.display())]
+    /// The progress callback stopped writing a checkpoint. Nothing of it remains.
+    #[error("stopped before {} was complete; the partial output was removed", path.display())]
     Stopped {
-        /// What was being written.
+        /// Path of the checkpoint.
         path: PathBuf,
     },
-    /// A checkpoint cannot be converted to the format asked for.
+    /// The checkpoint cannot be converted to the requested format.
     #[error("{0}")]
     Conversion(String),
-    /// There is no synthetic checkpoint of that name.
+    /// There is no such synthetic checkpoint.
     #[error("synthetic checkpoint {spec:?}: {reason}")]
     Synthetic {
         /// The name given.
         spec: String,
-        /// What is wrong with it, and what there is.
+        /// What is wrong with it, and the available choices.
         reason: String,
     },
     /// The path is neither a checkpoint directory nor a GGUF file.
     #[error("{}: {reason}", path.display())]
     NotACheckpoint {
-        /// The path given.
+        /// The path.
         path: PathBuf,
-        /// What a checkpoint would need there.
+        /// What is missing there.
         reason: String,
     },
-    /// A file is damaged or says something that cannot be.
+    /// A file is corrupt or has an invalid value.
     #[error("{file}: {reason}")]
     File {
         /// Name of the file.
@@ -61,7 +60,7 @@ pub enum Error {
         /// What is wrong with it.
         reason: String,
     },
-    /// One tensor of a file is damaged, or stored in a way that cannot be read.
+    /// A tensor is corrupt, or its storage type is not supported.
     #[error("{file}: tensor {tensor}: {reason}")]
     Tensor {
         /// Name of the file.
@@ -71,7 +70,7 @@ pub enum Error {
         /// What is wrong with it.
         reason: String,
     },
-    /// The model is of an architecture that is not known here.
+    /// The model's architecture is not supported.
     #[error("{file}: architecture {architecture:?} is not supported (supported: {supported})")]
     Architecture {
         /// The file that names the architecture.
@@ -81,47 +80,47 @@ pub enum Error {
         /// The architectures that are supported.
         supported: String,
     },
-    /// The model has something that nothing here computes.
+    /// The model uses a feature that is not supported.
     #[error("{file}: {reason}")]
     Unsupported {
-        /// The file that says so.
+        /// The file that requests it.
         file: String,
-        /// What it says, and what is supported.
+        /// The feature, and the supported ones.
         reason: String,
     },
-    /// A tensor that the model needs is in no file of the checkpoint.
+    /// No file of the checkpoint has a tensor that the model needs.
     #[error("{checkpoint}: tensor {tensor} is missing")]
     MissingTensor {
-        /// Where it was looked for.
+        /// The checkpoint.
         checkpoint: String,
         /// The tensor's name.
         tensor: String,
     },
-    /// A tensor has another shape than the configuration calls for.
-    #[error("{checkpoint}: tensor {tensor} has shape {found:?}, but the configuration calls for {expected:?}")]
+    /// A tensor's shape contradicts the configuration.
+    #[error("{checkpoint}: tensor {tensor} has shape {found:?}, but the configuration requires {expected:?}")]
     Shape {
-        /// Where the tensor lies.
+        /// The checkpoint.
         checkpoint: String,
         /// The tensor's name.
         tensor: String,
         /// Its shape.
         found: Vec<usize>,
-        /// The shape that the configuration calls for.
+        /// The shape that the configuration requires.
         expected: Vec<usize>,
     },
-    /// A text could not be encoded, or ids not decoded.
+    /// A text could not be encoded, or token ids could not be decoded.
     #[error("tokenizer: {0}")]
     Tokenizer(String),
-    /// A chat template does not parse, or failed while rendering.
+    /// A chat template has a syntax error, or failed to render.
     #[error("chat template: {0}")]
     Template(String),
-    /// The messages to render are not of the form that a chat template takes.
+    /// The messages do not have the structure that a chat template expects.
     #[error("messages: {0}")]
     Messages(String),
 }
 
 impl Error {
-    /// That a file is damaged or says something that cannot be.
+    /// Returns an error about a file.
     pub fn file(file: impl Into<String>, reason: impl Into<String>) -> Self {
         Error::File {
             file: file.into(),
@@ -129,7 +128,7 @@ impl Error {
         }
     }
 
-    /// The same of one tensor of a file.
+    /// Returns an error about a tensor of a file.
     pub fn tensor(file: impl Into<String>, tensor: impl Into<String>, reason: impl Into<String>) -> Self {
         Error::Tensor {
             file: file.into(),

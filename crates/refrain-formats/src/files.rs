@@ -8,21 +8,21 @@ use std::path::PathBuf;
 use crate::Error;
 use crate::mmap::MappedFile;
 
-/// The most bytes of a file that is read as a whole: as many as a header of safetensors may have.
-const MAX_TEXT: usize = crate::safetensors::MAX_HEADER;
+/// Maximum size in bytes of a file that is read whole: the maximum header of safetensors.
+const MAX_FILE_BYTES: usize = crate::safetensors::MAX_HEADER;
 
 /// The bytes of one file.
 #[derive(Debug)]
 pub(crate) enum FileBytes {
     Mapped(MappedFile),
-    Held(Cow<'static, [u8]>),
+    InMemory(Cow<'static, [u8]>),
 }
 
 impl FileBytes {
     pub(crate) fn bytes(&self) -> &[u8] {
         match self {
             FileBytes::Mapped(map) => map.bytes(),
-            FileBytes::Held(bytes) => bytes,
+            FileBytes::InMemory(bytes) => bytes,
         }
     }
 
@@ -36,14 +36,14 @@ impl FileBytes {
 /// A flat set of named files.
 #[derive(Debug, Clone)]
 pub enum FileSet {
-    /// Those of a directory.
+    /// Files of a directory.
     Directory(PathBuf),
-    /// Those that the program has in itself.
+    /// Files that are embedded in the program.
     Embedded(BTreeMap<String, Cow<'static, [u8]>>),
 }
 
 impl FileSet {
-    /// The set's name in messages.
+    /// Name of the set for messages.
     pub fn name(&self) -> String {
         match self {
             FileSet::Directory(path) => path.display().to_string(),
@@ -51,7 +51,7 @@ impl FileSet {
         }
     }
 
-    /// The name of a file of this set in messages.
+    /// Name of one file for messages.
     pub fn label(&self, file: &str) -> String {
         match self {
             FileSet::Directory(path) => path.join(file).display().to_string(),
@@ -60,7 +60,7 @@ impl FileSet {
     }
 
     /// Names of the files that end in `suffix`, sorted.
-    pub(crate) fn ending_in(&self, suffix: &str) -> Result<Vec<String>, Error> {
+    pub(crate) fn with_suffix(&self, suffix: &str) -> Result<Vec<String>, Error> {
         let mut names: Vec<String> = match self {
             FileSet::Directory(path) => {
                 let read = |source| Error::Read {
@@ -75,13 +75,13 @@ impl FileSet {
             }
             FileSet::Embedded(files) => files.keys().cloned().collect(),
         };
-        // Dot files are what file managers and interrupted downloads leave behind.
+        // File managers and interrupted downloads leave dot files.
         names.retain(|name| name.ends_with(suffix) && !name.starts_with('.'));
         names.sort();
         Ok(names)
     }
 
-    /// Whether there is a file of that name.
+    /// Whether the set has this file.
     pub fn has(&self, file: &str) -> bool {
         match self {
             FileSet::Directory(path) => path.join(file).exists(),
@@ -89,44 +89,43 @@ impl FileSet {
         }
     }
 
-    /// Open a file without reading it; `None` if there is none of that name.
+    /// Opens a file without reading it; `None` if there is no such file.
     pub(crate) fn open(&self, file: &str) -> Result<Option<FileBytes>, Error> {
         if !self.has(file) {
             return Ok(None);
         }
         Ok(Some(match self {
             FileSet::Directory(path) => FileBytes::Mapped(MappedFile::open(&path.join(file))?),
-            FileSet::Embedded(files) => FileBytes::Held(files[file].clone()),
+            FileSet::Embedded(files) => FileBytes::InMemory(files[file].clone()),
         }))
     }
 
-    /// Open a file that is to be read as a whole, and may not be larger than is good for that; `None` if there is
-    /// none of that name.
-    fn open_whole(&self, file: &str) -> Result<Option<FileBytes>, Error> {
+    /// Opens a file that will be read whole, and checks its size; `None` if there is no such file.
+    fn open_limited(&self, file: &str) -> Result<Option<FileBytes>, Error> {
         let opened = self.open(file)?;
         match opened.as_ref().map(|opened| opened.bytes().len()) {
-            Some(length) if length > MAX_TEXT => Err(Error::file(
+            Some(length) if length > MAX_FILE_BYTES => Err(Error::file(
                 self.label(file),
-                format!("is {length} bytes long, more than the {MAX_TEXT} that are read of such a file"),
+                format!("is {length} bytes long, more than the limit of {MAX_FILE_BYTES}"),
             )),
             _ => Ok(opened),
         }
     }
 
-    /// Read a file as a whole; `None` if there is none of that name.
+    /// Reads a whole file; `None` if there is no such file.
     ///
     /// # Errors
-    /// If it cannot be read, or is larger than is good for that.
-    pub fn whole(&self, file: &str) -> Result<Option<Vec<u8>>, Error> {
-        Ok(self.open_whole(file)?.map(|opened| opened.bytes().to_owned()))
+    /// If it cannot be read, or is too large.
+    pub fn read(&self, file: &str) -> Result<Option<Vec<u8>>, Error> {
+        Ok(self.open_limited(file)?.map(|opened| opened.bytes().to_owned()))
     }
 
-    /// Read a text file; `None` if there is none of that name.
+    /// Reads a text file; `None` if there is no such file.
     ///
     /// # Errors
-    /// If it cannot be read, or is no text.
+    /// If it cannot be read, or is not UTF-8.
     pub fn text(&self, file: &str) -> Result<Option<String>, Error> {
-        let Some(bytes) = self.open_whole(file)? else {
+        let Some(bytes) = self.open_limited(file)? else {
             return Ok(None);
         };
         let text = std::str::from_utf8(bytes.bytes())
@@ -134,10 +133,10 @@ impl FileSet {
         Ok(Some(text.to_owned()))
     }
 
-    /// Read a file holding one JSON object; `None` if there is none of that name.
+    /// Reads a file with one JSON object; `None` if there is no such file.
     ///
     /// # Errors
-    /// If it cannot be read, or holds something else.
+    /// If it cannot be read, or is not a JSON object.
     pub fn json(&self, file: &str) -> Result<Option<JsonObject>, Error> {
         match self.text(file)? {
             None => Ok(None),
@@ -146,11 +145,10 @@ impl FileSet {
     }
 }
 
-/// A JSON object in the order of the file.
+/// A JSON object that keeps the order of the file.
 pub type JsonObject = serde_json::Map<String, serde_json::Value>;
 
-/// Parse a text that must hold one JSON object. Python writes the non-numbers `NaN` and
-/// `Infinity` into JSON, which no standard allows: those are refused.
+/// Parses one JSON object. Python writes `NaN` and `Infinity`, which are not valid JSON; those are errors.
 pub(crate) fn parse_object(label: &str, text: &str) -> Result<JsonObject, Error> {
     if text.trim().is_empty() {
         return Err(Error::file(label, "is empty"));
@@ -161,19 +159,29 @@ pub(crate) fn parse_object(label: &str, text: &str) -> Result<JsonObject, Error>
         serde_json::Value::Object(object) => Ok(object),
         other => Err(Error::file(
             label,
-            format!("holds a JSON {} where an object is needed", json_kind(&other)),
+            format!("is a JSON {}, not an object", json_kind(&other)),
         )),
     }
 }
 
-/// What a JSON value is, in words.
+/// Name of a JSON value's type, for messages.
 pub fn json_kind(value: &serde_json::Value) -> &'static str {
     match value {
         serde_json::Value::Null => "null",
-        serde_json::Value::Bool(_) => "truth value",
+        serde_json::Value::Bool(_) => "boolean",
         serde_json::Value::Number(_) => "number",
         serde_json::Value::String(_) => "string",
         serde_json::Value::Array(_) => "list",
         serde_json::Value::Object(_) => "object",
+    }
+}
+
+/// Formats a JSON value for a message, truncated so that it fits a line.
+pub fn json_excerpt(value: &serde_json::Value) -> String {
+    const MAX_CHARS: usize = 60;
+    let text = value.to_string();
+    match text.char_indices().nth(MAX_CHARS) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
     }
 }

@@ -1,11 +1,13 @@
-//! Checkpoints on disk: Hugging Face safetensors directories (plain or quantised by MLX) and GGUF files, as bytes,
-//! tensors, keys and values.
+//! Checkpoint files: Hugging Face safetensors directories (plain or quantised by MLX) and GGUF files, as tensors and
+//! metadata.
 //!
-//! [`CheckpointFiles`] maps the files into memory and checks all that can be checked without reading the weights or
-//! knowing the model: headers and byte ranges. Settings are read through [`Metadata`], alike from `config.json` and from
-//! GGUF. Tensors are read through [`Tensor`], which copies any byte range of a plane straight into memory of the
-//! caller, so that loading needs no second copy of the weights on the host. What a family of models makes of them
-//! stands in the crate that has its code, and what tokenizers and templates make of their keys and files in the crate of texts.
+//! - [`CheckpointFiles`] maps the files into memory, and checks headers and byte ranges without reading the weights.
+//! - [`Metadata`] reads configuration values from `config.json` and GGUF through one interface.
+//! - [`Tensor`] copies any byte range of a tensor straight into the caller's memory, so that loading needs no second
+//!   copy of the weights.
+//! - [`Description`] lists configuration and tensors of any checkpoint, supported or not.
+//!
+//! This crate never interprets the model (`refrain-models` does), and never tokenizes (`refrain-text` does).
 
 mod blocks;
 mod checkpoint_files;
@@ -13,7 +15,9 @@ mod config;
 mod dequantise;
 mod description;
 mod directory;
+mod doubles;
 mod encoding;
+mod end_tokens;
 mod error;
 mod files;
 mod gguf;
@@ -35,16 +39,17 @@ pub use config::{GenerationConfig, Quantisation};
 pub use dequantise::widen;
 pub use description::Description;
 pub use encoding::Encoding;
+pub use end_tokens::EndTokens;
 pub use error::Error;
-pub use files::{FileSet, JsonObject, json_kind};
+pub use files::{FileSet, JsonObject, json_excerpt, json_kind};
 pub use gguf::{
     ALIGNMENT, GgufKeys, GgufVocabulary, MetadataEntries, MetadataValue, TokenKind, gguf_in_directory,
-    holds_whole_header,
+    has_complete_header,
 };
 pub use metadata::{Key, Metadata};
-pub use mixed::{MatrixPlace, MixedFile};
-pub use platform::{allow_open_files, ask_to_end, end_at_once, say_when_files_are_cut_short};
+pub use mixed::{QuantContext, QuantMix};
+pub use platform::{exit_immediately, raise_open_file_limit, report_truncated_files, terminate_process};
 pub use refrain_quant::QuantRecord;
-pub use state::{Basis, Plane, State};
+pub use state::{Plane, SnapshotKey, State};
 pub use tensor::{Tensor, TensorInfo};
-pub use write::{WholeFile, WriteProgress};
+pub use write::{AtomicFile, WriteProgress};

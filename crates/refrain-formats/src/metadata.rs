@@ -1,4 +1,4 @@
-//! The keys and values of a checkpoint, whichever kind of file has them.
+//! Configuration values of a checkpoint, from `config.json` or GGUF metadata.
 
 use std::borrow::Cow;
 
@@ -9,35 +9,34 @@ use crate::files::{JsonObject, json_kind};
 use crate::gguf::{Gguf, GgufKeys, GgufValue};
 use crate::{Encoding, Error};
 
-/// What one setting is called in each kind of file; empty where that kind has no word for it.
+/// The keys of one setting in each file format; empty if a format does not have the setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Key {
-    /// In `config.json`.
+    /// Key in `config.json`.
     pub json: &'static str,
-    /// In GGUF, behind the architecture's name and a dot.
+    /// Key in GGUF, without the architecture prefix.
     pub gguf: &'static str,
 }
 
 impl Key {
-    /// A setting that both have.
+    /// A setting of both formats.
     pub const fn new(json: &'static str, gguf: &'static str) -> Key {
         Key { json, gguf }
     }
 
-    /// A setting of `config.json` alone.
+    /// A setting of `config.json` only.
     pub const fn json(json: &'static str) -> Key {
         Key { json, gguf: "" }
     }
 
-    /// A setting of GGUF alone.
+    /// A setting of GGUF only.
     pub const fn gguf(gguf: &'static str) -> Key {
         Key { json: "", gguf }
     }
 }
 
-/// The settings of a model: the object of a `config.json`, or GGUF's keys and values. Each getter takes a setting's
-/// names in both, gives `None` where the file is silent (`null` is silence), and an error that names file and key where
-/// it says what cannot be.
+/// The configuration of a model: the object of a `config.json`, or GGUF metadata. Each getter takes a [`Key`]. It
+/// returns `None` if the setting is missing or null, and an error that names file and key if the value is invalid.
 #[derive(Debug, Clone)]
 pub struct Metadata<'a>(MetadataSource<'a>);
 
@@ -49,24 +48,24 @@ enum MetadataSource<'a> {
     },
     Gguf {
         gguf: &'a Gguf,
-        /// Those of the file that has the metadata.
+        /// Bytes of the file that holds the metadata.
         bytes: &'a [u8],
     },
 }
 
-/// Where the names of GGUF's own settings are looked up.
+/// Key of the architecture's name in GGUF.
 const ARCHITECTURE: &str = "general.architecture";
 
 impl<'a> Metadata<'a> {
-    /// Those of an object of `config.json`; `file` is its name in messages.
-    pub fn of_json(object: &'a JsonObject, file: &'a str) -> Metadata<'a> {
+    /// Reads an object of `config.json`; `file` is its name for messages.
+    pub fn from_json(object: &'a JsonObject, file: &'a str) -> Metadata<'a> {
         Metadata(MetadataSource::Json {
             object: Cow::Borrowed(object),
             file: Cow::Borrowed(file),
         })
     }
 
-    /// The same file's, with another object.
+    /// Returns the same file with another object.
     pub fn with_object(&self, object: JsonObject) -> Metadata<'a> {
         Metadata(MetadataSource::Json {
             object: Cow::Owned(object),
@@ -74,16 +73,16 @@ impl<'a> Metadata<'a> {
         })
     }
 
-    pub(crate) fn of_gguf(gguf: &'a Gguf, bytes: &'a [u8]) -> Metadata<'a> {
+    pub(crate) fn from_gguf(gguf: &'a Gguf, bytes: &'a [u8]) -> Metadata<'a> {
         Metadata(MetadataSource::Gguf { gguf, bytes })
     }
 
-    /// Whether these are GGUF's.
+    /// Whether this is GGUF metadata.
     pub fn is_gguf(&self) -> bool {
         matches!(self.0, MetadataSource::Gguf { .. })
     }
 
-    /// The object of `config.json`, if it is one.
+    /// The object of `config.json`; `None` for GGUF.
     pub fn object(&self) -> Option<&JsonObject> {
         match &self.0 {
             MetadataSource::Json { object, .. } => Some(object),
@@ -91,7 +90,7 @@ impl<'a> Metadata<'a> {
         }
     }
 
-    /// The file's name in messages.
+    /// Name of the file for messages.
     pub fn file(&self) -> &str {
         match &self.0 {
             MetadataSource::Json { file, .. } => file,
@@ -99,12 +98,12 @@ impl<'a> Metadata<'a> {
         }
     }
 
-    /// That the file is wrong.
+    /// Returns an error about the file.
     pub fn error(&self, reason: impl Into<String>) -> Error {
         Error::file(self.file(), reason)
     }
 
-    /// That the file asks for something that a model may have, and that cannot be computed here.
+    /// Returns an error about a model feature that is not supported.
     pub fn unsupported(&self, reason: impl Into<String>) -> Error {
         Error::Unsupported {
             file: self.file().to_owned(),
@@ -112,10 +111,10 @@ impl<'a> Metadata<'a> {
         }
     }
 
-    /// What the file calls the model's architecture: `model_type`, or `general.architecture`.
+    /// Name of the model's architecture: `model_type`, or `general.architecture`.
     ///
     /// # Errors
-    /// If it does not say.
+    /// If it is missing.
     pub fn architecture(&self) -> Result<&str, Error> {
         match &self.0 {
             MetadataSource::Json { object, .. } => match object.get("model_type") {
@@ -133,7 +132,7 @@ impl<'a> Metadata<'a> {
         }
     }
 
-    /// A setting's name in messages.
+    /// Name of a setting for messages.
     pub fn name(&self, key: Key) -> String {
         match &self.0 {
             MetadataSource::Json { .. } => key.json.to_owned(),
@@ -146,36 +145,36 @@ impl<'a> Metadata<'a> {
         format!("{architecture}.{}", key.gguf)
     }
 
-    /// GGUF's metadata and the name there, where it has one.
-    fn own(&self, key: Key) -> Option<(&'a Gguf, String)> {
+    /// The GGUF file and the full key, if these are GGUF metadata and have such a setting.
+    fn gguf_entry(&self, key: Key) -> Option<(&'a Gguf, String)> {
         match &self.0 {
             MetadataSource::Gguf { gguf, .. } if !key.gguf.is_empty() => Some((gguf, self.gguf_key(key))),
             _ => None,
         }
     }
 
-    /// What `config.json` says under a name; null is silence.
+    /// A value of `config.json`; `None` if missing or null.
     pub fn json(&self, key: &str) -> Option<&Value> {
         let object = self.object().filter(|_| !key.is_empty())?;
         object.get(key).filter(|value| !value.is_null())
     }
 
-    /// Whether `config.json` speaks of a setting at all, if only to say null.
-    pub fn mentions(&self, key: Key) -> bool {
+    /// Whether the setting is present, also as null.
+    pub fn contains_key(&self, key: Key) -> bool {
         match self.object() {
             Some(object) => object.contains_key(key.json),
             None => self
-                .own(key)
+                .gguf_entry(key)
                 .is_some_and(|(gguf, key)| gguf.metadata.values.contains_key(&key)),
         }
     }
 
-    /// A count, positive.
+    /// Reads a positive integer.
     ///
     /// # Errors
-    /// If it is none.
+    /// If the value is not a positive integer.
     pub fn count(&self, key: Key) -> Result<Option<usize>, Error> {
-        if let Some((gguf, key)) = self.own(key) {
+        if let Some((gguf, key)) = self.gguf_entry(key) {
             return gguf.metadata.count(&key);
         }
         let Some(value) = self.json(key.json) else {
@@ -187,24 +186,24 @@ impl<'a> Metadata<'a> {
         }
     }
 
-    /// A count that must be there.
+    /// Reads a required positive integer.
     ///
     /// # Errors
-    /// If it is not, or is none.
-    pub fn needed(&self, key: Key) -> Result<usize, Error> {
+    /// If it is missing or invalid.
+    pub fn required(&self, key: Key) -> Result<usize, Error> {
         self.count(key)?.ok_or_else(|| self.missing(key))
     }
 
-    /// That a setting must be there.
+    /// Returns an error about a missing setting.
     pub fn missing(&self, key: Key) -> Error {
         self.error(format!("{} is missing", self.name(key)))
     }
 
-    /// A count that GGUF may give once or for each layer, where all layers must agree.
+    /// Reads a count that GGUF gives once or per layer; all layers must agree.
     ///
     /// # Errors
-    /// If it is none, or layers differ.
-    pub fn count_of_layers(&self, key: Key) -> Result<Option<usize>, Error> {
+    /// If it is invalid, or layers differ.
+    pub fn uniform_count(&self, key: Key) -> Result<Option<usize>, Error> {
         if !self.is_list(key) {
             return self.count(key);
         }
@@ -212,18 +211,18 @@ impl<'a> Metadata<'a> {
         match counts.first() {
             Some(&first) if first >= 1.0 && counts.iter().all(|&count| count == first) => Ok(Some(first as usize)),
             _ => Err(self.unsupported(format!(
-                "{} differs from layer to layer, which is not supported",
+                "{} differs between layers, which is not supported",
                 self.name(key)
             ))),
         }
     }
 
-    /// A number.
+    /// Reads a number.
     ///
     /// # Errors
-    /// If it is none.
+    /// If the value is not a number.
     pub fn number(&self, key: Key) -> Result<Option<f64>, Error> {
-        if let Some((gguf, key)) = self.own(key) {
+        if let Some((gguf, key)) = self.gguf_entry(key) {
             return gguf.metadata.number(&key);
         }
         match self.json(key.json) {
@@ -235,12 +234,12 @@ impl<'a> Metadata<'a> {
         }
     }
 
-    /// True or false.
+    /// Reads a boolean.
     ///
     /// # Errors
-    /// If it is neither.
+    /// If the value is not a boolean.
     pub fn flag(&self, key: Key) -> Result<Option<bool>, Error> {
-        if let Some((gguf, key)) = self.own(key) {
+        if let Some((gguf, key)) = self.gguf_entry(key) {
             return gguf.metadata.flag(&key);
         }
         match self.json(key.json) {
@@ -250,12 +249,12 @@ impl<'a> Metadata<'a> {
         }
     }
 
-    /// A word.
+    /// Reads a string.
     ///
     /// # Errors
-    /// If it is none.
+    /// If the value is not a string.
     pub fn text(&self, key: Key) -> Result<Option<&str>, Error> {
-        if let Some((gguf, key)) = self.own(key) {
+        if let Some((gguf, key)) = self.gguf_entry(key) {
             return gguf.metadata.string(&key);
         }
         match self.json(key.json) {
@@ -265,20 +264,20 @@ impl<'a> Metadata<'a> {
         }
     }
 
-    /// Whether a setting of GGUF is a list.
+    /// Whether the setting is a list.
     pub fn is_list(&self, key: Key) -> bool {
-        match self.own(key) {
+        match self.gguf_entry(key) {
             Some((gguf, key)) => matches!(gguf.metadata.values.get(&key), Some(GgufValue::Array { .. })),
             None => matches!(self.json(key.json), Some(Value::Array(_))),
         }
     }
 
-    /// A list of numbers (or flags, as 0 and 1).
+    /// Reads a list of numbers; booleans count as 0 and 1.
     ///
     /// # Errors
-    /// If it is none.
+    /// If the value is not such a list.
     pub fn numbers(&self, key: Key) -> Result<Option<Vec<f64>>, Error> {
-        if let (Some((gguf, key)), MetadataSource::Gguf { bytes, .. }) = (self.own(key), &self.0) {
+        if let (Some((gguf, key)), MetadataSource::Gguf { bytes, .. }) = (self.gguf_entry(key), &self.0) {
             return gguf.metadata.numbers(&key, bytes);
         }
         let Some(value) = self.json(key.json) else {
@@ -296,11 +295,11 @@ impl<'a> Metadata<'a> {
         list.iter().map(number).collect::<Result<_, _>>().map(Some)
     }
 
-    /// A list of `config.json` with something for each of `layers` layers.
+    /// Reads a list of `config.json` with an entry for each of `layers` layers.
     ///
     /// # Errors
-    /// If it is no list, or too short.
-    pub fn for_layers(&self, key: &str, layers: usize) -> Result<Option<&[Value]>, Error> {
+    /// If the value is not a list, or too short.
+    pub fn per_layer(&self, key: &str, layers: usize) -> Result<Option<&[Value]>, Error> {
         match self.json(key) {
             None => Ok(None),
             Some(Value::Array(list)) if list.len() >= layers => Ok(Some(list)),
@@ -309,10 +308,10 @@ impl<'a> Metadata<'a> {
         }
     }
 
-    /// Tokens that begin a text.
+    /// The beginning-of-sequence tokens.
     ///
     /// # Errors
-    /// If what is there are no token ids.
+    /// If the values are not token ids.
     pub fn bos_ids(&self) -> Result<Vec<u32>, Error> {
         match &self.0 {
             MetadataSource::Json { object, file } => token_ids(object, "bos_token_id", file),
@@ -322,10 +321,10 @@ impl<'a> Metadata<'a> {
         }
     }
 
-    /// Tokens that end a text.
+    /// The end-of-sequence tokens.
     ///
     /// # Errors
-    /// If what is there are no token ids.
+    /// If the values are not token ids.
     pub fn eos_ids(&self) -> Result<Vec<u32>, Error> {
         match &self.0 {
             MetadataSource::Json { object, file } => token_ids(object, "eos_token_id", file),
@@ -333,10 +332,10 @@ impl<'a> Metadata<'a> {
         }
     }
 
-    /// How MLX quantised the weights, if it did.
+    /// MLX's quantisation; `None` if there is none.
     ///
     /// # Errors
-    /// If they were quantised in a way that is not supported.
+    /// If the quantisation is not supported.
     pub fn quantisation(&self) -> Result<Option<Quantisation>, Error> {
         match &self.0 {
             MetadataSource::Json { .. } => quantisation(self),
@@ -344,7 +343,7 @@ impl<'a> Metadata<'a> {
         }
     }
 
-    /// The shape of a tensor of a GGUF file, by its name there, outermost axis first.
+    /// Shape of a tensor of a GGUF file, by its name in the file, outermost axis first.
     pub fn tensor_shape(&self, name: &str) -> Option<&[usize]> {
         let MetadataSource::Gguf { gguf, .. } = &self.0 else {
             return None;
@@ -353,10 +352,10 @@ impl<'a> Metadata<'a> {
         Some(&entry.shape)
     }
 
-    /// The values of a tensor of a GGUF file that belongs to the settings, such as divisors of frequencies.
+    /// Reads a tensor of a GGUF file that belongs to the configuration, such as rotary frequency factors.
     ///
     /// # Errors
-    /// If it is not stored as F32, or not beside the metadata.
+    /// If it is not F32, or not in the same file as the metadata.
     pub fn floats(&self, name: &str) -> Result<Option<Vec<f32>>, Error> {
         let MetadataSource::Gguf { gguf, bytes } = &self.0 else {
             return Ok(None);
@@ -368,9 +367,9 @@ impl<'a> Metadata<'a> {
             let reason = format!("is stored as {}, not F32", entry.encoding);
             return Err(Error::tensor(self.file(), name, reason));
         }
-        // Converters write them before the weights, so that they lie in the first part of a split model.
+        // Converters write these tensors before the weights, so they are in the first part of a split model.
         let Some(own) = bytes.get(entry.range.clone()).filter(|_| entry.file == 0) else {
-            let reason = "lies in another part of the model than the first, which is not supported";
+            let reason = "is not in the first part of the model, which is not supported";
             return Err(Error::tensor(self.file(), name, reason));
         };
         let (values, _) = own.as_chunks::<4>();

@@ -1,5 +1,5 @@
-//! MXFP4 in safetensors as gpt-oss has it: a tensor `X` is two, `X_blocks` (16 bytes for 32 values in their order) and
-//! `X_scales` (a byte each).
+//! MXFP4 in safetensors, as in gpt-oss: a tensor `X` is stored as `X_blocks` (16 bytes per 32 values) and `X_scales`
+//! (one byte per 32 values).
 
 use std::collections::BTreeMap;
 
@@ -8,14 +8,14 @@ use crate::mlx::RawTensor;
 use crate::tensor::{TensorInfo, TensorStorage};
 use crate::{Encoding, Error};
 
-/// What such tensors' names end in.
+/// Suffixes of the two tensors.
 const BLOCKS: &str = "_blocks";
 const SCALES: &str = "_scales";
 
-/// Takes the pairs out of `raw` and puts each together to one tensor.
+/// Removes such pairs from `raw` and joins each into one tensor.
 ///
 /// # Errors
-/// If blocks and scales do not fit each other.
+/// If blocks and scales do not match.
 pub(crate) fn join(
     raw: &mut BTreeMap<String, RawTensor>,
     labels: &[String],
@@ -33,7 +33,7 @@ pub(crate) fn join(
         wanted.push(16);
         if blocks.info.shape != wanted {
             let reason = format!(
-                "has shape {:?}, but the scales beside it, of shape {shape:?}, call for {wanted:?}",
+                "has shape {:?}, but the scales beside it, of shape {shape:?}, require {wanted:?}",
                 blocks.info.shape
             );
             return Err(Error::tensor(&labels[blocks.span.file], blocks.info.name, reason));

@@ -1,5 +1,5 @@
-//! MLX's quantisation in safetensors: a layer `X` is two or three tensors, `X.weight` (u32 words of
-//! packed quants), `X.scales` and, of an affine one, `X.biases`.
+//! MLX's quantisation in safetensors: a layer `X` is stored as `X.weight` (u32 words of packed quants), `X.scales`
+//! and, for affine modes, `X.biases`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,21 +7,21 @@ use refrain_quant::QuantFormat;
 
 use crate::blocks::RowOrder;
 use crate::config::Quantisation;
+use crate::doubles;
 use crate::tensor::{Span, TensorInfo, TensorStorage};
 use crate::{Encoding, Error};
 
-/// A tensor as its file has it, before MLX's triples are put together.
+/// A tensor as its file has it, before quantised layers are assembled.
 #[derive(Debug, Clone)]
 pub(crate) struct RawTensor {
     pub info: TensorInfo,
     pub span: Span,
 }
 
-/// Put the triples of quantised layers together into one tensor each, and pass the others through.
+/// Assembles the tensors of each quantised layer into one tensor. Passes other tensors through.
 ///
 /// # Errors
-/// If scales or biases are missing, or their shapes or types do not fit the quants and the
-/// configuration.
+/// If scales or biases are missing, or their shapes or types do not match the quants and the configuration.
 pub(crate) fn assemble(
     mut raw: BTreeMap<String, RawTensor>,
     quantisation: &Quantisation,
@@ -50,15 +50,13 @@ pub(crate) fn assemble(
 }
 
 impl RawTensor {
-    /// The tensor as it is, when nothing is quantised.
+    /// The tensor as an unquantised one.
     pub(crate) fn plain(self) -> (TensorInfo, TensorStorage) {
-        let rows = RowOrder::AsStored;
-        let data = self.span;
-        (self.info, TensorStorage::Plain { data, rows })
+        doubles::unquantised(self.info, self.span)
     }
 }
 
-/// The tensors of a layer.
+/// The tensors of a quantised layer.
 struct QuantisedLayer {
     weight: RawTensor,
     scales: RawTensor,
@@ -66,7 +64,7 @@ struct QuantisedLayer {
 }
 
 impl QuantisedLayer {
-    /// Takes those of `layer`.
+    /// Removes the tensors of `layer` from `raw`.
     fn take(
         raw: &mut BTreeMap<String, RawTensor>,
         layer: &str,
@@ -77,11 +75,7 @@ impl QuantisedLayer {
             let name = format!("{layer}.{part}");
             raw.remove(&name).ok_or_else(|| {
                 let file = beside.map_or(0, |tensor| tensor.span.file);
-                Error::tensor(
-                    &labels[file],
-                    format!("{layer}.scales"),
-                    format!("{name}, which belongs to it, is missing"),
-                )
+                Error::tensor(&labels[file], format!("{layer}.scales"), format!("{name} is missing"))
             })
         };
         let scales = take("scales", None)?;
@@ -94,14 +88,14 @@ impl QuantisedLayer {
         Ok(QuantisedLayer { weight, scales, biases })
     }
 
-    /// What is wrong with one of them, in words of that one.
-    fn fault(&self, format: QuantFormat) -> Result<(), (&RawTensor, String)> {
+    /// Checks the tensors. The error names the invalid one.
+    fn mismatch(&self, format: QuantFormat) -> Result<(), (&RawTensor, String)> {
         let (weight, scales) = (&self.weight.info, &self.scales.info);
         if weight.encoding != Encoding::U32 {
             let reason = format!("is quantised, but stored as {}, not U32", weight.encoding);
             return Err((&self.weight, reason));
         }
-        let stored = scales.encoding.as_scales();
+        let stored = scales.encoding.to_scale_type();
         if !stored.is_some_and(|stored| format.takes_scales(stored)) {
             return Err((&self.scales, format!("scales in {} are not supported", scales.encoding)));
         }
@@ -121,7 +115,7 @@ impl QuantisedLayer {
         if !columns.is_multiple_of(group) || scales.shape != wanted {
             let reason = format!(
                 "has shape {:?}, but {bits}-bit weights of shape {:?} (in words) with groups of \
-                 {group} call for {wanted:?}",
+                 {group} require {wanted:?}",
                 scales.shape, weight.shape
             );
             return Err((&self.scales, reason));
@@ -129,7 +123,7 @@ impl QuantisedLayer {
         Ok(())
     }
 
-    /// The matrix's shape, in values.
+    /// Shape of the matrix, in values.
     fn shape(&self, format: QuantFormat) -> Vec<usize> {
         let mut shape = self.weight.info.shape.clone();
         if let Some(last) = shape.last_mut() {
@@ -157,7 +151,7 @@ fn assemble_layer(
         ));
     };
     parts
-        .fault(record.format)
+        .mismatch(record.format)
         .map_err(|(tensor, reason)| error(tensor, reason))?;
     let biases = parts.biases.as_ref().map_or(0, |biases| biases.info.bytes);
     let info = TensorInfo {

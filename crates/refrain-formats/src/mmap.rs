@@ -1,4 +1,4 @@
-//! Files mapped into memory.
+//! Memory-mapped files.
 
 use std::fs::{self, File};
 use std::ops::Range;
@@ -11,13 +11,13 @@ use crate::platform::{self, Watched};
 
 /// A file mapped read-only.
 ///
-/// The file should not be cut short while it is mapped: the operating system then ends the process on access, as
-/// it does for every program that maps files. [`crate::say_when_files_are_cut_short`] makes that a message.
+/// The file must not be truncated while it is mapped: access to the missing pages then ends the process, as for every
+/// program that maps files. [`crate::report_truncated_files`] turns that into an error message.
 #[derive(Debug)]
 pub(crate) struct MappedFile(Option<(Mmap, Watched)>);
 
 impl MappedFile {
-    /// Map the whole of the file at `path`. An empty file gives an empty mapping.
+    /// Maps the file at `path`. An empty file gives an empty mapping.
     pub(crate) fn open(path: &Path) -> Result<Self, Error> {
         let read = |source| Error::Read {
             path: path.to_owned(),
@@ -30,15 +30,14 @@ impl MappedFile {
                 Err(read(std::io::Error::other("not a regular file")))
             }
         };
-        // Looked at before it is opened: opening a pipe waits for its writer.
+        // Check the type before opening: opening a pipe would block.
         regular(fs::metadata(path).map_err(read)?)?;
         let file = File::open(path).map_err(read)?;
         if regular(file.metadata().map_err(read)?)? == 0 {
             return Ok(MappedFile(None));
         }
-        // SAFETY: the mapping is private and read-only, and is only ever seen as `&[u8]`, for
-        // which every bit pattern is valid. That nobody shortens the file meanwhile is the
-        // documented condition above.
+        // SAFETY: the mapping is private, read-only and only exposed as `&[u8]`, for which every bit pattern is
+        // valid. The type's documentation requires that nobody truncates the file.
         let map = unsafe { MmapOptions::new().map(&file) }.map_err(read)?;
         let watched = platform::watch(&map, path);
         Ok(MappedFile(Some((map, watched))))
@@ -48,8 +47,8 @@ impl MappedFile {
         self.0.as_ref().map_or(&[], |(map, _)| map)
     }
 
-    /// Let the operating system drop the pages that lie wholly inside `range`; they are read from
-    /// the file again when touched. A hint: failure is ignored.
+    /// Lets the operating system drop the pages inside `range`; they are read again on access. Ignores failures,
+    /// since this is only a hint.
     pub(crate) fn discard(&self, range: Range<usize>) {
         if let Some((map, _)) = &self.0 {
             const PAGE: usize = 64 * 1024;

@@ -1,4 +1,4 @@
-//! What only some systems have, each with what the others do instead.
+//! Operating system features that not every system has, with fallbacks.
 
 use std::fs::File;
 use std::io;
@@ -7,18 +7,18 @@ use std::path::Path;
 
 use memmap2::Mmap;
 
-/// Has the operating system drop the pages of a range of a mapped file; they are read again when touched. A
-/// hint: failure is ignored, and other systems drop pages when they must.
+/// Drops the pages of a range of a mapped file; they are read again on access. Ignores failures, since this is only a
+/// hint. No effect on other systems.
 pub(crate) fn drop_pages(map: &Mmap, range: Range<usize>) {
     #[cfg(unix)]
-    // SAFETY: mappings are made in `mmap.rs` alone, of files, and never written to, so dropped pages come back
-    // with the same contents, and references into them stay valid.
+    // SAFETY: only `mmap.rs` creates mappings, of files that are never written to. Dropped pages come back with the
+    // same contents, so references stay valid.
     let _ = unsafe { map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, range.start, range.len()) };
     #[cfg(not(unix))]
     let _ = (map, range);
 }
 
-/// Gives a directory the permissions that new ones get (before the user's mask), where private ones differ.
+/// Gives a temporary directory the default permissions of new directories (before the umask) instead of private ones.
 pub(crate) fn make_public(builder: &mut tempfile::Builder<'_, '_>) {
     #[cfg(unix)]
     builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o777));
@@ -26,7 +26,7 @@ pub(crate) fn make_public(builder: &mut tempfile::Builder<'_, '_>) {
     let _ = builder;
 }
 
-/// Opens a directory as something that can be locked, where the system has such.
+/// Opens a directory so that it can be locked, where the system supports that.
 pub(crate) fn lockable_directory(path: &Path) -> io::Result<File> {
     #[cfg(unix)]
     return File::open(path);
@@ -34,8 +34,8 @@ pub(crate) fn lockable_directory(path: &Path) -> io::Result<File> {
     Err(io::Error::new(io::ErrorKind::Unsupported, path.display().to_string()))
 }
 
-/// Gives two existing paths of one file system each other's contents, at once; fails where the system cannot.
-pub(crate) fn exchange(one: &Path, other: &Path) -> io::Result<()> {
+/// Atomically swaps two paths of one file system. Returns an error if the system cannot.
+pub(crate) fn swap_paths(one: &Path, other: &Path) -> io::Result<()> {
     #[cfg(target_os = "linux")]
     {
         use std::ffi::CString;
@@ -43,7 +43,7 @@ pub(crate) fn exchange(one: &Path, other: &Path) -> io::Result<()> {
 
         let [one, other] = [one, other].map(|path| CString::new(path.as_os_str().as_bytes()));
         let (one, other) = (one?, other?);
-        // SAFETY: both are strings that end in a zero, and outlive the call, which keeps neither.
+        // SAFETY: both strings are null-terminated and outlive the call, which keeps neither.
         let failed = unsafe {
             libc::syscall(
                 libc::SYS_renameat2,
@@ -66,11 +66,11 @@ pub(crate) fn exchange(one: &Path, other: &Path) -> io::Result<()> {
     }
 }
 
-/// Ends the program at once: nothing that libraries have registered for its end is run, as is needed where other threads
-/// are still using them.
-pub fn end_at_once(code: u8) -> ! {
+/// Exits immediately without running exit handlers. Libraries' handlers are unsafe while other threads still use the
+/// libraries.
+pub fn exit_immediately(code: u8) -> ! {
     #[cfg(unix)]
-    // SAFETY: the call takes a number and does not return.
+    // SAFETY: `_exit` takes a number and does not return.
     unsafe {
         libc::_exit(code.into())
     }
@@ -78,15 +78,15 @@ pub fn end_at_once(code: u8) -> ! {
     std::process::exit(code.into())
 }
 
-/// Asks a process to end, as pressing Ctrl-C there would, if the system knows such a wish.
+/// Asks a process to terminate (SIGTERM), like Ctrl-C there.
 ///
 /// # Errors
-/// If there is no such process, it is somebody else's, or the system has no such wish.
-pub fn ask_to_end(process: u32) -> io::Result<()> {
+/// If there is no such process, it belongs to another user, or the system has no such signal.
+pub fn terminate_process(process: u32) -> io::Result<()> {
     #[cfg(unix)]
     {
         let process = process.try_into().map_err(io::Error::other)?;
-        // SAFETY: the call takes two numbers.
+        // SAFETY: `kill` takes two numbers.
         match unsafe { libc::kill(process, libc::SIGTERM) } {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
@@ -99,16 +99,15 @@ pub fn ask_to_end(process: u32) -> io::Result<()> {
     }
 }
 
-/// Lets the program hold as many files and connections open as the system's administrator allows, where it would have to
-/// ask for that many. For programs to call that serve others.
-pub fn allow_open_files() {
+/// Raises the limit on open files to the hard limit. For servers.
+pub fn raise_open_file_limit() {
     #[cfg(unix)]
     {
         let mut limit = libc::rlimit {
             rlim_cur: 0,
             rlim_max: 0,
         };
-        // SAFETY: both calls get the address of a limit that outlives them. Where the system refuses, the limit stays.
+        // SAFETY: both calls get the address of a struct that outlives them. On failure the limit stays.
         unsafe {
             if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) == 0 {
                 limit.rlim_cur = limit.rlim_max;
@@ -119,30 +118,29 @@ pub fn allow_open_files() {
 }
 
 #[cfg(unix)]
-pub use cut_short::say_when_files_are_cut_short;
+pub use truncation::report_truncated_files;
 #[cfg(unix)]
-pub(crate) use cut_short::{Watched, watch};
+pub(crate) use truncation::{Watched, watch};
 
-/// Has the program end with a message, not by a signal, when a checkpoint's file turns out to have been cut short by
-/// somebody else while it is read. For programs to call once, before they open any; elsewhere than on Unix, a file
-/// that is open in this way cannot be cut short.
+/// Reports a truncated checkpoint file as an error message instead of a crash by signal. Programs call this once,
+/// before they open files. Has no effect outside Unix, where open files cannot be truncated.
 #[cfg(not(unix))]
-pub fn say_when_files_are_cut_short() {}
+pub fn report_truncated_files() {}
 
-/// What [`watch`] gives where there is nothing to watch.
+/// Result of [`watch`] on systems without this check.
 #[cfg(not(unix))]
 #[derive(Debug)]
 pub(crate) struct Watched;
 
-/// Notes that a file is mapped.
+/// Registers a mapped file.
 #[cfg(not(unix))]
 pub(crate) fn watch(_: &Mmap, _: &Path) -> Watched {
     Watched
 }
 
-/// The signal that the system sends for pages which their file no longer has.
+/// Handles SIGBUS, which the system sends on access to pages beyond the end of a truncated file.
 #[cfg(unix)]
-mod cut_short {
+mod truncation {
     use std::path::Path;
     use std::ptr;
     use std::sync::OnceLock;
@@ -150,18 +148,18 @@ mod cut_short {
 
     use memmap2::Mmap;
 
-    /// A mapped file, as the signal's handler can read it: without locks, without allocating.
+    /// A mapped file, readable by the signal handler without locks or allocation.
     struct WatchedRange {
-        /// 0: the slot is free; 1: it is being filled.
+        /// 0: the slot is free; 1: it is being filled; else the start address.
         start: AtomicUsize,
         end: AtomicUsize,
-        /// What is to be said, and its length; never freed.
+        /// The error message and its length; never freed.
         message: AtomicPtr<u8>,
         length: AtomicUsize,
     }
 
-    /// Files that are watched at the same time; more are not.
-    static SLOTS: [WatchedRange; 256] = [const {
+    /// The watched files. Files beyond this number are not watched.
+    static WATCHED: [WatchedRange; 256] = [const {
         WatchedRange {
             start: AtomicUsize::new(0),
             end: AtomicUsize::new(0),
@@ -170,33 +168,33 @@ mod cut_short {
         }
     }; 256];
 
-    /// What was done with the signal before.
-    static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
+    /// The signal's previous action.
+    static PREVIOUS_ACTION: OnceLock<libc::sigaction> = OnceLock::new();
 
-    /// A file is watched as long as this lives.
+    /// Keeps a file watched until dropped.
     #[derive(Debug)]
     pub(crate) struct Watched(Option<usize>);
 
     impl Drop for Watched {
         fn drop(&mut self) {
             if let Some(index) = self.0 {
-                SLOTS[index].start.store(0, Ordering::Release);
+                WATCHED[index].start.store(0, Ordering::Release);
             }
         }
     }
 
-    /// Notes that a file is mapped.
+    /// Registers a mapped file.
     pub(crate) fn watch(map: &Mmap, path: &Path) -> Watched {
-        if BEFORE.get().is_none() {
+        if PREVIOUS_ACTION.get().is_none() {
             return Watched(None);
         }
-        let free = SLOTS.iter().position(|slot| {
+        let free = WATCHED.iter().position(|slot| {
             let taken = slot.start.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Relaxed);
             taken.is_ok()
         });
-        if let Some(slot) = free.map(|index| &SLOTS[index]) {
+        if let Some(slot) = free.map(|index| &WATCHED[index]) {
             let text = format!(
-                "\nerror: cannot read {}: it was cut short while it was being read\n",
+                "\nerror: cannot read {}: it was truncated while it was being read\n",
                 path.display().to_string().escape_debug()
             );
             let text: &'static mut str = text.leak();
@@ -208,39 +206,39 @@ mod cut_short {
         Watched(free)
     }
 
-    /// Has the program end with a message, not by a signal, when a checkpoint's file turns out to have been cut
-    /// short by somebody else while it is read. For programs to call once, before they open any.
-    pub fn say_when_files_are_cut_short() {
-        BEFORE.get_or_init(|| {
-            // SAFETY: `sigaction` is a structure of numbers and addresses, for which zeros are valid.
+    /// Reports a truncated checkpoint file as an error message instead of a crash by signal. Programs call this once,
+    /// before they open files.
+    pub fn report_truncated_files() {
+        PREVIOUS_ACTION.get_or_init(|| {
+            // SAFETY: `sigaction` is a struct of numbers and addresses, for which zeros are valid.
             let [mut ours, mut before]: [libc::sigaction; 2] = unsafe { std::mem::zeroed() };
             ours.sa_sigaction = on_signal as extern "C" fn(_, _, _) as usize;
             ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
-            // SAFETY: the handler does only what handlers may, and both structures outlive the call.
+            // SAFETY: the handler only makes async-signal-safe calls, and both structs outlive the call.
             unsafe { libc::sigaction(libc::SIGBUS, &ours, &mut before) };
             before
         });
     }
 
     extern "C" fn on_signal(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
-        // SAFETY: the system gives handlers of this kind a whole `siginfo_t`.
+        // SAFETY: the system passes a valid `siginfo_t` to `SA_SIGINFO` handlers.
         let address = unsafe { (*info).si_addr() } as usize;
-        for slot in &SLOTS {
+        for slot in &WATCHED {
             let start = slot.start.load(Ordering::Acquire);
             if start > 1 && (start..slot.end.load(Ordering::Relaxed)).contains(&address) {
                 let (message, length) = (
                     slot.message.load(Ordering::Relaxed),
                     slot.length.load(Ordering::Relaxed),
                 );
-                // SAFETY: both calls are allowed in handlers; the message was leaked, so that it is still there.
+                // SAFETY: both calls are async-signal-safe; the message was leaked, so it is still valid.
                 unsafe {
                     libc::write(libc::STDERR_FILENO, message.cast_const().cast(), length);
                     libc::_exit(1);
                 }
             }
         }
-        if let Some(before) = BEFORE.get() {
-            // SAFETY: this is what the system gave. Whatever went wrong happens again, and goes to whom it did before.
+        if let Some(before) = PREVIOUS_ACTION.get() {
+            // SAFETY: this restores the previous action. The faulting access then repeats under it.
             unsafe { libc::sigaction(libc::SIGBUS, before, ptr::null_mut()) };
         }
     }

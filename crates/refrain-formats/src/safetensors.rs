@@ -1,5 +1,5 @@
-//! Reading the header of a safetensors file: 8 bytes with the header's length, the header (a JSON
-//! object with dtype, shape and byte range of each tensor), then the data.
+//! Reads the header of a safetensors file: 8 bytes with the header's length, the header (a JSON object with dtype,
+//! shape and byte range of each tensor), then the data.
 
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::files::{JsonObject, json_kind, parse_object};
 use crate::{Encoding, Error};
 
-/// The longest header that the format allows, in bytes.
+/// Maximum header length in bytes, as the format defines it.
 pub(crate) const MAX_HEADER: usize = 100_000_000;
 
 /// One tensor of a safetensors file.
@@ -18,16 +18,15 @@ pub(crate) struct Entry {
     pub name: String,
     pub encoding: Encoding,
     pub shape: Vec<usize>,
-    /// Where its bytes lie in the file.
+    /// Byte range in the file.
     pub range: Range<usize>,
 }
 
-/// Read and check the header of the safetensors file with the contents `bytes`; `file` is its name
-/// for messages.
+/// Reads and checks the header of a safetensors file with contents `bytes`; `file` is its name for messages.
 ///
 /// # Errors
-/// If the file is cut, its header is not what the format asks for, or byte ranges overlap, leave
-/// gaps, lie outside of the file or do not fit their tensor's shape.
+/// If the file is truncated, its header is invalid, or byte ranges overlap, leave gaps, exceed the file or do not
+/// match their tensor's shape.
 pub(crate) fn read(bytes: &[u8], file: &str) -> Result<Vec<Entry>, Error> {
     let (header, data_start) = header(bytes, file)?;
     let mut entries = Vec::with_capacity(header.len());
@@ -48,7 +47,7 @@ fn header(bytes: &[u8], file: &str) -> Result<(JsonObject, usize), Error> {
         return Err(Error::file(
             file,
             format!(
-                "is cut short: it has {} bytes, fewer than the 8 of a safetensors header's length",
+                "is truncated: it has {} bytes, fewer than the 8 of the header's length",
                 bytes.len()
             ),
         ));
@@ -64,8 +63,8 @@ fn header(bytes: &[u8], file: &str) -> Result<(JsonObject, usize), Error> {
         return Err(Error::file(
             file,
             format!(
-                "its header should be {length} bytes long, but only {} bytes follow: the file is \
-                 cut short, or not a safetensors file",
+                "its header should be {length} bytes long, but only {} bytes follow: the file is truncated, \
+                 or not a safetensors file",
                 rest.len()
             ),
         ));
@@ -101,7 +100,7 @@ fn entry(name: &str, value: &Value, data_start: usize, file: &str) -> Result<Ent
         .iter()
         .try_fold(dtype.bitsize(), |bits, &axis| bits.checked_mul(axis));
     let Some(bytes) = bits.filter(|bits| bits % 8 == 0).map(|bits| bits / 8) else {
-        return Err(error(format!("its shape {shape:?} is absurd")));
+        return Err(error(format!("its shape {shape:?} is too large")));
     };
     if start > end || end - start != bytes {
         return Err(error(format!(
@@ -116,7 +115,7 @@ fn entry(name: &str, value: &Value, data_start: usize, file: &str) -> Result<Ent
             shape,
             range: start..end,
         }),
-        _ => Err(error(format!("its data_offsets {start}..{end} are absurd"))),
+        _ => Err(error(format!("its data_offsets {start}..{end} are too large"))),
     }
 }
 
@@ -128,7 +127,7 @@ fn counts(fields: &JsonObject, key: &str) -> Option<Vec<usize>> {
         .collect()
 }
 
-/// Check that the tensors cover `data`, each byte once.
+/// Checks that the tensors cover `data` without overlaps or gaps.
 fn check_ranges(entries: &[Entry], data: Range<usize>, file: &str) -> Result<(), Error> {
     let mut sorted: Vec<&Entry> = entries.iter().collect();
     sorted.sort_by_key(|entry| (entry.range.start, entry.range.end));
@@ -141,8 +140,7 @@ fn check_ranges(entries: &[Entry], data: Range<usize>, file: &str) -> Result<(),
                 file,
                 &entry.name,
                 format!(
-                    "its bytes {relative:?} lie outside of the {} bytes of data: the file is cut \
-                     short or damaged",
+                    "its bytes {relative:?} lie outside of the {} bytes of data: the file is truncated or corrupt",
                     data.len()
                 ),
             ));
@@ -185,7 +183,7 @@ fn encoding(dtype: Dtype) -> Encoding {
         Dtype::U32 => Encoding::U32,
         Dtype::U8 => Encoding::U8,
         Dtype::BOOL => Encoding::Bool,
-        Dtype::F64 => Encoding::Other("F64"),
+        Dtype::F64 => Encoding::F64,
         Dtype::I64 => Encoding::Other("I64"),
         Dtype::U64 => Encoding::Other("U64"),
         Dtype::I16 => Encoding::Other("I16"),

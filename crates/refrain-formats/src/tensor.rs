@@ -1,27 +1,27 @@
-//! One tensor of a checkpoint, and its planes in the layout that kernels read.
+//! A tensor of a checkpoint, and its planes in the layout that kernels read.
 
 use std::borrow::Cow;
 use std::ops::Range;
 
 use refrain_quant::{GgufBlock, QuantRecord, ScaleType};
 
-use crate::blocks::{Blocks, RowOrder, for_units, in_pieces, write_quants};
+use crate::blocks::{Blocks, RowOrder, for_units, in_chunks, write_quants};
+use crate::doubles::DOUBLE_BYTES;
 use crate::files::FileBytes;
 use crate::synthetic::RandomTensor;
 use crate::{Encoding, Error};
 
-/// What a checkpoint says about one tensor.
+/// Name, shape and storage of a tensor.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TensorInfo {
-    /// Name as Hugging Face transformers has it, such as
-    /// `model.layers.0.self_attn.q_proj.weight`, whatever the file's own naming.
+    /// Name in Hugging Face transformers, such as `model.layers.0.self_attn.q_proj.weight`, whatever the file calls
+    /// it.
     pub name: String,
-    /// Logical shape, row-major, outermost first: `[out, in]` for a linear layer's weight, also
-    /// when it is quantised.
+    /// Logical shape, row-major, outermost axis first: `[out, in]` for a linear layer's weight, quantised or not.
     pub shape: Vec<usize>,
-    /// How the numbers are stored.
+    /// Storage type of the values.
     pub encoding: Encoding,
-    /// Bytes that the tensor takes up in its files, scales and biases included.
+    /// Size in its files in bytes, including scales and biases.
     pub bytes: u64,
 }
 
@@ -37,7 +37,7 @@ impl TensorInfo {
         self.shape[..outer].iter().product()
     }
 
-    /// What [`RowOrder`] orders: rows, or the values of a vector.
+    /// Number of elements that [`RowOrder`] permutes: rows, or the values of a vector.
     pub(crate) fn ordered_rows(&self) -> usize {
         match self.shape[..] {
             [values] => values,
@@ -51,21 +51,23 @@ impl TensorInfo {
     }
 }
 
-/// Where bytes lie: a file of the checkpoint and a range in it.
+/// A byte range of one of the checkpoint's files.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Span {
     pub file: usize,
     pub range: Range<usize>,
 }
 
-/// Where a tensor's bytes lie, and in which order.
+/// Location and order of a tensor's bytes.
 #[derive(Debug, Clone)]
 pub(crate) enum TensorStorage {
-    /// Values one by one.
+    /// Unquantised values.
     Plain { data: Span, rows: RowOrder },
-    /// GGUF blocks, scale and quants together.
+    /// Unquantised F64 values, which appear as F32.
+    Doubles { data: Span, rows: RowOrder },
+    /// GGUF blocks of scale and quants.
     Blocks { data: Span, rows: RowOrder },
-    /// Words of quants, scales and perhaps biases apart.
+    /// Separate planes of quants, scales and optional biases.
     Planes {
         quants: Span,
         scales: Span,
@@ -73,56 +75,57 @@ pub(crate) enum TensorStorage {
         scale_encoding: Encoding,
         rows: RowOrder,
     },
-    /// In no file: made up when read.
+    /// No file: generated on each read.
     Synthetic(RandomTensor),
 }
 
 /// A tensor of a checkpoint, borrowed from the mapped files.
 ///
-/// Quantised tensors are read as planes in one layout, whatever the file's own:
-/// - **quants**: `[rows, columns]` values of [`Encoding::quant_bits`] bits, packed little-endian
-///   into u32 words: value k of a row lies in word `k·bits/32` at bit `(k·bits) mod 32`.
-/// - **scales**: `[rows, columns/group]` in [`Tensor::scale_encoding`]; where they have two levels the u32 words
-///   of a record for each 256 values.
-/// - **biases**, where the format has them: shaped and stored like the scales.
+/// Quantised tensors are read as planes in one layout, independent of the file's:
 ///
-/// What they mean says the format of the encoding ([`refrain_quant::QuantFormat`]).
+/// - **quants**: `[rows, columns]` values of [`Encoding::quant_bits`] bits, packed little-endian into u32 words:
+///   value k of a row is in word `k·bits/32` at bit `(k·bits) mod 32`.
+/// - **scales**: `[rows, columns/group]` in [`Tensor::scale_encoding`]. Two-level scales are u32 words of a record
+///   per 256 values.
+/// - **biases**, if the format has them: shape and type of the scales.
 ///
-/// The `write_*` functions copy any part of a plane into memory of the caller. They may be called
-/// from several threads.
+/// [`refrain_quant::QuantFormat`] defines how these give values.
+///
+/// The `write_*` functions copy any part of a plane into the caller's memory. They may be called from several
+/// threads.
 #[derive(Debug, Clone, Copy)]
 pub struct Tensor<'a> {
     /// Name, shape, encoding and size.
     pub info: &'a TensorInfo,
     pub(crate) storage: &'a TensorStorage,
-    /// The order of the columns in the file.
+    /// Order of the columns in the file.
     pub(crate) columns: RowOrder,
     pub(crate) files: &'a [FileBytes],
     pub(crate) labels: &'a [String],
 }
 
 impl<'a> Tensor<'a> {
-    /// Whether the tensor is read as quants and scales rather than as data.
+    /// Whether the tensor has quants and scales instead of plain data.
     pub fn is_quantised(&self) -> bool {
         self.info.encoding.quant_bits().is_some()
     }
 
-    /// The order that the planes have the columns of each row in: the file's, where blocks hold columns that lie apart.
+    /// Order of the columns within the planes. It is the file's order if that splits blocks.
     pub fn column_order(&self) -> RowOrder {
-        match self.columns.of_units(self.info.encoding.block_values()) {
+        match self.columns.in_units(self.info.encoding.block_values()) {
             Some(_) => RowOrder::AsStored,
             None => self.columns,
         }
     }
 
-    /// How scales (and biases) are stored, for quantised tensors: F16 for GGUF's floats, U32 for records, U8 for
-    /// exponents; F16, BF16 or F32 for MLX's floats.
+    /// Storage type of scales (and biases) of a quantised tensor. GGUF: F16, U32 for records, or U8 for exponents.
+    /// MLX: F16, BF16 or F32.
     pub fn scale_encoding(&self) -> Option<Encoding> {
         match self.storage {
-            TensorStorage::Plain { .. } => None,
+            TensorStorage::Plain { .. } | TensorStorage::Doubles { .. } => None,
             TensorStorage::Blocks { .. } => {
                 let record = self.info.encoding.quantised()?;
-                Some(Encoding::of_scales(record.format.scale_type()))
+                Some(Encoding::from_scale_type(record.format.scale_type()))
             }
             TensorStorage::Planes { scale_encoding, .. } => Some(*scale_encoding),
             TensorStorage::Synthetic(random) => random.scale_encoding(),
@@ -133,6 +136,7 @@ impl<'a> Tensor<'a> {
     pub fn data_bytes(&self) -> u64 {
         match self.storage {
             TensorStorage::Plain { data, .. } => data.range.len() as u64,
+            TensorStorage::Doubles { data, .. } => data.range.len() as u64 / 2,
             TensorStorage::Synthetic(random) => random.data_bytes(),
             _ => 0,
         }
@@ -147,7 +151,7 @@ impl<'a> Tensor<'a> {
     /// Bytes of the scales plane; 0 for tensors that are not quantised.
     pub fn scales_bytes(&self) -> u64 {
         match self.storage {
-            TensorStorage::Plain { .. } => 0,
+            TensorStorage::Plain { .. } | TensorStorage::Doubles { .. } => 0,
             TensorStorage::Blocks { .. } => {
                 let format = self.info.encoding.quantised().map(|record| record.format);
                 format.map_or(0, |format| {
@@ -169,8 +173,8 @@ impl<'a> Tensor<'a> {
         }
     }
 
-    /// All values of a tensor that is not quantised, as little-endian bytes in row-major order.
-    /// Borrowed from the file unless its rows are stored in another order.
+    /// Returns all values of an unquantised tensor as little-endian bytes in row-major order. Borrows from the file
+    /// unless the rows are permuted there.
     ///
     /// # Errors
     /// If the tensor is quantised or cannot be read.
@@ -188,7 +192,7 @@ impl<'a> Tensor<'a> {
         }
     }
 
-    /// Copy the bytes from `byte_offset` on of a tensor that is not quantised into `out`.
+    /// Copies bytes of an unquantised tensor into `out`, starting at `byte_offset`.
     ///
     /// # Errors
     /// If the tensor is quantised, or the range ends past [`Tensor::data_bytes`].
@@ -196,23 +200,28 @@ impl<'a> Tensor<'a> {
         let start = || self.check_range("data", byte_offset, out.len(), self.data_bytes());
         match self.storage {
             TensorStorage::Plain { data, rows } => self.copy_rows(data, *rows, start()?, out),
+            TensorStorage::Doubles { data, rows } => self.write_rounded(data, *rows, start()?, out),
             TensorStorage::Synthetic(random) if !self.is_quantised() => random.write_data(start()?, out),
-            _ => return Err(self.error("is quantised: it has quants and scales, and no plain data")),
+            _ => return Err(self.error("is quantised: it has no plain data")),
         }
         Ok(())
     }
 
-    fn copy_rows(&self, data: &Span, rows: RowOrder, start: usize, out: &mut [u8]) {
+    /// Bytes of an unquantised value in the file.
+    fn stored_value_bytes(&self) -> usize {
+        match self.storage {
+            TensorStorage::Doubles { .. } => DOUBLE_BYTES,
+            _ => self.info.encoding.value_bytes().unwrap_or(1),
+        }
+    }
+
+    pub(crate) fn copy_rows(&self, data: &Span, rows: RowOrder, start: usize, out: &mut [u8]) {
         let bytes = self.bytes(data);
         if let RowOrder::Transposed { .. } = rows {
-            let size = self.info.encoding.value_bytes().unwrap_or(1);
-            return rows.copy_transposed(bytes, size, start, out);
+            return rows.copy_transposed(bytes, self.stored_value_bytes(), start, out);
         }
         if self.columns != RowOrder::AsStored {
-            let (size, columns) = (
-                self.info.encoding.value_bytes().unwrap_or(1),
-                self.info.columns().max(1),
-            );
+            let (size, columns) = (self.stored_value_bytes(), self.info.columns().max(1));
             return for_units(size, start, out, |index, unit| {
                 let stored = rows.stored(index / columns) * columns + self.columns.stored(index % columns);
                 unit.copy_from_slice(&bytes[stored * size..][..size]);
@@ -234,7 +243,7 @@ impl<'a> Tensor<'a> {
         }
     }
 
-    /// Copy the bytes from `byte_offset` on of the quants plane into `out`.
+    /// Copies bytes of the quants plane into `out`, starting at `byte_offset`.
     ///
     /// # Errors
     /// If the tensor is not quantised, or the range ends past [`Tensor::quants_bytes`].
@@ -242,14 +251,14 @@ impl<'a> Tensor<'a> {
         let start = self.check_range("quants", byte_offset, out.len(), self.quants_bytes())?;
         match self.storage {
             TensorStorage::Synthetic(random) if self.is_quantised() => random.write_quants(start, out),
-            TensorStorage::Plain { .. } | TensorStorage::Synthetic(_) => {
+            TensorStorage::Plain { .. } | TensorStorage::Doubles { .. } | TensorStorage::Synthetic(_) => {
                 return Err(self.error("is not quantised: it has no quants"));
             }
             TensorStorage::Planes { quants, rows, .. } => self.copy_rows(quants, *rows, start, out),
             TensorStorage::Blocks { data, rows } => {
                 let blocks = Blocks::new(self, data, *rows);
-                if let Some((record, block)) = self.blocks_of() {
-                    in_pieces(start, out, |start, piece| {
+                if let Some((record, block)) = self.block_format() {
+                    in_chunks(start, out, |start, piece| {
                         write_quants(&blocks, record, block, start, piece);
                     });
                 }
@@ -258,11 +267,11 @@ impl<'a> Tensor<'a> {
         Ok(())
     }
 
-    /// Copy the bytes from `byte_offset` on of the scales plane into `out`.
+    /// Copies bytes of the scales plane into `out`, starting at `byte_offset`.
     ///
     /// # Errors
-    /// If the tensor is not quantised, the range ends past [`Tensor::scales_bytes`], or a scale in
-    /// the range is NaN or infinite.
+    /// If the tensor is not quantised, the range ends past [`Tensor::scales_bytes`], or a scale in the range is NaN
+    /// or infinite.
     pub fn write_scales(&self, byte_offset: u64, out: &mut [u8]) -> Result<(), Error> {
         let start = self.check_range("scales", byte_offset, out.len(), self.scales_bytes())?;
         match self.storage {
@@ -271,13 +280,13 @@ impl<'a> Tensor<'a> {
                 random.write_scales(start, out);
                 return Ok(());
             }
-            TensorStorage::Plain { .. } | TensorStorage::Synthetic(_) => {
+            TensorStorage::Plain { .. } | TensorStorage::Doubles { .. } | TensorStorage::Synthetic(_) => {
                 return Err(self.error("is not quantised: it has no scales"));
             }
             TensorStorage::Planes { scales, rows, .. } => self.copy_rows(scales, *rows, start, out),
             TensorStorage::Blocks { data, rows } => {
                 let blocks = Blocks::new(self, data, *rows);
-                if let Some((record, block)) = self.blocks_of() {
+                if let Some((record, block)) = self.block_format() {
                     let size = record.format.scale_bytes(record.format.scale_type());
                     for_units(size, start, out, |index, unit| (block.scale)(blocks.block(index), unit));
                 }
@@ -286,11 +295,11 @@ impl<'a> Tensor<'a> {
         self.check_scales_finite(start, out)
     }
 
-    /// Copy the bytes from `byte_offset` on of the biases plane into `out`.
+    /// Copies bytes of the biases plane into `out`, starting at `byte_offset`.
     ///
     /// # Errors
-    /// If the tensor has no biases, the range ends past [`Tensor::biases_bytes`], or a bias in the
-    /// range is NaN or infinite.
+    /// If the tensor has no biases, the range ends past [`Tensor::biases_bytes`], or a bias in the range is NaN or
+    /// infinite.
     pub fn write_biases(&self, byte_offset: u64, out: &mut [u8]) -> Result<(), Error> {
         let start = self.check_range("biases", byte_offset, out.len(), self.biases_bytes())?;
         match self.storage {
@@ -318,31 +327,30 @@ impl<'a> Tensor<'a> {
             _ => {
                 let biased =
                     refrain_quant::records().filter(|record| record.block.is_some_and(|b| b.bias_at.is_some()));
-                let biased = Vec::from_iter(biased.map(|record| record.label)).join(" or ");
-                Err(self.error(format!(
-                    "has no biases: neither was it quantised by MLX nor is it {biased}"
-                )))
+                let biased = Vec::from_iter(biased.map(|record| record.label)).join(" and ");
+                Err(self.error(format!("has no biases: only MLX's affine formats, {biased} have them")))
             }
         }
     }
 
-    /// The format and its blocks, if it has such.
-    fn blocks_of(&self) -> Option<(&'static QuantRecord, GgufBlock)> {
+    /// The format and its GGUF block, if it has one.
+    fn block_format(&self) -> Option<(&'static QuantRecord, GgufBlock)> {
         let record = self.info.encoding.quantised()?;
         Some((record, record.block?))
     }
 
-    /// Where GGUF blocks hold an f16 bias, if they do.
+    /// Offset of the f16 bias in a GGUF block, if it has one.
     fn bias_in_block(&self) -> Option<usize> {
         self.info.encoding.block()?.bias_at
     }
 
-    /// Tell the operating system that the tensor's pages are not needed any more, so that the
-    /// memory of the process stays small while a large checkpoint is loaded. They are read from
-    /// the file again if touched.
+    /// Lets the operating system drop the tensor's pages, which keeps the process small while a large checkpoint
+    /// loads. They are read again on access.
     pub fn discard(&self) {
         let spans = match self.storage {
-            TensorStorage::Plain { data, .. } | TensorStorage::Blocks { data, .. } => vec![data],
+            TensorStorage::Plain { data, .. }
+            | TensorStorage::Doubles { data, .. }
+            | TensorStorage::Blocks { data, .. } => vec![data],
             TensorStorage::Planes {
                 quants, scales, biases, ..
             } => [quants, scales].into_iter().chain(biases).collect(),
@@ -357,17 +365,19 @@ impl<'a> Tensor<'a> {
         &self.files[span.file].bytes()[span.range.clone()]
     }
 
-    /// That something is wrong with it.
+    /// Returns an error about this tensor.
     pub fn error(&self, reason: impl Into<String>) -> Error {
         let file = match self.storage {
-            TensorStorage::Plain { data, .. } | TensorStorage::Blocks { data, .. } => data.file,
+            TensorStorage::Plain { data, .. }
+            | TensorStorage::Doubles { data, .. }
+            | TensorStorage::Blocks { data, .. } => data.file,
             TensorStorage::Planes { quants, .. } => quants.file,
             TensorStorage::Synthetic(_) => 0,
         };
         Error::tensor(self.labels[file].clone(), self.info.name.clone(), reason)
     }
 
-    /// Bytes of one row of a plane of `total` bytes whose rows are reordered: those of a vector are its values.
+    /// Bytes of one row of a plane of `total` bytes; of one value for a vector.
     fn stored_row_bytes(&self, total: usize) -> usize {
         total / self.info.ordered_rows().max(1)
     }
@@ -376,12 +386,13 @@ impl<'a> Tensor<'a> {
         match offset.checked_add(length as u64) {
             Some(end) if end <= total => Ok(offset as usize),
             _ => Err(self.error(format!(
-                "{length} bytes from {offset} on lie outside of its {plane} of {total} bytes"
+                "{length} bytes from offset {offset} exceed its {plane} of {total} bytes"
             ))),
         }
     }
 
-    /// Check the scales in `bytes`, which lie at byte `start` of their plane: their factors where they are records.
+    /// Checks that the scales in `bytes`, which start at byte `start` of their plane, are finite. Checks the factors
+    /// of records.
     fn check_scales_finite(&self, start: usize, bytes: &[u8]) -> Result<(), Error> {
         let Some(record) = self
             .info
@@ -395,23 +406,23 @@ impl<'a> Tensor<'a> {
         let skipped = start.next_multiple_of(size) - start;
         let units = bytes.get(skipped..).unwrap_or(&[]).chunks(size);
         for (index, unit) in units.enumerate().filter(|(_, unit)| unit.len() >= 4) {
-            if let Some(factor) = record.odd_factor(ScaleType::U32, unit) {
+            if let Some(factor) = record.non_finite_scale(ScaleType::U32, unit) {
                 let index = (start + skipped) / size + index;
                 let per_row = (self.info.columns() / record.format.unit()).max(1);
                 let (row, block) = (index / per_row, index % per_row);
                 return Err(self.error(format!(
-                    "a scale of row {row}, block {block} is {factor}: the file is damaged, or was \
-                     converted from weights that are not numbers"
+                    "a scale of row {row}, block {block} is {factor}: the file is corrupt, or was converted from \
+                     weights that are NaN or infinite"
                 )));
             }
         }
         Ok(())
     }
 
-    /// Check the scales or biases in `bytes`, which lie at byte `start` of their plane. Values of
-    /// which only a part lies in the range are left to whoever reads the rest.
+    /// Checks that the scales or biases in `bytes`, which start at byte `start` of their plane, are finite. Skips
+    /// values that are only partly in the range.
     fn check_finite(&self, what: &str, start: usize, bytes: &[u8]) -> Result<(), Error> {
-        let stored = self.scale_encoding().and_then(Encoding::as_scales);
+        let stored = self.scale_encoding().and_then(Encoding::to_scale_type);
         let stored = stored.unwrap_or(ScaleType::F16);
         let size = stored.size();
         let skipped = start.next_multiple_of(size) - start;
@@ -423,8 +434,8 @@ impl<'a> Tensor<'a> {
                 let per_row = (self.info.columns() / group).max(1);
                 let index = (start + skipped) / size + index;
                 return Err(self.error(format!(
-                    "the {what} of row {}, group {} is {value}: the file is damaged, or was \
-                     converted from weights that are not numbers",
+                    "the {what} of row {}, group {} is {value}: the file is corrupt, or was converted from \
+                     weights that are NaN or infinite",
                     index / per_row,
                     index % per_row
                 )));

@@ -1,38 +1,51 @@
-//! A grammar on its way through one text.
+//! A grammar applied to one sequence.
+
+use std::sync::Arc;
 
 use llguidance::Matcher;
 use refrain_engine::TokenConstraint;
 
-/// The tokens between which a model thinks before it answers.
+use crate::GrammarError;
+use crate::cancellation::Deadline;
+use crate::limits::MASK_TIMEOUT;
+use crate::schema::IgnoredKeyword;
+
+/// The tokens that delimit a model's reasoning before its answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReasoningTokens {
-    /// Begins reasoning; `None` if the text does not begin with any, or is within already.
+    /// Begins the reasoning; `None` if the text has none, or is already inside it.
     pub open: Option<u32>,
-    /// Ends it.
+    /// Ends the reasoning.
     pub close: u32,
-    /// Whether the text begins within reasoning.
+    /// Whether the text begins inside the reasoning.
     pub is_open: bool,
 }
 
-/// What a grammar allows in one text. Reasoning before it is free.
+/// Restricts the tokens of one sequence to a grammar. Reasoning before the answer is unrestricted.
 #[derive(Clone)]
 pub struct GrammarConstraint {
     matcher: Matcher,
     reasoning: Option<ReasoningTokens>,
     stage: AnswerStage,
     end_ids: Vec<u32>,
+    ignored: Arc<[IgnoredKeyword]>,
 }
 
 #[derive(Clone, Copy, PartialEq)]
 enum AnswerStage {
-    /// Reasoning may begin, or the answer.
+    /// Either reasoning or the answer may begin.
     Beginning,
     Reasoning,
     Answer,
 }
 
 impl GrammarConstraint {
-    pub(crate) fn new(matcher: Matcher, reasoning: Option<ReasoningTokens>, end_ids: Vec<u32>) -> GrammarConstraint {
+    pub(crate) fn new(
+        matcher: Matcher,
+        reasoning: Option<ReasoningTokens>,
+        end_ids: Vec<u32>,
+        ignored: Vec<IgnoredKeyword>,
+    ) -> GrammarConstraint {
         let stage = match reasoning {
             Some(tokens) if tokens.is_open => AnswerStage::Reasoning,
             Some(_) => AnswerStage::Beginning,
@@ -43,26 +56,42 @@ impl GrammarConstraint {
             reasoning,
             stage,
             end_ids,
+            ignored: ignored.into(),
         }
     }
 
-    /// The same for another text, from its beginning.
-    pub fn for_another(&self) -> GrammarConstraint {
+    /// The keywords of the schemas that are not enforced.
+    pub fn ignored(&self) -> &[IgnoredKeyword] {
+        &self.ignored
+    }
+
+    /// Returns an independent copy for another sequence. Call it before any token is accepted.
+    pub fn fork(&self) -> GrammarConstraint {
         GrammarConstraint {
             matcher: self.matcher.deep_clone(),
             ..self.clone()
         }
     }
+
+    /// Starts the time limit of one operation of the matcher.
+    fn deadline(&self) -> Option<Deadline> {
+        self.matcher
+            .cancellation_handle()
+            .and_then(|handle| Deadline::start(handle, MASK_TIMEOUT))
+    }
 }
 
 impl TokenConstraint for GrammarConstraint {
-    fn allow(&mut self, bits: &mut [u32]) -> Result<(), String> {
+    fn fill_mask(&mut self, bits: &mut [u32]) -> Result<(), String> {
         if self.stage == AnswerStage::Reasoning {
             bits.fill(u32::MAX);
             self.end_ids.iter().for_each(|id| set(bits, *id, false));
             return Ok(());
         }
-        let allowed = self.matcher.compute_mask_or_eos().map_err(|error| error.to_string())?;
+        let deadline = self.deadline();
+        let allowed = self.matcher.compute_mask_or_eos();
+        drop(deadline);
+        let allowed = allowed.map_err(message)?;
         let words = allowed.as_slice();
         let shared = words.len().min(bits.len());
         bits[..shared].copy_from_slice(&words[..shared]);
@@ -73,19 +102,24 @@ impl TokenConstraint for GrammarConstraint {
         Ok(())
     }
 
-    fn take(&mut self, token: u32) -> Result<bool, String> {
+    fn accept(&mut self, token: u32) -> Result<bool, String> {
         match (self.stage, self.reasoning) {
             (AnswerStage::Beginning, Some(tokens)) if tokens.open == Some(token) => self.stage = AnswerStage::Reasoning,
             (AnswerStage::Reasoning, Some(tokens)) if tokens.close == token => self.stage = AnswerStage::Answer,
             (AnswerStage::Reasoning, _) => {}
             _ => {
                 self.stage = AnswerStage::Answer;
-                self.matcher.consume_token(token).map_err(|error| error.to_string())?;
+                let _deadline = self.deadline();
+                self.matcher.consume_token(token).map_err(message)?;
                 return Ok(self.matcher.is_stopped());
             }
         }
         Ok(false)
     }
+}
+
+fn message(error: impl std::fmt::Display) -> String {
+    GrammarError::of(error).to_string()
 }
 
 fn set(bits: &mut [u32], token: u32, allowed: bool) {

@@ -1,170 +1,180 @@
-//! What a text may be.
+//! Grammars and their translation to Lark notation.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
-/// The most bytes of a grammar.
-const MOST_BYTES: usize = 256 << 10;
-/// How deep its groups lie at most, and how many rules it has: more would take more stack than there is.
-const MOST_GROUPS: usize = 150;
-const MOST_RULES: usize = 500;
-/// Between parts of JSON: a space, or a new line with some indentation. Small models would fill pages with more.
-const BLANKS: &str = r" |\n[ \t]{0,20}";
+use crate::answer::AnswerGrammar;
+use crate::error::{GrammarError, NO_VALUE};
+use crate::limits::{MAX_BYTES, MAX_LITERALS};
+use crate::schema::{self, IgnoredKeyword};
+use crate::{lark, regex};
 
-/// What a text may be.
+/// White space in JSON: a space, or a new line with some indentation. Small models would fill pages with more.
+const WHITE_SPACE: &str = r" |\n[ \t]{0,20}";
+
+/// A set of allowed texts.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Grammar {
-    /// A JSON object.
+    /// Any JSON object.
     JsonObject,
-    /// JSON of a schema.
+    /// JSON that matches a schema.
     JsonSchema(Value),
-    /// What a grammar in Lark's notation describes, with llguidance's extensions.
+    /// A grammar in Lark notation, with llguidance's extensions.
     Lark(String),
-    /// What a regular expression matches as a whole.
+    /// Texts that match a regular expression as a whole.
     Regex(String),
-    /// One of these.
+    /// One of these texts.
     Choice(Vec<String>),
+    /// Answers in a model's dialect, by [`AnswerForm`](crate::AnswerForm).
+    Answer(AnswerGrammar),
 }
 
-/// What is wrong with a grammar.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct GrammarError(String);
+/// A grammar in Lark notation that the library compiles.
+#[derive(Debug)]
+pub(crate) struct LarkRules {
+    pub lark: String,
+    /// Keywords of its schemas that are not enforced.
+    pub ignored: Vec<IgnoredKeyword>,
+}
 
-impl GrammarError {
-    /// What the library says, in a line, without the excerpts that it shows.
-    pub(crate) fn of(error: impl std::fmt::Display) -> GrammarError {
-        let text = error.to_string();
-        let is_excerpt = |line: &str| {
-            line.trim_start()
-                .split_once(" | ")
-                .is_some_and(|(at, _)| at.parse::<u32>().is_ok())
-        };
-        let lines = text
-            .lines()
-            .take_while(|line| !is_excerpt(line) && !line.starts_with("<backtrace>"));
-        let said: Vec<&str> = lines.flat_map(str::split_whitespace).collect();
-        GrammarError(said.join(" ").chars().take(500).collect())
-    }
-
-    /// The same of a grammar that was made of something else: where in it is nothing to whoever asked.
-    pub(crate) fn without_place(self) -> GrammarError {
-        match self.0.split_once("): ") {
-            Some((place, rest)) if place.starts_with("at ") => GrammarError(rest.to_owned()),
-            _ => self,
-        }
-    }
+/// The right-hand side of a rule.
+pub(crate) struct Expansion {
+    pub text: String,
+    pub ignored: Vec<IgnoredKeyword>,
+    /// Number of properties of its schema.
+    pub properties: usize,
 }
 
 impl Grammar {
-    /// The same in Lark's notation.
+    /// Translates the grammar to Lark notation.
     ///
     /// # Errors
-    /// What is no grammar, or too large.
+    /// If the grammar is invalid, empty or too large.
     pub fn lark(&self) -> Result<String, GrammarError> {
-        let lark = match self {
+        Ok(self.rules()?.lark)
+    }
+
+    /// Translates the grammar to Lark notation, and lists the keywords of its schemas that are not enforced.
+    ///
+    /// # Errors
+    /// If the grammar is invalid, empty or too large.
+    pub(crate) fn rules(&self) -> Result<LarkRules, GrammarError> {
+        let rules = match self {
             Grammar::Lark(grammar) if grammar.contains("::=") => {
                 let why = "this is GBNF; write it in Lark's notation, which begins with `start: …`";
-                return Err(GrammarError(why.to_owned()));
+                return Err(GrammarError::new(why));
             }
-            Grammar::Lark(grammar) => grammar.clone(),
-            Grammar::Choice(choices) if choices.is_empty() => String::new(),
-            other => other
-                .expansion()?
-                .map_or_else(String::new, |expansion| format!("start: {expansion}")),
+            Grammar::Lark(grammar) => {
+                check_length(grammar)?;
+                let checked = lark::check(grammar)?;
+                LarkRules {
+                    lark: checked.text,
+                    ignored: checked.ignored,
+                }
+            }
+            Grammar::Answer(grammar) => grammar.rules(),
+            Grammar::Choice(choices) if choices.is_empty() => return Err(GrammarError::new(NO_VALUE)),
+            other => match other.expansion()? {
+                Some(expansion) => LarkRules {
+                    lark: format!("start: {}", expansion.text),
+                    ignored: expansion.ignored,
+                },
+                None => return Err(GrammarError::new(NO_VALUE)),
+            },
         };
-        let (groups, rules) = match self {
-            Grammar::Lark(grammar) => groups_and_rules(grammar),
-            _ => (0, 0),
-        };
-        let why = match lark.trim().len() {
-            0 => "there is nothing that a text might be".to_owned(),
-            bytes if bytes > MOST_BYTES => format!("the grammar has {bytes} bytes, {MOST_BYTES} are the most"),
-            _ if groups > MOST_GROUPS => format!("the grammar's groups lie deeper than {MOST_GROUPS} in each other"),
-            _ if rules > MOST_RULES => format!("the grammar has more than {MOST_RULES} rules"),
-            _ => return Ok(lark),
-        };
-        Err(GrammarError(why))
+        check_length(&rules.lark)?;
+        Ok(rules)
     }
-}
 
-impl Grammar {
-    /// What a rule stands for that is this; a grammar of several rules is none.
+    /// Returns the right-hand side of a rule for this grammar; `None` for grammars of several rules.
     ///
     /// # Errors
-    /// What is no schema.
-    pub(crate) fn expansion(&self) -> Result<Option<String>, GrammarError> {
-        Ok(Some(match self {
-            Grammar::JsonObject => json_rule(&json!({"type": "object"}))?,
-            Grammar::JsonSchema(schema) => json_rule(schema)?,
-            Grammar::Regex(regex) => format!("/{}/", llguidance::regex_to_lark(regex, "")),
-            Grammar::Choice(choices) => {
-                let literals: Vec<String> = choices.iter().map(|choice| literal(choice)).collect();
-                literals.join(" | ")
+    /// If a schema or regular expression is invalid.
+    pub(crate) fn expansion(&self) -> Result<Option<Expansion>, GrammarError> {
+        let text = match self {
+            Grammar::JsonObject => {
+                let object = json!({"type": "object"});
+                return json_rule(&object, &object, "").map(Some);
             }
-            Grammar::Lark(_) => return Ok(None),
+            Grammar::JsonSchema(schema) => return json_rule(schema, schema, "").map(Some),
+            Grammar::Regex(pattern) => {
+                regex::check(pattern).map_err(|problem| GrammarError::new(problem.message()))?;
+                format!("/{}/", llguidance::regex_to_lark(pattern, ""))
+            }
+            Grammar::Choice(choices) => {
+                let bytes = choices.iter().map(String::len).sum::<usize>();
+                check_bytes(bytes)?;
+                alternatives(choices.iter().map(String::as_str))
+            }
+            Grammar::Lark(_) | Grammar::Answer(_) => return Ok(None),
+        };
+        Ok(Some(Expansion {
+            text,
+            ignored: vec![],
+            properties: 0,
         }))
     }
 }
 
-/// A rule for JSON of a schema.
-pub(crate) fn json_rule(schema: &Value) -> Result<String, GrammarError> {
-    let mut schema = schema.clone();
-    match &mut schema {
-        Value::Object(schema) => {
-            schema.insert("x-guidance".to_owned(), json!({"whitespace_pattern": BLANKS}));
-        }
-        Value::Bool(_) => {}
-        _ => return Err(GrammarError("a JSON schema is an object".to_owned())),
+fn check_length(lark: &str) -> Result<(), GrammarError> {
+    if lark.trim().is_empty() {
+        return Err(GrammarError::new(NO_VALUE));
     }
-    Ok(format!("%json {schema}"))
+    check_bytes(lark.len())
 }
 
-/// A rule for a text.
+/// # Errors
+/// If a grammar has more than [`MAX_BYTES`].
+pub(crate) fn check_bytes(bytes: usize) -> Result<(), GrammarError> {
+    if bytes > MAX_BYTES {
+        let why = format!("the grammar has {bytes} bytes, more than the limit of {MAX_BYTES}");
+        return Err(GrammarError::new(why));
+    }
+    Ok(())
+}
+
+/// Returns a rule for JSON that matches the part of a schema at a path; references are resolved in the whole.
+///
+/// # Errors
+/// If the schema is invalid, exceeds a limit or admits no value.
+pub(crate) fn json_rule(whole: &Value, part: &Value, path: &str) -> Result<Expansion, GrammarError> {
+    let prepared = schema::prepare_part(whole, part, path)?;
+    let options = json!({"whitespace_pattern": WHITE_SPACE});
+    let text = format!("%json {}", embedded(prepared.schema, Some(options)));
+    check_bytes(text.len())?;
+    Ok(Expansion {
+        text,
+        ignored: prepared.ignored,
+        properties: prepared.properties,
+    })
+}
+
+/// Adds the library's options to a prepared schema.
+pub(crate) fn embedded(schema: Value, options: Option<Value>) -> Value {
+    let mut schema = match schema {
+        Value::Object(schema) => schema,
+        _ => Map::new(),
+    };
+    if let Some(options) = options {
+        schema.insert("x-guidance".to_owned(), options);
+    }
+    Value::Object(schema)
+}
+
+/// Returns a rule for a literal text.
 pub(crate) fn literal(text: &str) -> String {
     Value::from(text).to_string()
 }
 
-/// How deep a grammar's groups lie in each other, and how many rules it has; what is in its strings, regular expressions and
-/// comments is neither.
-fn groups_and_rules(lark: &str) -> (usize, usize) {
-    let (mut now, mut most, mut rules) = (0usize, 0, 0);
-    let mut quote = None;
-    let mut letters = lark.chars().peekable();
-    while let Some(letter) = letters.next() {
-        match (quote, letter) {
-            (_, '\n') => quote = None,
-            (Some('"' | '/'), '\\') => drop(letters.next()),
-            (Some(end), _) if letter == end => quote = None,
-            (Some(_), _) => {}
-            (None, '/') if letters.peek() == Some(&'/') => quote = Some('\n'),
-            (None, '#') => quote = Some('\n'),
-            (None, '"' | '/') => quote = Some(letter),
-            (None, '(' | '[' | '{') => {
-                now += 1;
-                most = most.max(now);
-            }
-            (None, ')' | ']' | '}') => now = now.saturating_sub(1),
-            (None, ':') if now == 0 => rules += 1,
-            (None, _) => {}
-        }
+/// Returns an expression for one of `texts`. Many become a regular expression, since each literal is a state of the
+/// parser.
+pub(crate) fn alternatives<'t>(texts: impl Iterator<Item = &'t str>) -> String {
+    let texts: Vec<&str> = texts.collect();
+    if texts.len() <= MAX_LITERALS {
+        return texts.iter().map(|text| literal(text)).collect::<Vec<_>>().join(" | ");
     }
-    (most, rules)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn too_deep_groups_and_too_many_rules_are_refused_and_what_is_text_is_neither() {
-        let grouped = |groups: usize| format!("start: {}\"a\"{}", "(".repeat(groups), ")".repeat(groups));
-        assert!(Grammar::Lark(grouped(MOST_GROUPS)).lark().is_ok());
-        let refused = Grammar::Lark(grouped(MOST_GROUPS + 1)).lark().unwrap_err();
-        assert!(refused.to_string().contains("deeper than"), "{refused}");
-        assert!(Grammar::Lark(format!("# /\n{}", grouped(1000))).lark().is_err());
-        let many = |rules: usize| "r: \"a:\"\n".repeat(rules);
-        assert!(Grammar::Lark(many(MOST_RULES)).lark().is_ok() && Grammar::Lark(many(MOST_RULES + 1)).lark().is_err());
-        let text = "start: \"\\\"(((\" /\\/(([(/ \"b\" // ((\n# [[\n".repeat(100);
-        assert_eq!(groups_and_rules(&text), (0, 100));
-    }
+    let escaped: Vec<String> = (texts.iter().filter(|text| !text.is_empty()))
+        .map(|text| regex_syntax::escape(text))
+        .collect();
+    let empty = if texts.contains(&"") { "\"\" | " } else { "" };
+    format!("{empty}/{}/", llguidance::regex_to_lark(&escaped.join("|"), ""))
 }

@@ -1,5 +1,7 @@
-//! Downloading one file into the cache: resumed where an earlier attempt ended, checked, and named only
-//! when it is whole.
+//! Downloads one file into the cache.
+//!
+//! A [`Download`] resumes where an earlier attempt stopped and verifies the checksum. It gives the file its final
+//! name only when it is complete.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -7,14 +9,14 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::checksum::{Checksum, Hasher};
-use crate::http::{Client, HubResponse, Request, broken_off};
-use crate::retry::{Patience, Trouble};
-use crate::watch::Meter;
+use crate::http::{Client, HubResponse, Request, body_error};
+use crate::retry::{Backoff, Failure};
+use crate::watch::ProgressMeter;
 use crate::{Error, HubSettings};
 
 const BUFFER: usize = 256 << 10;
 
-/// A file's content, as the hub has it and as it will lie in the cache.
+/// One file's content: where to download it from and where the cache stores it.
 #[derive(Debug, Clone)]
 pub(crate) struct Blob {
     /// The file's name in the repository, for messages.
@@ -25,79 +27,79 @@ pub(crate) struct Blob {
     /// In bytes.
     pub size: u64,
     pub checksum: Checksum,
-    /// Where it goes.
+    /// Final path in the cache.
     pub path: PathBuf,
 }
 
 impl Blob {
-    /// Where its beginning lies until it is whole.
+    /// Path of the partial download.
     pub fn incomplete(&self) -> PathBuf {
         incomplete(&self.path)
     }
 
-    /// Whether it is in the cache.
-    pub fn is_here(&self) -> bool {
+    /// Whether the cache holds the complete file.
+    pub fn is_cached(&self) -> bool {
         fs::metadata(&self.path).is_ok_and(|found| found.is_file() && found.len() == self.size)
     }
 
-    /// Removes what interrupted downloads of it have left, by whatever program: all hold the blob's lock while
-    /// they write. Best effort, since it only takes up room.
+    /// Removes partial downloads of this blob, by whatever program. Every program holds the blob's lock while it
+    /// writes. Errors are ignored: leftovers only cost space.
     fn remove_leftovers(&self) {
         let (Some(folder), Some(name)) = (self.path.parent(), self.path.file_name().and_then(|name| name.to_str()))
         else {
             return;
         };
         for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-            if entry.file_name().to_str().and_then(unfinished) == Some(name) {
+            if entry.file_name().to_str().and_then(partial_of) == Some(name) {
                 let _ = fs::remove_file(entry.path());
             }
         }
     }
 
-    /// Bytes that are in the cache.
-    pub fn bytes_here(&self) -> u64 {
-        if self.is_here() {
+    /// Bytes that the cache holds, complete or partial.
+    pub fn cached_bytes(&self) -> u64 {
+        if self.is_cached() {
             return self.size;
         }
-        let beginning = fs::metadata(self.incomplete()).map_or(0, |found| found.len());
-        if beginning > self.size { 0 } else { beginning }
+        let prefix = fs::metadata(self.incomplete()).map_or(0, |found| found.len());
+        if prefix > self.size { 0 } else { prefix }
     }
 }
 
-/// The name of the blob of which a file with this name is the unfinished beginning: `HASH.incomplete` here,
-/// `HASH.RANDOM.incomplete` of `huggingface_hub`.
-pub(crate) fn unfinished(name: &str) -> Option<&str> {
+/// Returns the blob's name for a partial file's name: `HASH.incomplete` of this crate, or `HASH.RANDOM.incomplete` of
+/// `huggingface_hub`.
+pub(crate) fn partial_of(name: &str) -> Option<&str> {
     name.strip_suffix(".incomplete")?.split('.').next()
 }
 
-/// Where the beginning of the blob at `path` lies until it is whole.
+/// Path of the partial download of the blob at `path`.
 pub(crate) fn incomplete(path: &Path) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".incomplete");
     path.with_file_name(name)
 }
 
-/// One download under way.
+/// One download in progress.
 pub(crate) struct Download<'a> {
     pub client: &'a Client,
     pub settings: &'a HubSettings,
     pub blob: &'a Blob,
-    pub meter: &'a Meter<'a>,
-    /// Set when another file has failed: there is no use in going on.
+    pub meter: &'a ProgressMeter<'a>,
+    /// Set when another file has failed; this download then stops.
     pub stop: &'a AtomicBool,
 }
 
 impl Download<'_> {
-    /// Brings the blob into the cache. The caller holds its lock.
+    /// Downloads the blob into the cache. The caller holds its lock.
     ///
     /// # Errors
-    /// If the hub does not have it, the network fails too often, what arrives is not what the hub lists,
+    /// If the hub does not have the file, the network fails too often, the content does not match the hub's listing,
     /// or the disk fails.
     pub fn run(&self) -> Result<(), Error> {
-        if !self.blob.is_here() {
+        if !self.blob.is_cached() {
             self.fetch()?;
         }
-        if self.blob.is_here() {
+        if self.blob.is_cached() {
             self.blob.remove_leftovers();
         }
         Ok(())
@@ -106,7 +108,7 @@ impl Download<'_> {
     fn fetch(&self) -> Result<(), Error> {
         let path = self.blob.incomplete();
         let mut partial = Partial::open(path, &self.blob.checksum, self.blob.size)?;
-        let mut patience = Patience::new(&self.blob.name, self.settings.first_wait, self.meter.watcher());
+        let mut backoff = Backoff::new(&self.blob.name, self.settings.initial_backoff, self.meter.watcher());
         let mut second_try = false;
         loop {
             while partial.length < self.blob.size {
@@ -116,48 +118,45 @@ impl Download<'_> {
                     return Ok(());
                 }
                 if partial.length > before {
-                    patience.renew();
+                    backoff.reset();
                 }
-                outcome.or_else(|trouble| patience.after(trouble))?;
+                outcome.or_else(|failure| backoff.wait_after(failure))?;
             }
             let found = partial.digits()?;
             if found == self.blob.checksum.digits() {
                 return partial.rename_to(&self.blob.path);
             }
-            // The beginning may have been left damaged by an earlier attempt: the whole gets one more.
+            // An earlier attempt may have left a corrupt prefix: start over once.
             partial.restart(self.meter)?;
             if second_try {
                 partial.remove()?;
-                return Err(self.damaged(format!(
-                    "its content hashes to {found}, not to {}",
-                    self.blob.checksum.digits()
-                )));
+                return Err(self.damaged(format!("its hash is {found}, expected {}", self.blob.checksum.digits())));
             }
             second_try = true;
             let name = &self.blob.name;
             self.meter
                 .watcher()
-                .notice(&format!("{name}: what arrived is damaged; fetching it anew"));
+                .notice(&format!("{name}: the download is corrupt; downloading it again"));
         }
     }
 
-    /// Appends what one answer of the server brings.
-    fn attempt(&self, partial: &mut Partial) -> Result<(), Trouble> {
-        let answer = self.client.get(&Request {
+    /// Appends the body of one response.
+    fn attempt(&self, partial: &mut Partial) -> Result<(), Failure> {
+        let response = self.client.get(&Request {
             url: &self.blob.url,
             what: &self.blob.name,
             repo: &self.blob.repo,
             from: partial.length,
             to: None,
         })?;
-        self.check(&answer, partial)?;
-        let mut body = answer.body;
+        self.check(&response, partial)?;
+        let mut body = response.body;
         let mut buffer = vec![0; BUFFER];
         while !self.stop.load(Ordering::Relaxed) {
             let count = match body.read(&mut buffer) {
                 Ok(count) => count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => return Err(broken_off(&error)),
+                Err(error) => return Err(body_error(&error)),
             };
             if count == 0 {
                 break;
@@ -172,27 +171,27 @@ impl Download<'_> {
         if partial.length == self.blob.size {
             Ok(())
         } else {
-            Err(Trouble::passing("the connection ended too early"))
+            Err(Failure::transient("the connection closed early"))
         }
     }
 
-    /// Compares what the answer says of itself with what the hub listed.
-    fn check(&self, answer: &HubResponse, partial: &mut Partial) -> Result<(), Trouble> {
-        match (answer.status, answer.range) {
+    /// Checks the response's status, range and length against the hub's listing.
+    fn check(&self, response: &HubResponse, partial: &mut Partial) -> Result<(), Failure> {
+        match (response.status, response.range) {
             (206, Some((first, size))) if size == self.blob.size && first == partial.length => {}
             (206, Some((_, size))) if size != self.blob.size => {
                 return Err(self.wrong_size(&format!("offers {size}")).into());
             }
-            // Without ranges, everything comes again.
+            // The server ignored the range and sends the file from the start.
             (200, _) if partial.length == 0 => {}
             (200, _) => partial.restart(self.meter)?,
             _ => {
                 partial.restart(self.meter)?;
-                return Err(Trouble::passing("the server did not send the part that was asked for"));
+                return Err(Failure::transient("the server did not send the requested range"));
             }
         }
         let expected = self.blob.size - partial.length;
-        match answer.length {
+        match response.length {
             Some(length) if length != expected => Err(self.wrong_size(&format!("offers {length}")).into()),
             _ => Ok(()),
         }
@@ -200,7 +199,7 @@ impl Download<'_> {
 
     fn wrong_size(&self, found: &str) -> Error {
         let size = self.blob.size;
-        self.damaged(format!("the hub lists it with {size} bytes, but the server {found}"))
+        self.damaged(format!("the hub lists {size} bytes, but the server {found}"))
     }
 
     fn damaged(&self, reason: String) -> Error {
@@ -209,7 +208,7 @@ impl Download<'_> {
     }
 }
 
-/// The beginning of a file that is not whole yet, on disk and in the hash.
+/// A partial file on disk, with the hash of what it holds so far.
 struct Partial<'a> {
     path: PathBuf,
     file: File,
@@ -220,7 +219,7 @@ struct Partial<'a> {
 }
 
 impl<'a> Partial<'a> {
-    /// Opens what an earlier attempt left, or begins.
+    /// Opens what an earlier attempt left, or creates the file.
     fn open(path: PathBuf, checksum: &'a Checksum, size: u64) -> Result<Self, Error> {
         let options = OpenOptions::new().read(true).append(true).create(true).open(&path);
         let mut partial = Self {
@@ -235,7 +234,7 @@ impl<'a> Partial<'a> {
         Ok(partial)
     }
 
-    /// Hashes what is there.
+    /// Hashes the bytes that are already on disk.
     fn read_back(&mut self) -> Result<(), Error> {
         let length = self.file.metadata().map_err(Error::io("read", &self.path))?.len();
         if length > self.size {
@@ -266,9 +265,9 @@ impl<'a> Partial<'a> {
         Ok(())
     }
 
-    /// Begins anew, and takes what was there off the meter.
-    fn restart(&mut self, meter: &Meter<'_>) -> Result<(), Error> {
-        meter.take_back(self.length);
+    /// Discards the file's content and subtracts it from the meter.
+    fn restart(&mut self, meter: &ProgressMeter<'_>) -> Result<(), Error> {
+        meter.subtract(self.length);
         self.clear()
     }
 
@@ -280,18 +279,17 @@ impl<'a> Partial<'a> {
         Ok(())
     }
 
-    /// The hash of the whole.
+    /// Returns the hash of the complete file.
     fn digits(&mut self) -> Result<String, Error> {
         let length = self.file.metadata().map_err(Error::io("read", &self.path))?.len();
-        // Two programs that both believe to hold the lock, as some network file systems let them, would
-        // both have appended.
+        // On some network file systems two programs can both hold the lock, and both would have appended.
         match self.hasher.take().filter(|_| length == self.size) {
             Some(hasher) => Ok(hasher.finish()),
-            None => Ok(format!("nothing: {length} bytes were written")),
+            None => Ok(format!("nothing: the file has {length} bytes")),
         }
     }
 
-    /// Gives it its name, once its content is safe on the disk.
+    /// Syncs the file to disk, then renames it.
     fn rename_to(self, path: &Path) -> Result<(), Error> {
         self.file.sync_all().map_err(Error::io("write", &self.path))?;
         drop(self.file);

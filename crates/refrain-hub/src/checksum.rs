@@ -1,23 +1,23 @@
-//! The hashes by which the hub names the content of files.
+//! The hashes that the hub names file contents by.
 
 use ring::digest::{Context, SHA1_FOR_LEGACY_USE_ONLY, SHA256};
 
-/// What a file's content must hash to, in hexadecimal digits. Also the blob's name in the cache.
+/// Expected hash of a file's content, in hexadecimal. Also the blob's name in the cache.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Checksum {
-    /// Of large files: SHA-256 of the content.
+    /// SHA-256 of the content, for large files.
     Sha256(String),
-    /// Of small files: SHA-1 of git's header and the content.
+    /// SHA-1 of git's header and the content, for small files.
     GitBlob(String),
 }
 
 impl Checksum {
-    /// A SHA-256 as the hub writes it; `None` if it is none.
+    /// Parses a SHA-256; `None` if the digits are invalid.
     pub fn sha256(digits: &str) -> Option<Self> {
         is_hash(digits, 64).then(|| Self::Sha256(digits.to_owned()))
     }
 
-    /// A git object id as the hub writes it; `None` if it is none.
+    /// Parses a git object id; `None` if the digits are invalid.
     pub fn git_blob(digits: &str) -> Option<Self> {
         is_hash(digits, 40).then(|| Self::GitBlob(digits.to_owned()))
     }
@@ -29,7 +29,7 @@ impl Checksum {
         }
     }
 
-    /// Begins to hash a content of `size` bytes.
+    /// Starts hashing a content of `size` bytes.
     pub fn hasher(&self, size: u64) -> Hasher {
         Hasher(match self {
             Self::Sha256(_) => Context::new(&SHA256),
@@ -46,7 +46,7 @@ fn is_hash(digits: &str, length: usize) -> bool {
     digits.len() == length && digits.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// A hash under way.
+/// A hash in progress.
 pub(crate) struct Hasher(Context);
 
 impl Hasher {
@@ -65,9 +65,9 @@ impl Hasher {
 mod tests {
     use super::*;
 
-    /// By `printf 'hello\n' | git hash-object --stdin` and `printf 'hello\n' | sha256sum`.
+    /// Expected values are from `printf 'hello\n' | git hash-object --stdin` and `printf 'hello\n' | sha256sum`.
     #[test]
-    fn hashes_are_those_of_git_and_sha256sum() {
+    fn hashes_match_git_and_sha256sum() {
         let hash = |kind: Checksum| {
             let mut hasher = kind.hasher(6);
             hasher.update(b"hel");
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn only_hashes_become_file_names() {
+    fn rejects_digits_that_are_not_a_hash() {
         assert_eq!(Checksum::sha256("../../etc/passwd"), None);
         assert_eq!(Checksum::git_blob(&"g".repeat(40)), None);
         assert_eq!(Checksum::sha256(&"a".repeat(40)), None);

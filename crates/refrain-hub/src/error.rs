@@ -1,22 +1,20 @@
-//! What can go wrong with models of the hub, in the user's language.
+//! Errors of the hub, worded for the user.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Everything that finding, downloading or removing a model can fail with.
+/// Errors of finding, downloading and removing models.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The name of a model is malformed.
-    #[error(
-        "{name:?} is no name of a model on the hub: {reason} (names are ORG/NAME, ORG/NAME:QUANT or ORG/NAME@REVISION)"
-    )]
+    #[error("invalid model name {name:?}: {reason} (use ORG/NAME, ORG/NAME:QUANT or ORG/NAME@REVISION)")]
     Name {
         /// The name given.
         name: String,
         /// What is wrong with it.
         reason: String,
     },
-    /// A setting in the environment, or a file that it names, cannot be used.
+    /// An environment variable, or a file that it names, is invalid.
     #[error("{setting}: {reason}")]
     Setting {
         /// The variable or file.
@@ -24,31 +22,29 @@ pub enum Error {
         /// What is wrong with it.
         reason: String,
     },
-    /// A request is needed, and requests are forbidden.
-    #[error(
-        "{name} is not in the cache, and this is offline mode (asked for, or by HF_HUB_OFFLINE): no request is made"
-    )]
+    /// The model is not cached, and offline mode forbids requests.
+    #[error("{name} is not in the cache, and offline mode (HF_HUB_OFFLINE) forbids downloading it")]
     Offline {
         /// The model.
         name: String,
     },
-    /// Several models of the cache have this name.
-    #[error("{name:?} may be any of these in the cache: {}", candidates.join(", "))]
+    /// Several cached models match the name.
+    #[error("{name:?} is ambiguous: name one of {}", candidates.join(", "))]
     Ambiguous {
         /// The name given.
         name: String,
-        /// The names that it fits.
+        /// The names that match.
         candidates: Vec<String>,
     },
-    /// The repository does not have what was asked for.
+    /// The repository does not have the requested files.
     #[error("{repo}: {reason}")]
-    Choice {
+    Selection {
         /// ORG/NAME.
         repo: String,
-        /// What is missing or ambiguous, and what there is.
+        /// What is missing or ambiguous, and the available choices.
         reason: String,
     },
-    /// The hub does not have it, or does not say so to this user.
+    /// The hub does not have the model or file, or hides it from this user.
     #[error("{what}: {reason}")]
     NotFound {
         /// The model or file.
@@ -56,7 +52,7 @@ pub enum Error {
         /// What the hub said, and what to do.
         reason: String,
     },
-    /// The hub refuses this user.
+    /// The hub denies access to this user.
     #[error("{what}: {reason}")]
     Denied {
         /// The model or file.
@@ -64,37 +60,33 @@ pub enum Error {
         /// Why, and what to do.
         reason: String,
     },
-    /// The network or the hub failed more often than is worth trying again.
-    #[error(
-        "{what}: {reason}; gave up after {attempts} attempts; the same command tries again, and keeps what has arrived"
-    )]
+    /// The network or the hub failed too often.
+    #[error("{what}: {reason}; gave up after {attempts} attempts; run the same command again to resume the download")]
     GaveUp {
-        /// What was being done.
+        /// The model or file.
         what: String,
         /// The last failure.
         reason: String,
-        /// How many failures in a row there were.
+        /// Number of consecutive failures.
         attempts: u32,
     },
-    /// The hub answered what makes no sense.
+    /// The hub's response is invalid.
     #[error("{what}: {reason}")]
-    Answer {
-        /// The request.
+    Response {
+        /// The model or file.
         what: String,
-        /// What is wrong with the answer.
+        /// What is wrong with the response.
         reason: String,
     },
-    /// A file arrived whole but is not the one that the hub lists.
-    #[error(
-        "{file}: {reason}; it was not kept. If this happens again, something between here and the hub changes files"
-    )]
+    /// The downloaded file does not match the hub's listing.
+    #[error("{file}: {reason}; the download was discarded. If this happens again, a proxy may be altering files")]
     Damaged {
         /// The file's name in the repository.
         file: String,
         /// Which check failed.
         reason: String,
     },
-    /// The disk has too little room.
+    /// The disk has too little space.
     #[error("{} has {} free, and the download needs {} more; make room (`refrain list`, `refrain rm`) or set HF_HUB_CACHE to a directory on another disk", path.display(), human_bytes(*available), human_bytes(*needed))]
     NoSpace {
         /// The cache.
@@ -104,8 +96,8 @@ pub enum Error {
         /// Bytes free.
         available: u64,
     },
-    /// The model is being downloaded by some program.
-    #[error("{repo} is being downloaded by another program; try again when that has ended")]
+    /// Another program is downloading the model.
+    #[error("{repo} is being downloaded by another program; try again when it has finished")]
     Busy {
         /// ORG/NAME.
         repo: String,
@@ -115,22 +107,22 @@ pub enum Error {
     Io {
         /// `read`, `write` …
         action: &'static str,
-        /// What it was about.
+        /// The path.
         path: PathBuf,
-        /// What the operating system said.
+        /// Error of the operating system.
         source: io::Error,
     },
 }
 
 impl Error {
-    /// For `map_err`: what the operating system said about `path`.
+    /// For `map_err`: wraps the operating system's error about `path`.
     pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self::Io { action, path, source }
     }
 }
 
-/// Bytes as people read them.
+/// Formats a size in MiB or GiB.
 fn human_bytes(bytes: u64) -> String {
     match bytes as f64 / f64::from(1 << 20) {
         mib if mib < 1024.0 => format!("{mib:.1} MiB"),

@@ -1,4 +1,4 @@
-//! Requests to the hub: redirects, the user's token, and what the answers mean.
+//! Requests to the hub: redirects, access token, and errors.
 
 use std::io::{self, ErrorKind, Read};
 use std::time::Duration;
@@ -9,33 +9,33 @@ use ureq::tls::{Certificate, RootCerts, TlsConfig};
 use ureq::{Agent, Body};
 
 use crate::Error;
-use crate::retry::Trouble;
+use crate::retry::Failure;
 use crate::settings::{AccessToken, HubSettings};
 
 const MAX_REDIRECTS: usize = 10;
 
-/// Makes requests.
+/// The HTTP client.
 pub(crate) struct Client {
     agent: Agent,
     endpoint: String,
     token: Option<AccessToken>,
 }
 
-/// What is asked for.
+/// A GET request.
 pub(crate) struct Request<'a> {
     pub url: &'a str,
     /// The model or file, for messages.
     pub what: &'a str,
     /// ORG/NAME.
     pub repo: &'a str,
-    /// The first byte wanted.
+    /// First byte of the range.
     pub from: u64,
-    /// The byte after the last one wanted; without it, the file's end.
+    /// Byte after the last one of the range; `None` means the end of the file.
     pub to: Option<u64>,
 }
 
 impl Request<'_> {
-    /// The value of the `Range` header; none where everything is wanted.
+    /// Value of the `Range` header; `None` for the whole file.
     fn range(&self) -> Option<String> {
         match (self.from, self.to) {
             (0, None) => None,
@@ -45,12 +45,12 @@ impl Request<'_> {
     }
 }
 
-/// An answer of 200, 206 or 416.
+/// A response of status 200, 206 or 416.
 pub(crate) struct HubResponse {
     pub status: u16,
-    /// Bytes of the body, if it says so.
+    /// `Content-Length`, if present.
     pub length: Option<u64>,
-    /// First byte and size of the whole, of an answer of 206.
+    /// First byte and size of the whole file, from `Content-Range` of status 206.
     pub range: Option<(u64, u64)>,
     pub body: Box<dyn Read>,
 }
@@ -61,9 +61,9 @@ impl Client {
             .http_status_as_error(false)
             .max_redirects(0)
             .max_redirects_will_error(false)
-            .timeout_connect(Some(settings.stall))
-            .timeout_per_read(Some(settings.stall))
-            .timeout_per_write(Some(settings.stall))
+            .timeout_connect(Some(settings.read_timeout))
+            .timeout_per_read(Some(settings.read_timeout))
+            .timeout_per_write(Some(settings.read_timeout))
             .user_agent(concat!("refrain/", env!("CARGO_PKG_VERSION")))
             .tls_config(TlsConfig::builder().root_certs(root_certificates()).build())
             .build();
@@ -74,8 +74,8 @@ impl Client {
         }
     }
 
-    /// One attempt, redirects included. The token goes to the endpoint's own host only.
-    pub fn get(&self, request: &Request<'_>) -> Result<HubResponse, Trouble> {
+    /// Makes one attempt and follows redirects. Sends the token only to the endpoint's own origin.
+    pub fn get(&self, request: &Request<'_>) -> Result<HubResponse, Failure> {
         let mut url = request.url.to_owned();
         for _ in 0..=MAX_REDIRECTS {
             let mut call = self.agent.get(&url).header(ACCEPT_ENCODING, "identity");
@@ -87,21 +87,21 @@ impl Client {
             }
             let response = call
                 .call()
-                .map_err(|error| unreachable_host(request.what, &url, error))?;
+                .map_err(|error| connection_error(request.what, &url, error))?;
             match response.status().as_u16() {
                 301 | 302 | 303 | 307 | 308 => url = redirected(request.what, &url, response.headers())?,
                 200 | 206 | 416 => return Ok(HubResponse::from(response)),
                 status => return Err(self.refused(request, &url, status, response.headers())),
             }
         }
-        Err(Trouble::Final(Error::Answer {
+        Err(Failure::Permanent(Error::Response {
             what: request.what.to_owned(),
             reason: format!("more than {MAX_REDIRECTS} redirects"),
         }))
     }
 
-    /// What a status other than success means.
-    fn refused(&self, request: &Request<'_>, url: &str, status: u16, headers: &HeaderMap) -> Trouble {
+    /// Maps an error status to a failure.
+    fn refused(&self, request: &Request<'_>, url: &str, status: u16, headers: &HeaderMap) -> Failure {
         let host = host(url);
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or("");
         let said = match text("x-error-message") {
@@ -110,27 +110,27 @@ impl Client {
         };
         let what = request.what.to_owned();
         match status {
-            408 | 429 | 500.. => Trouble::Passing {
+            408 | 429 | 500.. => Failure::Transient {
                 reason: match status {
-                    429 => format!("{host} has had too many requests from here{said}"),
+                    429 => format!("{host} reports too many requests{said}"),
                     _ => format!("{host} answered with status {status}{said}"),
                 },
-                wait: asked_wait(headers),
+                wait: retry_after(headers),
             },
             401 | 403 if same_origin(url, &self.endpoint) => {
                 let gated = text("x-error-code") == "GatedRepo";
                 let reason = self.denial(request.repo, status, gated);
-                Trouble::Final(Error::Denied { what, reason })
+                Failure::Permanent(Error::Denied { what, reason })
             }
-            404 => Trouble::Final(Error::NotFound {
+            404 => Failure::Permanent(Error::NotFound {
                 what,
                 reason: match text("x-error-code") {
-                    "RevisionNotFound" => format!("{host} has no such revision of {}", request.repo),
-                    "EntryNotFound" => format!("{host} has no such file in {}", request.repo),
-                    _ => format!("{host} has no model of this name{said}; check its spelling"),
+                    "RevisionNotFound" => format!("{} has no such revision on {host}", request.repo),
+                    "EntryNotFound" => format!("{} has no such file on {host}", request.repo),
+                    _ => format!("no such model on {host}{said}; check the spelling"),
                 },
             }),
-            _ => Trouble::Final(Error::Answer {
+            _ => Failure::Permanent(Error::Response {
                 what,
                 reason: format!("{host} answered with status {status}{said}"),
             }),
@@ -141,24 +141,25 @@ impl Client {
         let page = format!("{}/{repo}", self.endpoint);
         match (&self.token, gated) {
             (None, true) => format!(
-                "its authors want to know who uses it: accept the licence at {page}, then set HF_TOKEN to an access token \
+                "the model is gated: accept the licence at {page}, then set HF_TOKEN to an access token \
                  (from {}/settings/tokens)",
                 self.endpoint
             ),
             (Some(token), true) => format!(
-                "the user of the token in {} has no access yet: accept the licence at {page}",
+                "the model is gated, and the user of the token in {} has no access: accept the licence at {page}",
                 token.source
             ),
             (None, false) => format!(
-                "no such model, or it is private: check its spelling, or set HF_TOKEN to an access token that may read it \
+                "no such model, or it is private: check the spelling, or set HF_TOKEN to an access token with access \
                  (from {}/settings/tokens)",
                 self.endpoint
             ),
             (Some(token), false) if status == 401 => format!(
-                "no such model, or the token in {} is not valid: check the name, or take a new token from {}/settings/tokens",
+                "no such model, or the token in {} is not valid: check the spelling, or create \
+                 a new token at {}/settings/tokens",
                 token.source, self.endpoint
             ),
-            (Some(token), false) => format!("the token in {} may not read it", token.source),
+            (Some(token), false) => format!("the token in {} has no permission to read it", token.source),
         }
     }
 }
@@ -176,7 +177,7 @@ impl From<Response<Body>> for HubResponse {
     }
 }
 
-/// The system's certificates, so that those of a company's proxy count; Mozilla's where there are none.
+/// Returns the system's certificates, which include those of a company's proxy; Mozilla's if the system has none.
 fn root_certificates() -> RootCerts {
     let certificates = rustls_native_certs::load_native_certs().certs;
     if certificates.is_empty() {
@@ -189,14 +190,14 @@ fn root_certificates() -> RootCerts {
     }
 }
 
-/// First byte and whole size of `bytes FIRST-LAST/SIZE`.
+/// Parses first byte and total size from `bytes FIRST-LAST/SIZE`.
 fn content_range(text: &str) -> Option<(u64, u64)> {
     let (range, size) = text.strip_prefix("bytes ")?.split_once('/')?;
     Some((range.split_once('-')?.0.parse().ok()?, size.parse().ok()?))
 }
 
-/// How long the server asks to wait: `Retry-After` in seconds, or `t` of the hub's `RateLimit`.
-fn asked_wait(headers: &HeaderMap) -> Option<Duration> {
+/// Returns how long the server asks to wait: `Retry-After` in seconds, or `t` of the hub's `RateLimit`.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let seconds = text(RETRY_AFTER.as_str())
         .and_then(|value| value.trim().parse().ok())
@@ -211,7 +212,7 @@ fn asked_wait(headers: &HeaderMap) -> Option<Duration> {
     seconds.map(Duration::from_secs)
 }
 
-/// Scheme, host and port.
+/// Returns scheme, host and port.
 fn origin(url: &str) -> Option<(String, String, u16)> {
     let uri: Uri = url.parse().ok()?;
     let scheme = uri.scheme_str()?.to_ascii_lowercase();
@@ -227,15 +228,15 @@ fn host(url: &str) -> String {
     origin(url).map_or_else(|| url.to_owned(), |(_, host, _)| host)
 }
 
-/// Where a redirect leads.
-fn redirected(what: &str, from: &str, headers: &HeaderMap) -> Result<String, Trouble> {
+/// Resolves a redirect's target.
+fn redirected(what: &str, from: &str, headers: &HeaderMap) -> Result<String, Failure> {
     let refuse = |reason: String| {
         let what = what.to_owned();
-        Trouble::Final(Error::Answer { what, reason })
+        Failure::Permanent(Error::Response { what, reason })
     };
     let location = headers.get(LOCATION).and_then(|value| value.to_str().ok());
     let Some(location) = location else {
-        return Err(refuse(format!("{} redirects to nowhere", host(from))));
+        return Err(refuse(format!("{} sent a redirect without a location", host(from))));
     };
     let (scheme, rest) = from.split_once("://").unwrap_or(("https", from));
     let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
@@ -251,7 +252,7 @@ fn redirected(what: &str, from: &str, headers: &HeaderMap) -> Result<String, Tro
     };
     if scheme == "https" && !url.starts_with("https://") {
         Err(refuse(format!(
-            "{} redirects to an address without encryption: {url}",
+            "{} redirects from https to an unencrypted address: {url}",
             host(from)
         )))
     } else {
@@ -259,12 +260,12 @@ fn redirected(what: &str, from: &str, headers: &HeaderMap) -> Result<String, Tro
     }
 }
 
-/// What it means that there was no answer at all.
-fn unreachable_host(what: &str, url: &str, error: ureq::Error) -> Trouble {
+/// Maps an error without any response to a failure.
+fn connection_error(what: &str, url: &str, error: ureq::Error) -> Failure {
     let host = host(url);
     let no_address = match &error {
         ureq::Error::HostNotFound => true,
-        // Of the kind of the error, the standard library tells nothing.
+        // The standard library does not expose the kind of this error.
         ureq::Error::Io(cause) => cause.to_string().starts_with("failed to lookup address"),
         _ => false,
     };
@@ -276,10 +277,10 @@ fn unreachable_host(what: &str, url: &str, error: ureq::Error) -> Trouble {
         )
     );
     let reason = match &error {
-        ureq::Error::Timeout(_) => format!("{host} does not answer"),
-        _ if no_address => format!("no address is known for {host}; is this computer online?"),
-        ureq::Error::Io(cause) => format!("no connection to {host}: {cause}"),
-        other => format!("no answer from {host}: {other}"),
+        ureq::Error::Timeout(_) => format!("{host} does not respond"),
+        _ if no_address => format!("cannot resolve {host}; is this computer online?"),
+        ureq::Error::Io(cause) => format!("cannot connect to {host}: {cause}"),
+        other => format!("no response from {host}: {other}"),
     };
     let broken_certificate = matches!(&error, ureq::Error::Io(cause) if cause.kind() == ErrorKind::InvalidData);
     match error {
@@ -287,25 +288,25 @@ fn unreachable_host(what: &str, url: &str, error: ureq::Error) -> Trouble {
         | ureq::Error::Rustls(_)
         | ureq::Error::BadUri(_)
         | ureq::Error::Http(_)
-        | ureq::Error::InvalidProxyUrl => Trouble::Final(Error::Answer {
+        | ureq::Error::InvalidProxyUrl => Failure::Permanent(Error::Response {
             what: what.to_owned(),
             reason,
         }),
-        _ if broken_certificate => Trouble::Final(Error::Answer {
+        _ if broken_certificate => Failure::Permanent(Error::Response {
             what: what.to_owned(),
             reason,
         }),
-        _ if no_address || no_way => Trouble::NoNetwork { reason },
-        _ => Trouble::passing(reason),
+        _ if no_address || no_way => Failure::NoNetwork { reason },
+        _ => Failure::transient(reason),
     }
 }
 
-/// What it means that the body of an answer could not be read to its end.
-pub(crate) fn broken_off(error: &io::Error) -> Trouble {
+/// Maps an error while reading a response's body to a failure.
+pub(crate) fn body_error(error: &io::Error) -> Failure {
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
-    Trouble::passing(match inner {
+    Failure::transient(match inner {
         Some(ureq::Error::Timeout(_)) => "the connection stalled".to_owned(),
-        _ => format!("the connection broke off ({error})"),
+        _ => format!("the connection was lost ({error})"),
     })
 }
 
@@ -320,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn redirects_may_be_relative_but_never_leave_encryption() {
+    fn redirects_may_be_relative_but_never_downgrade_to_http() {
         let to = |from, location| redirected("x", from, &headers("location", location));
         assert_eq!(to("https://a/b/c?d", "/e").unwrap(), "https://a/e");
         assert_eq!(to("https://a:8/b/c?d/e", "f").unwrap(), "https://a:8/b/f");
@@ -331,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn the_token_is_for_one_scheme_host_and_port() {
+    fn token_is_bound_to_scheme_host_and_port() {
         assert!(same_origin("https://A/b", "https://a:443"));
         for other in ["http://a", "https://b", "https://a:8443", "https://a.b", "nonsense"] {
             assert!(!same_origin(other, "https://a"), "{other}");
@@ -339,15 +340,15 @@ mod tests {
     }
 
     #[test]
-    fn servers_say_how_long_to_wait_in_two_ways() {
-        let seconds = |name, value| asked_wait(&headers(name, value)).map(|wait| wait.as_secs());
+    fn retry_after_and_ratelimit_headers_are_read() {
+        let seconds = |name, value| retry_after(&headers(name, value)).map(|wait| wait.as_secs());
         assert_eq!(seconds("retry-after", "7"), Some(7));
         assert_eq!(seconds("ratelimit", "\"api\";r=0;t=55"), Some(55));
         assert_eq!(seconds("retry-after", "Fri, 31 Dec 1999 23:59:59 GMT"), None);
     }
 
     #[test]
-    fn ranges_name_first_byte_and_whole_size() {
+    fn content_range_has_first_byte_and_total_size() {
         assert_eq!(content_range("bytes 5-9/10"), Some((5, 10)));
         assert_eq!(content_range("bytes */10"), None);
     }

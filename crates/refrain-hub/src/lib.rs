@@ -1,9 +1,10 @@
-//! Models from the Hugging Face hub, kept in the hub's own cache.
+//! Models from the Hugging Face hub, stored in the hub's own cache.
 //!
-//! The cache is the one that `huggingface_hub` uses (`~/.cache/huggingface/hub`), so what Python
-//! programs have downloaded is found, and they find what is downloaded here. This is the only crate
-//! that makes network requests, and only [`Hub::plan`], [`Hub::outline`] and
-//! [`Hub::download`] do.
+//! The cache is the one of `huggingface_hub` (`~/.cache/huggingface/hub`), so models are shared with Python programs
+//! in both directions. [`HubCache`] finds, lists and removes models without any request. [`Hub`] downloads them.
+//!
+//! This is the only crate that makes network requests. Only [`Hub::plan`], [`Hub::outline`] and [`Hub::download`]
+//! make any.
 //!
 //! ```no_run
 //! use refrain_hub::{HubCache, Hub, ModelName, HubSettings};
@@ -38,7 +39,7 @@ mod watch;
 
 pub use cache::{CachedModel, HubCache, List, Removal};
 pub use error::Error;
-pub use name::ModelName;
+pub use name::{ModelName, is_hub_address};
 pub use outline::Outline;
 pub use pull::{DownloadPlan, Hub, PlannedFile};
 pub use select::{Selection, WeightsKind};

@@ -1,4 +1,4 @@
-//! Which files a repository has, by the hub's model API.
+//! Lists the files of a repository through the hub's model API.
 
 use std::io::Read;
 
@@ -6,23 +6,23 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 
 use crate::checksum::Checksum;
-use crate::http::{Client, Request, broken_off};
+use crate::http::{Client, Request, body_error};
 use crate::name::{self, ModelName};
-use crate::retry::{Patience, Trouble};
+use crate::retry::{Backoff, Failure};
 use crate::select::File;
 use crate::{Error, HubSettings, Watcher};
 
-/// The longest listing that is read, in bytes.
+/// Maximum size of a listing in bytes.
 const MAX_LISTING: u64 = 64 << 20;
 
-/// Characters of a path's component that need no escape in an address.
+/// Characters of a path component that are not escaped in a URL.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// A repository at one commit.
 pub(crate) struct Listing {
     pub commit: String,
     pub files: Vec<File>,
-    /// Of each file, unless the hub tells none or no size.
+    /// Checksum of each file; `None` if the hub gives no checksum or no size.
     pub checksums: Vec<Option<Checksum>>,
 }
 
@@ -41,17 +41,17 @@ struct Sibling {
     lfs: Option<Lfs>,
 }
 
-/// Of a file that lies outside git.
+/// A file in Git LFS.
 #[derive(Deserialize)]
 struct Lfs {
     sha256: String,
     size: u64,
 }
 
-/// Asks the hub.
+/// Requests the listing.
 ///
 /// # Errors
-/// If the hub does not answer, has no such model or revision, or refuses this user.
+/// If the hub does not respond, has no such model or revision, or denies access.
 pub(crate) fn fetch(
     settings: &HubSettings,
     client: &Client,
@@ -74,43 +74,37 @@ pub(crate) fn fetch(
         from: 0,
         to: None,
     };
-    let mut patience = Patience::new(&what, settings.first_wait, watcher);
+    let mut backoff = Backoff::new(&what, settings.initial_backoff, watcher);
     loop {
         match attempt(client, &request) {
             Ok(body) => return parse(&what, &body),
-            Err(trouble) => patience.after(trouble)?,
+            Err(failure) => backoff.wait_after(failure)?,
         }
     }
 }
 
-fn attempt(client: &Client, request: &Request<'_>) -> Result<Vec<u8>, Trouble> {
-    let answer = client.get(request)?;
+fn attempt(client: &Client, request: &Request<'_>) -> Result<Vec<u8>, Failure> {
+    let response = client.get(request)?;
     let mut body = Vec::new();
-    let read = answer.body.take(MAX_LISTING).read_to_end(&mut body);
-    read.map_err(|error| broken_off(&error))?;
+    let read = response.body.take(MAX_LISTING).read_to_end(&mut body);
+    read.map_err(|error| body_error(&error))?;
     Ok(body)
 }
 
 fn parse(what: &str, body: &[u8]) -> Result<Listing, Error> {
-    let refuse = |reason: String| Error::Answer {
+    let refuse = |reason: String| Error::Response {
         what: what.to_owned(),
         reason,
     };
-    let info: Info = serde_json::from_slice(body).map_err(|error| {
-        refuse(format!(
-            "the list of files that the hub sent is not understood: {error}"
-        ))
-    })?;
+    let info: Info = serde_json::from_slice(body)
+        .map_err(|error| refuse(format!("cannot parse the hub's list of files: {error}")))?;
     if !name::is_commit(&info.sha) {
-        return Err(refuse(format!(
-            "the hub names {:?} as its commit, which is none",
-            info.sha
-        )));
+        return Err(refuse(format!("the hub's commit {:?} is invalid", info.sha)));
     }
     if let Some(sibling) = info.siblings.iter().find(|sibling| !is_safe(&sibling.rfilename)) {
         let path = &sibling.rfilename;
         return Err(refuse(format!(
-            "it has a file {path:?}, which is no path that can be kept in the cache"
+            "its file {path:?} has a path outside of the repository"
         )));
     }
     let checksums = info
@@ -133,13 +127,13 @@ fn parse(what: &str, body: &[u8]) -> Result<Listing, Error> {
     })
 }
 
-/// Whether a path of a repository stays below the directory that it is put in, on every system.
+/// Whether a path stays below its root directory, on every system.
 fn is_safe(path: &str) -> bool {
     let part = |part: &str| !matches!(part, "" | "." | "..");
     path.split('/').all(part) && !path.contains(['\\', ':', '\0'])
 }
 
-/// Where a file's content is.
+/// URL of a file's content.
 pub(crate) fn file_url(endpoint: &str, repo: &str, commit: &str, path: &str) -> String {
     let parts: Vec<String> = path
         .split('/')
@@ -155,7 +149,7 @@ mod tests {
     const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 
     #[test]
-    fn a_listing_has_the_sizes_and_checksums_of_the_contents() {
+    fn listing_has_sizes_and_checksums() {
         let sha256 = "5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03";
         let body = format!(
             r#"{{"id": "a/b", "sha": "{COMMIT}", "gated": false, "siblings": [
@@ -177,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_that_could_write_outside_the_cache_are_refused() {
+    fn rejects_paths_outside_the_cache() {
         for path in ["../x", "/etc/passwd", "a/../b", "a//b", "C:x", "a\\\\b", ""] {
             let body = format!(r#"{{"sha": "{COMMIT}", "siblings": [{{"rfilename": "{path}"}}]}}"#);
             let error = parse("a/b", body.as_bytes()).err().expect(path).to_string();
@@ -188,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_escape_what_they_must() {
+    fn file_urls_are_escaped() {
         assert_eq!(
             file_url("https://h", "a/b", "c", "d e/f#.gguf"),
             "https://h/a/b/resolve/c/d%20e/f%23.gguf"

@@ -1,4 +1,4 @@
-//! Names of models: `ORG/NAME[:QUANT][@REVISION]`.
+//! Model names: `ORG/NAME[:QUANT][@REVISION]`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,27 +6,27 @@ use std::str::FromStr;
 use crate::Error;
 use crate::select::DEFAULT_QUANTS;
 
-/// The branch that a name without revision means.
+/// The default branch.
 pub(crate) const DEFAULT_REVISION: &str = "main";
 
-/// A model of the hub: its repository, and which of its files at which revision.
+/// A model on the hub: repository, quantisation and revision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelName {
-    /// `ORG/NAME`, or `NAME` alone for a model that is in the cache.
+    /// `ORG/NAME`, or `NAME` alone for a cached model.
     pub repo: String,
-    /// Which GGUF file: its quantisation, such as `Q4_K_M`, or its file name. In any case of letters.
+    /// Quantisation of a GGUF file, such as `Q4_K_M`, or its file name. Case-insensitive.
     pub quant: Option<String>,
     /// Branch, tag or commit; `None` means `main`.
     pub revision: Option<String>,
 }
 
 impl ModelName {
-    /// Whether the organisation is named too, as the hub needs it.
+    /// Whether the name includes the organisation, which the hub requires.
     pub fn is_full(&self) -> bool {
         self.repo.contains('/')
     }
 
-    /// The branch, tag or commit.
+    /// Branch, tag or commit; `main` by default.
     pub fn revision(&self) -> &str {
         self.revision.as_deref().unwrap_or(DEFAULT_REVISION)
     }
@@ -48,17 +48,20 @@ impl fmt::Display for ModelName {
 impl FromStr for ModelName {
     type Err = Error;
 
-    /// Reads a name. The hub's address may stand before it, as it is copied from a browser.
+    /// Parses a name. Accepts addresses of the hub's pages, as copied from a browser: of a repository, of its files at
+    /// a revision (`/tree/REVISION`), and of one file (`/blob/REVISION/FILE` and `/resolve/REVISION/FILE`).
     fn from_str(text: &str) -> Result<Self, Error> {
         let refuse = |reason: &str| Error::Name {
             name: text.to_owned(),
             reason: reason.to_owned(),
         };
-        let without_scheme = text.strip_prefix("https://").unwrap_or(text);
-        let name = ["huggingface.co/", "hf.co/"]
-            .iter()
-            .find_map(|host| without_scheme.strip_prefix(host))
-            .unwrap_or(text);
+        let name = page(text).unwrap_or(text);
+        if let Some(parsed) = from_page(name) {
+            return parsed
+                .to_string()
+                .parse()
+                .map_err(|_| refuse("not the address of a model's page"));
+        }
         let (name, revision) = match name.split_once('@') {
             Some((name, revision)) => (name, Some(revision)),
             None => (name, None),
@@ -69,21 +72,21 @@ impl FromStr for ModelName {
         };
         let parts: Vec<&str> = repo.split('/').collect();
         if parts.len() > 2 {
-            return Err(refuse("it has more than one slash"));
+            return Err(refuse("more than one slash"));
         }
         if !parts.iter().all(|part| is_part(part)) {
             return Err(refuse(
-                "organisation and name consist of letters, digits, and single - . _ between them",
+                "organisation and name may have letters and digits, with single - . _ between them",
             ));
         }
         if quant.is_some_and(|quant| quant.is_empty() || !quant.chars().all(is_plain)) {
             return Err(refuse(&format!(
-                "after the colon stands a quantisation such as {}, or the name of a .gguf file",
+                "the colon must be followed by a quantisation such as {}, or the name of a .gguf file",
                 DEFAULT_QUANTS[0]
             )));
         }
         if revision.is_some_and(|revision| !is_revision(revision)) {
-            return Err(refuse("after the @ stands a branch, a tag or a commit"));
+            return Err(refuse("the @ must be followed by a branch, a tag or a commit"));
         }
         Ok(Self {
             repo: repo.to_owned(),
@@ -93,11 +96,55 @@ impl FromStr for ModelName {
     }
 }
 
+/// Returns the path of an address of the hub, without query and fragment.
+fn page(text: &str) -> Option<&str> {
+    let without_scheme = ["https://", "http://"]
+        .iter()
+        .find_map(|scheme| text.strip_prefix(scheme));
+    let path = ["huggingface.co/", "www.huggingface.co/", "hf.co/"]
+        .iter()
+        .find_map(|host| without_scheme.unwrap_or(text).strip_prefix(host))?;
+    let path = path.split(['?', '#']).next().unwrap_or_default();
+    Some(path.trim_end_matches('/'))
+}
+
+/// Whether the text is the address of a page of the hub.
+pub fn is_hub_address(text: &str) -> bool {
+    page(text).is_some() || from_page(text).is_some()
+}
+
+/// Reads the path of a page about a repository's files. A GGUF file selects that quantisation; other files stand for
+/// the repository.
+fn from_page(path: &str) -> Option<ModelName> {
+    let path = path.split(['?', '#']).next()?.trim_end_matches('/');
+    let parts: Vec<&str> = path.split('/').collect();
+    let [organisation, name, kind, revision, rest @ ..] = &parts[..] else {
+        return None;
+    };
+    // Of a name such as `a/b@feature/tree/x`, all behind the @ is the revision.
+    if name.contains(['@', ':']) {
+        return None;
+    }
+    let file = match *kind {
+        "tree" | "commit" => None,
+        "blob" | "resolve" | "raw" => Some(rest.last()?),
+        _ => return None,
+    };
+    let is_gguf = |file: &&&str| file.to_ascii_lowercase().ends_with(".gguf");
+    let revision = revision.replace("%2F", "/").replace("%2f", "/");
+    Some(ModelName {
+        repo: format!("{organisation}/{name}"),
+        quant: file.filter(is_gguf).map(|file| (*file).to_owned()),
+        revision: Some(revision).filter(|revision| revision != DEFAULT_REVISION),
+    })
+}
+
 fn is_plain(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_')
 }
 
-/// The hub's rule for the two parts of a repository's name; `--` separates them in the cache.
+/// Checks the hub's rule for the two parts of a repository's name. `--` is excluded because it separates them in the
+/// cache.
 fn is_part(part: &str) -> bool {
     let ends_well = |part: &str| !part.ends_with(['-', '.']) && !part.starts_with(['-', '.']);
     !part.is_empty()
@@ -108,13 +155,13 @@ fn is_part(part: &str) -> bool {
         && !part.contains("..")
 }
 
-/// What may be a path below `refs`, too.
+/// Checks a revision, which becomes a path below `refs`.
 fn is_revision(revision: &str) -> bool {
     let part = |part: &str| !part.is_empty() && !part.starts_with('.') && part.chars().all(is_plain);
     revision.split('/').all(part)
 }
 
-/// Whether it is the full hash of a commit.
+/// Whether the text is a full commit hash.
 pub(crate) fn is_commit(revision: &str) -> bool {
     revision.len() == 40 && revision.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
@@ -129,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn names_have_a_repository_and_may_have_quantisation_and_revision() {
+    fn parses_repository_quantisation_and_revision() {
         let some = |text: &str| Some(text.to_owned());
         assert_eq!(parts("Qwen/Qwen3-0.6B"), ("Qwen/Qwen3-0.6B".into(), None, None));
         assert_eq!(parts("a/b:q8_0"), ("a/b".into(), some("q8_0"), None));
@@ -143,20 +190,54 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_written_as_it_is_read() {
+    fn parses_addresses_of_pages() {
+        for (address, name) in [
+            ("https://huggingface.co/a/b/", "a/b"),
+            ("http://huggingface.co/a/b?library=transformers#files", "a/b"),
+            ("https://huggingface.co/a/b/tree/main", "a/b"),
+            ("a/b/tree/main", "a/b"),
+            ("hf.co/a/b/tree/main/", "a/b"),
+            ("https://huggingface.co/a/b/tree/v1.0/sub/folder", "a/b@v1.0"),
+            ("https://huggingface.co/a/b/tree/refs%2Fpr%2F1", "a/b@refs/pr/1"),
+            ("https://huggingface.co/a/b/commit/0123abc", "a/b@0123abc"),
+            (
+                "https://huggingface.co/a/b/blob/main/x-Q4_K_M.gguf",
+                "a/b:x-Q4_K_M.gguf",
+            ),
+            ("a/b/blob/main/x-Q4_K_M.gguf", "a/b:x-Q4_K_M.gguf"),
+            ("https://hf.co/a/b/resolve/v2/Q8/x.GGUF?download=true", "a/b:x.GGUF@v2"),
+            ("https://huggingface.co/a/b/blob/main/config.json", "a/b"),
+        ] {
+            assert!(is_hub_address(address), "{address}");
+            assert_eq!(address.parse::<ModelName>().unwrap().to_string(), name, "{address}");
+        }
+        for other in ["a/b", "models/tree/x", "./a/b/tree/main", "/a/b/blob/main/x.gguf"] {
+            assert!(!is_hub_address(other) || other.parse::<ModelName>().is_err(), "{other}");
+        }
+        assert_eq!(parts("a/b@feature/tree/x").2.unwrap(), "feature/tree/x");
+    }
+
+    #[test]
+    fn display_round_trips() {
         for text in ["a/b", "a/b:Q4_0", "a/b@v1", "a/b:Q4_0@v1"] {
             assert_eq!(text.parse::<ModelName>().unwrap().to_string(), text);
         }
     }
 
     #[test]
-    fn what_could_leave_the_cache_is_no_name() {
+    fn rejects_names_that_could_leave_the_cache() {
         for text in [
             "",
             "/",
             "a/",
             "/b",
             "a/b/c",
+            "a/b/tree",
+            "a/b/tree/../x",
+            "a/b/blob/main",
+            "../b/tree/main",
+            "https://huggingface.co/datasets/a/b",
+            "https://huggingface.co/a/b/discussions/1",
             "../b",
             "a/..",
             "a--b/c",

@@ -1,4 +1,4 @@
-//! What a model consists of, without its weights: enough to say whether it fits and how fast it can be.
+//! Downloads a model's headers and configuration without its weights: enough to estimate memory and speed.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -6,48 +6,48 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
-use crate::http::{Request, broken_off};
+use crate::http::{Request, body_error};
 use crate::pull::{DownloadPlan, Hub, PlannedFile};
-use crate::retry::{Patience, Trouble};
+use crate::retry::{Backoff, Failure};
 use crate::{Error, Watcher};
 
-/// What is asked for at first of a GGUF file, whose header tells its length only by its end. Twice as much as
-/// is there is asked for until it is whole: the vocabulary, which the header holds, takes up to a dozen MiB.
+/// Size of the first request for a GGUF file, whose header does not state its length. Each further request doubles
+/// the size until the header is complete. The vocabulary in the header takes up to a dozen MiB.
 const GGUF_FIRST_BYTES: u64 = 1 << 20;
-/// Longer headers of GGUF files are damage.
+/// Maximum size of a GGUF header; a larger one is treated as corrupt.
 const GGUF_MAX_BYTES: u64 = 64 << 20;
-/// What is asked for at first of a safetensors file: as much as most headers take.
+/// Size of the first request for a safetensors file: most headers fit.
 const SAFETENSORS_FIRST_BYTES: u64 = 64 << 10;
-/// The longest header of a safetensors file, by the format.
+/// Maximum size of a safetensors header, as the format defines it.
 const SAFETENSORS_MAX_BYTES: u64 = 100_000_000;
 
-/// A checkpoint of which only headers and configuration are there: its files have their names and sizes,
-/// but what was not fetched reads as zeros, and takes no room on file systems that know holes. It goes
-/// away with this value.
+/// A checkpoint with headers and configuration only. Its files have their real names and sizes; weights read as
+/// zeros. Sparse files take no space for them where the file system supports holes. Dropping this value deletes the
+/// files.
 #[derive(Debug)]
 pub struct Outline {
-    /// What to open as a checkpoint.
+    /// Path to open as a checkpoint.
     pub path: PathBuf,
     _folder: TempDir,
 }
 
 impl Hub {
-    /// Fetches the headers and the configuration of a model; nothing enters the cache. `is_whole_gguf` tells
-    /// whether the beginning of a GGUF file holds its whole header.
+    /// Downloads a model's headers and configuration to a temporary directory, not to the cache. `is_complete_gguf`
+    /// returns whether a prefix of a GGUF file holds its complete header.
     ///
     /// # Errors
     /// If the hub refuses or cannot be reached, or the disk is full or fails.
     pub fn outline(
         &self,
         plan: &DownloadPlan,
-        is_whole_gguf: &dyn Fn(&[u8]) -> bool,
+        is_complete_gguf: &dyn Fn(&[u8]) -> bool,
         watcher: &dyn Watcher,
     ) -> Result<Outline, Error> {
         let folder = tempfile::tempdir().map_err(Error::io("create", &std::env::temp_dir()))?;
         for file in &plan.files {
             if let Some(part) = FilePart::of(&file.path) {
-                let wanted = |here: &[u8]| part.wanted(here, is_whole_gguf);
-                let bytes = self.beginning(plan, file, &wanted, watcher)?;
+                let needed = |here: &[u8]| part.needed(here, is_complete_gguf);
+                let bytes = self.prefix(plan, file, &needed, watcher)?;
                 let path = folder.path().join(&file.path);
                 write(&path, &bytes, file.size()).map_err(Error::io("write", &path))?;
             }
@@ -58,53 +58,53 @@ impl Hub {
         })
     }
 
-    /// As much of a file's beginning as `wanted` asks for, given what is here.
-    fn beginning(
+    /// Downloads a file's prefix until `needed`, which gets the bytes so far, returns `None`.
+    fn prefix(
         &self,
         plan: &DownloadPlan,
         file: &PlannedFile,
-        wanted: &dyn Fn(&[u8]) -> Option<u64>,
+        needed: &dyn Fn(&[u8]) -> Option<u64>,
         watcher: &dyn Watcher,
     ) -> Result<Vec<u8>, Error> {
-        let mut patience = Patience::new(&file.path, self.first_wait(), watcher);
+        let mut backoff = Backoff::new(&file.path, self.initial_backoff(), watcher);
         let mut bytes = Vec::new();
-        while let Some(wanted) = wanted(&bytes).map(|wanted| wanted.min(file.size())) {
-            if wanted <= bytes.len() as u64 {
+        while let Some(needed) = needed(&bytes).map(|needed| needed.min(file.size())) {
+            if needed <= bytes.len() as u64 {
                 break;
             }
-            if let Err(trouble) = self.extend(&mut bytes, wanted, plan, file) {
-                patience.after(trouble)?;
+            if let Err(failure) = self.extend(&mut bytes, needed, plan, file) {
+                backoff.wait_after(failure)?;
             }
         }
         Ok(bytes)
     }
 
-    /// Asks for what is missing of the first `wanted` bytes. What arrives before a failure stays.
-    fn extend(&self, bytes: &mut Vec<u8>, wanted: u64, plan: &DownloadPlan, file: &PlannedFile) -> Result<(), Trouble> {
-        let answer = self.client().get(&Request {
+    /// Requests the rest of the first `needed` bytes. Keeps what arrives before a failure.
+    fn extend(&self, bytes: &mut Vec<u8>, needed: u64, plan: &DownloadPlan, file: &PlannedFile) -> Result<(), Failure> {
+        let response = self.client().get(&Request {
             url: file.url(),
             what: &file.path,
             repo: &plan.name.repo,
             from: bytes.len() as u64,
-            to: (wanted < file.size()).then_some(wanted),
+            to: (needed < file.size()).then_some(needed),
         })?;
-        match (answer.status, answer.range) {
+        match (response.status, response.range) {
             (206, Some((first, _))) if first == bytes.len() as u64 => {}
-            // Without ranges, everything comes from its beginning.
+            // The server ignored the range and sends the file from the start.
             (200, _) => bytes.clear(),
-            _ => return Err(Trouble::passing("the server did not send the part that was asked for")),
+            _ => return Err(Failure::transient("the server did not send the requested range")),
         }
-        let missing = wanted - bytes.len() as u64;
-        let read = answer.body.take(missing).read_to_end(bytes);
-        if read.map_err(|error| broken_off(&error))? as u64 == missing {
+        let missing = needed - bytes.len() as u64;
+        let read = response.body.take(missing).read_to_end(bytes);
+        if read.map_err(|error| body_error(&error))? as u64 == missing {
             Ok(())
         } else {
-            Err(Trouble::passing("the connection ended too early"))
+            Err(Failure::transient("the connection closed early"))
         }
     }
 }
 
-/// Which part of a file is needed.
+/// The part of a file that describes the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum FilePart {
     All,
@@ -123,22 +123,22 @@ impl FilePart {
         }
     }
 
-    /// How much of the file's beginning to ask for, given what is here; `None` if that suffices.
-    fn wanted(self, here: &[u8], is_whole_gguf: &dyn Fn(&[u8]) -> bool) -> Option<u64> {
+    /// Returns how many bytes of the prefix to request, given those already here; `None` if they suffice.
+    fn needed(self, here: &[u8], is_complete_gguf: &dyn Fn(&[u8]) -> bool) -> Option<u64> {
         let length = here.len() as u64;
-        let wanted = match (self, here.first_chunk()) {
+        let needed = match (self, here.first_chunk()) {
             (Self::All, _) => u64::MAX,
             (Self::SafetensorsHeader, None) => SAFETENSORS_FIRST_BYTES,
-            // The header's length, and so many bytes after it.
+            // The 8 bytes of the header's length, and the header.
             (Self::SafetensorsHeader, Some(first)) => 8 + u64::from_le_bytes(*first).min(SAFETENSORS_MAX_BYTES),
-            (Self::GgufHeader, _) if is_whole_gguf(here) => return None,
+            (Self::GgufHeader, _) if is_complete_gguf(here) => return None,
             (Self::GgufHeader, _) => (2 * length).clamp(GGUF_FIRST_BYTES, GGUF_MAX_BYTES),
         };
-        (wanted > length).then_some(wanted)
+        (needed > length).then_some(needed)
     }
 }
 
-/// A file that begins with some bytes and has a size.
+/// Writes a sparse file of `size` that starts with `bytes`.
 fn write(path: &Path, bytes: &[u8], size: u64) -> std::io::Result<()> {
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder)?;
@@ -153,24 +153,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_describes_a_model_is_fetched() {
+    fn requests_only_headers_and_configuration() {
         assert_eq!(FilePart::of("config.json"), Some(FilePart::All));
         assert_eq!(FilePart::of("tokenizer.json"), None);
         assert_eq!(FilePart::of("merges.txt"), None);
         assert_eq!(FilePart::of("sub/model.gguf"), Some(FilePart::GgufHeader));
-        let is_whole = |here: &[u8]| here.len() >= 3 << 20;
-        let wanted = |part: FilePart, here: &[u8]| part.wanted(here, &is_whole);
+        let is_complete = |here: &[u8]| here.len() >= 3 << 20;
+        let needed = |part: FilePart, here: &[u8]| part.needed(here, &is_complete);
         let header = [&200_000u64.to_le_bytes()[..], &[b' '; 200_000]].concat();
-        assert_eq!(wanted(FilePart::SafetensorsHeader, &[]), Some(SAFETENSORS_FIRST_BYTES));
-        assert_eq!(wanted(FilePart::SafetensorsHeader, &header[..99]), Some(200_008));
-        assert_eq!(wanted(FilePart::SafetensorsHeader, &header), None);
+        assert_eq!(needed(FilePart::SafetensorsHeader, &[]), Some(SAFETENSORS_FIRST_BYTES));
+        assert_eq!(needed(FilePart::SafetensorsHeader, &header[..99]), Some(200_008));
+        assert_eq!(needed(FilePart::SafetensorsHeader, &header), None);
         assert_eq!(
-            wanted(FilePart::SafetensorsHeader, &[255; 9]),
+            needed(FilePart::SafetensorsHeader, &[255; 9]),
             Some(8 + SAFETENSORS_MAX_BYTES)
         );
-        assert_eq!(wanted(FilePart::GgufHeader, &[]), Some(1 << 20));
-        assert_eq!(wanted(FilePart::GgufHeader, &vec![0; 2 << 20]), Some(4 << 20));
-        assert_eq!(wanted(FilePart::GgufHeader, &vec![0; 4 << 20]), None);
-        assert_eq!(wanted(FilePart::All, &header), Some(u64::MAX));
+        assert_eq!(needed(FilePart::GgufHeader, &[]), Some(1 << 20));
+        assert_eq!(needed(FilePart::GgufHeader, &vec![0; 2 << 20]), Some(4 << 20));
+        assert_eq!(needed(FilePart::GgufHeader, &vec![0; 4 << 20]), None);
+        assert_eq!(needed(FilePart::All, &header), Some(u64::MAX));
     }
 }

@@ -1,4 +1,4 @@
-//! Downloading a model: find out what it consists of, fetch what is not here, and let it be found.
+//! Downloads a model: plan the files, fetch the missing ones, and publish the snapshot.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,27 +12,27 @@ use crate::cache::{CachedModel, HubCache, Lock, Repository};
 use crate::http::Client;
 use crate::listing::{self, file_url};
 use crate::select::{self, Selection};
-use crate::watch::Meter;
+use crate::watch::ProgressMeter;
 use crate::{Error, HubSettings, ModelName, Watcher};
 
-/// Files that are downloaded at the same time.
-const PARALLEL: usize = 4;
+/// Maximum number of concurrent downloads.
+const MAX_CONCURRENT_DOWNLOADS: usize = 4;
 
-/// The hub, and the cache that downloads go to.
+/// The hub's client, and the cache that it downloads to.
 pub struct Hub {
     settings: HubSettings,
     client: Client,
     cache: HubCache,
 }
 
-/// What a model consists of, by the hub's answer.
+/// The files of a model, from the hub's listing.
 #[derive(Debug)]
 pub struct DownloadPlan {
     /// The model.
     pub name: ModelName,
-    /// The commit that its revision means now.
+    /// The commit of its revision at the time of the request.
     pub commit: String,
-    /// Which files were chosen.
+    /// The selected files.
     pub selection: Selection,
     /// Those files, in the order of `selection.files`.
     pub files: Vec<PlannedFile>,
@@ -52,24 +52,24 @@ impl PlannedFile {
         self.blob.size
     }
 
-    /// Its address.
+    /// Its URL.
     pub(crate) fn url(&self) -> &str {
         &self.blob.url
     }
 }
 
 impl DownloadPlan {
-    /// Bytes of all files.
+    /// Total size of all files in bytes.
     pub fn size(&self) -> u64 {
         sum(self.files.iter().map(PlannedFile::size))
     }
 
-    /// Bytes that are here already.
-    pub fn bytes_here(&self) -> u64 {
-        sum(self.contents().values().map(|blob| blob.bytes_here()))
+    /// Bytes that are already in the cache.
+    pub fn cached_bytes(&self) -> u64 {
+        sum(self.contents().values().map(|blob| blob.cached_bytes()))
     }
 
-    /// The contents, each once.
+    /// The distinct blobs.
     fn contents(&self) -> BTreeMap<&str, &Blob> {
         let blobs = self.files.iter().map(|file| &file.blob);
         blobs.map(|blob| (blob.checksum.digits(), blob)).collect()
@@ -77,7 +77,7 @@ impl DownloadPlan {
 }
 
 impl Hub {
-    /// Prepares requests, and makes none.
+    /// Creates a client. Makes no request.
     pub fn new(settings: HubSettings) -> Self {
         Self {
             client: Client::new(&settings),
@@ -86,12 +86,12 @@ impl Hub {
         }
     }
 
-    /// The address of the hub.
+    /// The hub's URL.
     pub fn endpoint(&self) -> &str {
         &self.settings.endpoint
     }
 
-    /// Bytes free on the disk of the cache, where the system tells.
+    /// Free bytes on the cache's disk, if the system reports them.
     pub fn free_space(&self) -> Option<u64> {
         let folder = self.cache.root().ancestors().find(|folder| folder.is_dir())?;
         fs4::available_space(folder).ok()
@@ -101,16 +101,16 @@ impl Hub {
         &self.client
     }
 
-    /// How long to wait after a first failure.
-    pub(crate) fn first_wait(&self) -> Duration {
-        self.settings.first_wait
+    /// Wait after the first failure.
+    pub(crate) fn initial_backoff(&self) -> Duration {
+        self.settings.initial_backoff
     }
 
-    /// Asks the hub which files the model consists of. Downloads none.
+    /// Requests the list of the model's files. Downloads none.
     ///
     /// # Errors
-    /// If there is no such model, it has nothing that this program reads, several of its files may be
-    /// meant, the hub refuses or cannot be reached, or requests are forbidden.
+    /// If there is no such model, it has no supported files, its name is ambiguous, the hub refuses or cannot be
+    /// reached, or offline mode is on.
     pub fn plan(&self, name: &ModelName, watcher: &dyn Watcher) -> Result<DownloadPlan, Error> {
         if !name.is_full() {
             return Err(Error::Name {
@@ -123,7 +123,7 @@ impl Hub {
             return Err(Error::Offline { name });
         }
         let listing = listing::fetch(&self.settings, &self.client, name, watcher)?;
-        let selection = select::select(&listing.files, name.quant.as_deref()).map_err(|none| Error::Choice {
+        let selection = select::select(&listing.files, name.quant.as_deref()).map_err(|none| Error::Selection {
             repo: name.repo.clone(),
             reason: none.reason(),
         })?;
@@ -132,9 +132,9 @@ impl Hub {
             let entry = listing.files.iter().zip(&listing.checksums);
             let found = entry.into_iter().find(|(file, _)| file.path == *path);
             let Some((file, Some(checksum))) = found else {
-                return Err(Error::Answer {
+                return Err(Error::Response {
                     what: name.to_string(),
-                    reason: format!("{} gives no checksum of {path}", self.settings.endpoint),
+                    reason: format!("{} lists no checksum for {path}", self.settings.endpoint),
                 });
             };
             let blob = Blob {
@@ -156,12 +156,12 @@ impl Hub {
         })
     }
 
-    /// Downloads what is not here yet. What arrives is checked and named by its content; the model is
-    /// found only when all of it is here. After an interruption, the next call goes on from there.
+    /// Downloads the missing files. Each file's checksum is verified. The model becomes visible only when it is
+    /// complete. After an interruption, the next call resumes the download.
     ///
     /// # Errors
-    /// If the network or the hub fails more often than is worth trying again, what arrives is not what
-    /// the hub lists, or the disk is full or fails.
+    /// If the network or the hub fails too often, a file does not match the hub's listing, or the disk is full or
+    /// fails.
     pub fn download(&self, plan: &DownloadPlan, watcher: &dyn Watcher) -> Result<CachedModel, Error> {
         let repository = self.cache.repository(&plan.name.repo);
         let _lock = Lock::wait(&repository.lock(), &plan.name.repo, watcher)?;
@@ -169,33 +169,33 @@ impl Hub {
         fs::create_dir_all(&folder).map_err(Error::io("create", &folder))?;
         let contents = missing(&repository, plan);
         let total = sum(contents.iter().map(|blob| blob.size));
-        let here = sum(contents.iter().map(|blob| blob.bytes_here()));
+        let here = sum(contents.iter().map(|blob| blob.cached_bytes()));
         check_space(&folder, total.saturating_sub(here), fs4::available_space(&folder).ok())?;
-        self.fetch_all(&repository, &contents, &Meter::new(watcher, here, total))?;
-        self.place(&repository, plan)?;
+        self.fetch_all(&repository, &contents, &ProgressMeter::new(watcher, here, total))?;
+        self.publish(&repository, plan)?;
         repository.set_ref(plan.name.revision(), &plan.commit)?;
         Ok(repository.model(plan.name.clone(), &plan.commit, &plan.selection))
     }
 
-    /// Makes the files of the snapshot, weights last.
-    fn place(&self, repository: &Repository, plan: &DownloadPlan) -> Result<(), Error> {
+    /// Creates the files of the snapshot, weights last.
+    fn publish(&self, repository: &Repository, plan: &DownloadPlan) -> Result<(), Error> {
         for file in &plan.files {
             if is_copied(repository, plan, file) {
                 continue;
             }
             let same =
                 |other: &&PlannedFile| other.blob.checksum == file.blob.checksum && is_copied(repository, plan, other);
-            match plan.files.iter().find(same).filter(|_| !file.blob.is_here()) {
+            match plan.files.iter().find(same).filter(|_| !file.blob.is_cached()) {
                 Some(other) => repository.copy(&plan.commit, &other.path, &file.path)?,
-                None => repository.place(&file.blob.path, &plan.commit, &file.path, self.settings.links)?,
+                None => repository.publish(&file.blob.path, &plan.commit, &file.path, self.settings.links)?,
             }
         }
         repository.sync(&plan.commit);
         Ok(())
     }
 
-    /// Fetches several contents at a time; the first failure ends all.
-    fn fetch_all(&self, repository: &Repository, blobs: &[&Blob], meter: &Meter<'_>) -> Result<(), Error> {
+    /// Downloads blobs concurrently; the first failure stops all.
+    fn fetch_all(&self, repository: &Repository, blobs: &[&Blob], meter: &ProgressMeter<'_>) -> Result<(), Error> {
         let next = AtomicUsize::new(0);
         let stop = AtomicBool::new(false);
         let failure = Mutex::new(None);
@@ -224,7 +224,7 @@ impl Hub {
             }
         };
         thread::scope(|scope| {
-            for _ in 0..blobs.len().min(PARALLEL) {
+            for _ in 0..blobs.len().min(MAX_CONCURRENT_DOWNLOADS) {
                 scope.spawn(work);
             }
         });
@@ -233,8 +233,7 @@ impl Hub {
     }
 }
 
-/// The contents that no file of the snapshot holds yet. What lies among the blobs is among them, and
-/// takes no time.
+/// The blobs that no file of the snapshot holds yet. Includes blobs that are already cached; those take no time.
 fn missing<'a>(repository: &Repository, plan: &'a DownloadPlan) -> Vec<&'a Blob> {
     let mut missing = plan.contents();
     for file in plan.files.iter().filter(|file| is_copied(repository, plan, file)) {
@@ -243,18 +242,18 @@ fn missing<'a>(repository: &Repository, plan: &'a DownloadPlan) -> Vec<&'a Blob>
     missing.into_values().collect()
 }
 
-/// Whether a file's content lies in the snapshot itself, as it does on systems without links.
+/// Whether the snapshot itself holds the file's content, as on systems without links.
 fn is_copied(repository: &Repository, plan: &DownloadPlan, file: &PlannedFile) -> bool {
     let found = fs::symlink_metadata(repository.pointer(&plan.commit, &file.path));
     found.is_ok_and(|found| found.is_file() && found.len() == file.blob.size)
 }
 
-/// The sum of sizes, which may be anything that a server says: no less than it is where it has no number.
+/// Sums sizes, saturating: a server can send any sizes.
 fn sum(sizes: impl Iterator<Item = u64>) -> u64 {
     sizes.fold(0, u64::saturating_add)
 }
 
-/// Refuses a download for which there is no room. Where the system does not tell, it is tried.
+/// Returns an error if there is too little space. An unknown amount is not an error.
 fn check_space(folder: &std::path::Path, needed: u64, available: Option<u64>) -> Result<(), Error> {
     match available {
         Some(available) if available < needed => Err(Error::NoSpace {
@@ -273,14 +272,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_beyond_all_numbers_are_no_small_ones() {
+    fn sum_of_sizes_saturates() {
         assert_eq!(sum([1, 2, 3].into_iter()), 6);
         let needed = sum([u64::MAX - 4, 8, 1 << 40].into_iter());
         assert!(check_space(Path::new("x"), needed, Some(1 << 50)).is_err());
     }
 
     #[test]
-    fn a_download_that_cannot_fit_is_refused_before_it_begins() {
+    fn rejects_downloads_larger_than_the_free_space() {
         assert!(check_space(Path::new("x"), 5, Some(5)).is_ok());
         assert!(check_space(Path::new("x"), 5, None).is_ok());
         let error = check_space(Path::new("x"), 3 << 30, Some(5 << 20))

@@ -1,38 +1,38 @@
-//! GGUF files of a repository: which belong together, and what people call them.
+//! GGUF files of a repository: groups the shards of one model, and reads the quantisation from names.
 
 use std::collections::BTreeMap;
 
 use crate::select::File;
 
-/// One model in one quantisation: a file, or the parts of one that was split.
+/// One model in one quantisation: a single file, or all shards of one.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct GgufSet {
-    /// Its quantisation in capital letters, such as `Q4_K_M`, or its file name where that tells none.
+    /// Its quantisation in capital letters, such as `Q4_K_M`, or its file name if that has none.
     pub label: String,
-    /// Its path without the number of the part and `.gguf`.
+    /// Its path without the shard's number and `.gguf`.
     pub stem: String,
-    /// The paths of its parts, in order.
+    /// The paths of its shards, in order.
     pub files: Vec<String>,
-    /// Whether all parts are there.
-    pub is_whole: bool,
+    /// Whether all shards are present.
+    pub is_complete: bool,
 }
 
 impl GgufSet {
-    /// Whether a user who writes this means it: its quantisation or its file name, in any case of letters.
-    pub fn is_called(&self, wanted: &str) -> bool {
+    /// Whether `query` is its quantisation or file name. Case-insensitive.
+    pub fn is_called(&self, query: &str) -> bool {
         let file = file_name(&self.files[0]);
         let names = [
             &self.label,
             file,
-            without_ending(file).unwrap_or(file),
+            without_extension(file).unwrap_or(file),
             file_name(&self.stem),
         ];
-        names.iter().any(|name| name.eq_ignore_ascii_case(wanted))
+        names.iter().any(|name| name.eq_ignore_ascii_case(query))
     }
 }
 
-/// All GGUF models among the files, sorted by path. Vision projectors and importance matrices, which
-/// are GGUF files too, are no models.
+/// All GGUF models among the files, sorted by path. Skips vision projectors and importance matrices, which are GGUF
+/// files too.
 pub(crate) fn gguf_sets(files: &[File]) -> Vec<GgufSet> {
     let mut found: BTreeMap<(&str, usize), Vec<(usize, &str)>> = BTreeMap::new();
     for File { path, .. } in files {
@@ -40,7 +40,7 @@ pub(crate) fn gguf_sets(files: &[File]) -> Vec<GgufSet> {
         if lower.contains("mmproj") || lower.contains("imatrix") {
             continue;
         }
-        if let Some(stem) = without_ending(path) {
+        if let Some(stem) = without_extension(path) {
             let (stem, part, parts) = split_part(stem).unwrap_or((stem, 1, 1));
             found.entry((stem, parts)).or_default().push((part, path));
         }
@@ -50,7 +50,7 @@ pub(crate) fn gguf_sets(files: &[File]) -> Vec<GgufSet> {
         GgufSet {
             label: label(file_name(stem)).unwrap_or_else(|| file_name(stem).to_owned()),
             stem: stem.to_owned(),
-            is_whole: files.iter().map(|(part, _)| *part).eq(1..=parts),
+            is_complete: files.iter().map(|(part, _)| *part).eq(1..=parts),
             files: files.into_iter().map(|(_, path)| path.to_owned()).collect(),
         }
     };
@@ -61,12 +61,12 @@ pub(crate) fn file_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-fn without_ending(path: &str) -> Option<&str> {
+fn without_extension(path: &str) -> Option<&str> {
     let (stem, ending) = path.rsplit_once('.')?;
     ending.eq_ignore_ascii_case("gguf").then_some(stem)
 }
 
-/// Takes `-00002-of-00003` off a name: the rest, 2 and 3.
+/// Splits a shard's suffix such as `-00002-of-00003` from a name: the rest, 2 and 3.
 pub(crate) fn split_part(stem: &str) -> Option<(&str, usize, usize)> {
     let number = |digits: &str| (digits.len() == 5).then(|| digits.parse::<usize>().ok()).flatten();
     let (rest, parts) = stem.rsplit_once("-of-")?;
@@ -74,7 +74,7 @@ pub(crate) fn split_part(stem: &str) -> Option<(&str, usize, usize)> {
     Some((rest, number(part)?, number(parts)?))
 }
 
-/// The quantisation at the end of a file's name, as `llama-3-8b.Q4_K_M` and `Qwen3-8B-UD-Q4_K_XL` have it.
+/// Returns the quantisation at the end of a file's name, as in `llama-3-8b.Q4_K_M` and `Qwen3-8B-UD-Q4_K_XL`.
 fn label(stem: &str) -> Option<String> {
     let mut parts = stem.rsplit(['-', '.']);
     let last = parts.next()?.to_ascii_uppercase();
@@ -90,7 +90,7 @@ fn label(stem: &str) -> Option<String> {
     })
 }
 
-/// Whether capital letters name a quantisation, known to this program or not.
+/// Whether capital letters name a quantisation, supported by this program or not.
 fn is_quant(name: &str) -> bool {
     let digit_after = |prefix: &str| {
         let rest = name.strip_prefix(prefix);

@@ -1,95 +1,95 @@
-//! What to do after a failure: wait longer and longer, and know when to give up.
+//! Retries after a failure: exponential backoff with a limit on attempts.
 
 use std::thread;
 use std::time::Duration;
 
 use crate::{Error, Watcher};
 
-/// Failures in a row, with nothing gained between them, after which nothing more is tried.
+/// Maximum number of consecutive failures without progress.
 const MAX_FAILURES: u32 = 5;
-/// The same where this computer has no network, and never had since the undertaking began.
+/// The same when this computer has no network and the operation has made no progress yet.
 const MAX_FAILURES_OFFLINE: u32 = 2;
-/// The longest wait that doubling leads to.
+/// Maximum wait of the exponential backoff.
 const MAX_WAIT: Duration = Duration::from_secs(30);
-/// The longest wait that a server may ask for; beyond it the user decides.
-const MAX_ASKED_WAIT: Duration = Duration::from_secs(300);
+/// Maximum wait that a server may ask for. Beyond it the operation fails, and the user decides.
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(300);
 
 /// Why an attempt failed.
 #[derive(Debug)]
-pub(crate) enum Trouble {
-    /// Trying again may help.
-    Passing {
+pub(crate) enum Failure {
+    /// A retry may succeed.
+    Transient {
         /// What went wrong.
         reason: String,
-        /// How long the server asks to wait.
+        /// Wait that the server asks for.
         wait: Option<Duration>,
     },
-    /// Trying again helps once this computer has a network.
+    /// A retry succeeds only when this computer has a network.
     NoNetwork {
         /// What went wrong.
         reason: String,
     },
-    /// Trying again cannot help.
-    Final(Error),
+    /// A retry cannot succeed.
+    Permanent(Error),
 }
 
-impl Trouble {
-    /// Trouble of which the server said nothing.
-    pub fn passing(reason: impl Into<String>) -> Self {
+impl Failure {
+    /// A transient failure without a wait from the server.
+    pub fn transient(reason: impl Into<String>) -> Self {
         let reason = reason.into();
-        Self::Passing { reason, wait: None }
+        Self::Transient { reason, wait: None }
     }
 }
 
-impl From<Error> for Trouble {
+impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        Self::Final(error)
+        Self::Permanent(error)
     }
 }
 
-/// Counts the failures of one undertaking.
-pub(crate) struct Patience<'a> {
+/// Counts the failures of one operation and waits between attempts.
+pub(crate) struct Backoff<'a> {
     what: &'a str,
-    first_wait: Duration,
+    initial_backoff: Duration,
     watcher: &'a dyn Watcher,
     failures: u32,
-    /// Whether anything was gained yet.
-    gained: bool,
+    /// Whether the operation has made progress yet.
+    progressed: bool,
 }
 
-impl<'a> Patience<'a> {
-    pub fn new(what: &'a str, first_wait: Duration, watcher: &'a dyn Watcher) -> Self {
+impl<'a> Backoff<'a> {
+    pub fn new(what: &'a str, initial_backoff: Duration, watcher: &'a dyn Watcher) -> Self {
         Self {
             what,
-            first_wait,
+            initial_backoff,
             watcher,
             failures: 0,
-            gained: false,
+            progressed: false,
         }
     }
 
-    /// Something was gained: failures are counted anew.
-    pub fn renew(&mut self) {
+    /// Resets the count of failures after progress.
+    pub fn reset(&mut self) {
         self.failures = 0;
-        self.gained = true;
+        self.progressed = true;
     }
 
-    /// Waits before the next attempt, and says so.
+    /// Waits before the next attempt, and sends a notice.
     ///
     /// # Errors
-    /// If there should be no next attempt.
-    pub fn after(&mut self, trouble: Trouble) -> Result<(), Error> {
-        let (reason, asked, most) = match trouble {
-            Trouble::Final(error) => return Err(error),
-            Trouble::Passing { reason, wait } => (reason, wait, MAX_FAILURES),
-            Trouble::NoNetwork { reason } if self.gained => (reason, None, MAX_FAILURES),
-            Trouble::NoNetwork { reason } => (reason, None, MAX_FAILURES_OFFLINE),
+    /// If there should be no further attempt.
+    pub fn wait_after(&mut self, failure: Failure) -> Result<(), Error> {
+        let (reason, asked, max_failures) = match failure {
+            Failure::Permanent(error) => return Err(error),
+            Failure::Transient { reason, wait } => (reason, wait, MAX_FAILURES),
+            Failure::NoNetwork { reason } if self.progressed => (reason, None, MAX_FAILURES),
+            Failure::NoNetwork { reason } => (reason, None, MAX_FAILURES_OFFLINE),
         };
         self.failures += 1;
-        let too_long = asked.is_some_and(|wait| wait > MAX_ASKED_WAIT);
-        if self.failures >= most || too_long {
+        let too_long = asked.is_some_and(|wait| wait > MAX_RETRY_AFTER);
+        if self.failures >= max_failures || too_long {
             let reason = match asked {
-                Some(wait) => format!("{reason} (it asks to wait {} s)", wait.as_secs()),
+                Some(wait) => format!("{reason} (the server asks to wait {} s)", wait.as_secs()),
                 None => reason,
             };
             return Err(Error::GaveUp {
@@ -98,9 +98,9 @@ impl<'a> Patience<'a> {
                 attempts: self.failures,
             });
         }
-        let wait = asked.unwrap_or_else(|| (self.first_wait * (1 << (self.failures - 1))).min(MAX_WAIT));
+        let wait = asked.unwrap_or_else(|| (self.initial_backoff * (1 << (self.failures - 1))).min(MAX_WAIT));
         self.watcher.notice(&format!(
-            "{}: {reason}; trying again in {:.1} s",
+            "{}: {reason}; retrying in {:.1} s",
             self.what,
             wait.as_secs_f64()
         ));
@@ -116,57 +116,54 @@ mod tests {
     use super::*;
 
     #[derive(Default)]
-    struct Notices(Mutex<Vec<String>>);
+    struct RecordingWatcher(Mutex<Vec<String>>);
 
-    impl Watcher for Notices {
+    impl Watcher for RecordingWatcher {
         fn notice(&self, line: &str) {
             self.0.lock().unwrap().push(line.to_owned());
         }
     }
 
     #[test]
-    fn waits_double_and_end() {
-        let notices = Notices::default();
-        let mut patience = Patience::new("x", Duration::from_millis(1), &notices);
-        patience.first_wait = Duration::from_millis(100);
-        assert!(patience.after(Trouble::passing("cut")).is_ok());
-        assert!(patience.after(Trouble::passing("cut")).is_ok());
+    fn waits_double_until_the_limit_of_attempts() {
+        let notices = RecordingWatcher::default();
+        let mut backoff = Backoff::new("x", Duration::from_millis(1), &notices);
+        backoff.initial_backoff = Duration::from_millis(100);
+        assert!(backoff.wait_after(Failure::transient("cut")).is_ok());
+        assert!(backoff.wait_after(Failure::transient("cut")).is_ok());
         let lines = notices.0.lock().unwrap().clone();
-        assert_eq!(
-            lines,
-            ["x: cut; trying again in 0.1 s", "x: cut; trying again in 0.2 s"]
-        );
-        patience.first_wait = Duration::ZERO;
-        assert!(patience.after(Trouble::passing("cut")).is_ok());
-        patience.renew();
+        assert_eq!(lines, ["x: cut; retrying in 0.1 s", "x: cut; retrying in 0.2 s"]);
+        backoff.initial_backoff = Duration::ZERO;
+        assert!(backoff.wait_after(Failure::transient("cut")).is_ok());
+        backoff.reset();
         for _ in 0..4 {
-            assert!(patience.after(Trouble::passing("cut")).is_ok());
+            assert!(backoff.wait_after(Failure::transient("cut")).is_ok());
         }
-        let error = patience.after(Trouble::passing("cut")).unwrap_err().to_string();
+        let error = backoff.wait_after(Failure::transient("cut")).unwrap_err().to_string();
         assert!(error.contains("5 attempts"), "{error}");
     }
 
     #[test]
-    fn without_a_network_little_is_tried_unless_there_was_one() {
-        let none = || Trouble::NoNetwork {
+    fn gives_up_early_without_a_network_unless_there_was_one() {
+        let none = || Failure::NoNetwork {
             reason: "no address".to_owned(),
         };
-        let mut patience = Patience::new("x", Duration::ZERO, &());
-        assert!(patience.after(none()).is_ok());
-        assert!(patience.after(none()).is_err());
-        patience.renew();
-        (1..MAX_FAILURES).for_each(|_| assert!(patience.after(none()).is_ok()));
-        assert!(patience.after(none()).is_err());
+        let mut backoff = Backoff::new("x", Duration::ZERO, &());
+        assert!(backoff.wait_after(none()).is_ok());
+        assert!(backoff.wait_after(none()).is_err());
+        backoff.reset();
+        (1..MAX_FAILURES).for_each(|_| assert!(backoff.wait_after(none()).is_ok()));
+        assert!(backoff.wait_after(none()).is_err());
     }
 
     #[test]
-    fn a_wait_of_hours_is_left_to_the_user() {
-        let mut patience = Patience::new("x", Duration::ZERO, &());
-        let trouble = Trouble::Passing {
+    fn rejects_a_wait_of_hours() {
+        let mut backoff = Backoff::new("x", Duration::ZERO, &());
+        let failure = Failure::Transient {
             reason: "busy".to_owned(),
             wait: Some(Duration::from_secs(7200)),
         };
-        let error = patience.after(trouble).unwrap_err().to_string();
+        let error = backoff.wait_after(failure).unwrap_err().to_string();
         assert!(error.contains("7200 s"), "{error}");
     }
 }

@@ -1,45 +1,45 @@
-//! Which files of a repository make up a model.
+//! Selects the files of a repository that make up a model.
 
 use crate::quant::{self, GgufSet, file_name, gguf_sets};
 
-/// What is taken from a repository of GGUF files if the user does not choose, as Ollama and llama.cpp do.
+/// Default quantisations of a GGUF repository, in order of preference, as in Ollama and llama.cpp.
 pub(crate) const DEFAULT_QUANTS: [&str; 2] = ["Q4_K_M", "Q4_0"];
 
 const CONFIG: &str = "config.json";
-const WHOLE: &str = "model.safetensors";
+const SINGLE_FILE: &str = "model.safetensors";
 pub(crate) const INDEX: &str = "model.safetensors.index.json";
 
 /// A file of a repository.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct File {
-    /// Its parts are separated by `/`.
+    /// Path with `/` as separator.
     pub path: String,
     /// In bytes.
     pub size: u64,
 }
 
-/// What a model's weights are stored as.
+/// Format of a model's weights.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WeightsKind {
     /// A directory with `config.json`, safetensors files and the tokenizer's files.
     Safetensors,
-    /// A GGUF file or the parts of one. Its quantisation, such as `Q4_K_M`.
+    /// A GGUF file or its shards. Holds its quantisation, such as `Q4_K_M`.
     Gguf(String),
 }
 
 /// The files that make up one model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Selection {
-    /// What it is stored as.
+    /// Format of the weights.
     pub kind: WeightsKind,
-    /// Paths in the repository; weights stand last.
+    /// Paths in the repository, weights last.
     pub files: Vec<String>,
-    /// What the user should know about a choice that was made for them.
+    /// Message for the user about a default choice, such as the quantisation.
     pub notice: Option<String>,
 }
 
 impl Selection {
-    /// What to open, relative to the snapshot: the first GGUF file, or nothing for the directory itself.
+    /// Path to open, relative to the snapshot: the first GGUF file, or empty for the directory itself.
     pub(crate) fn entry(&self) -> &str {
         match self.kind {
             WeightsKind::Safetensors => "",
@@ -50,14 +50,14 @@ impl Selection {
 
 /// Why no model was selected.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum NoChoice {
-    /// What was asked for is not there.
+pub(crate) enum SelectError {
+    /// The requested files are missing.
     Missing(String),
-    /// Several models fit.
+    /// Several models match.
     Ambiguous(String),
 }
 
-impl NoChoice {
+impl SelectError {
     pub fn reason(self) -> String {
         match self {
             Self::Missing(reason) | Self::Ambiguous(reason) => reason,
@@ -65,21 +65,21 @@ impl NoChoice {
     }
 }
 
-/// Picks the model that the user means: with `quant` a GGUF model, without it the safetensors checkpoint
-/// if there is one, else the usual GGUF model.
-pub(crate) fn select(files: &[File], quant: Option<&str>) -> Result<Selection, NoChoice> {
+/// Selects a model. With `quant`: that GGUF model. Without: the safetensors checkpoint if there is one, else the
+/// default GGUF model.
+pub(crate) fn select(files: &[File], quant: Option<&str>) -> Result<Selection, SelectError> {
     let sets = gguf_sets(files);
     match (quant, safetensors(files)) {
-        (Some(quant), _) => named(&sets, quant),
+        (Some(quant), _) => by_quant(&sets, quant),
         (None, Ok(checkpoint)) => Ok(checkpoint),
-        (None, Err(_)) if !sets.is_empty() => usual(&sets),
-        (None, Err(reason)) => Err(NoChoice::Missing(reason)),
+        (None, Err(_)) if !sets.is_empty() => default_gguf(&sets),
+        (None, Err(reason)) => Err(SelectError::Missing(reason)),
     }
 }
 
 /// All models among the files.
 pub(crate) fn all(files: &[File]) -> Vec<Selection> {
-    let whole = gguf_sets(files).into_iter().filter(|set| set.is_whole);
+    let whole = gguf_sets(files).into_iter().filter(|set| set.is_complete);
     safetensors(files)
         .into_iter()
         .chain(whole.map(|set| gguf(&set)))
@@ -94,50 +94,50 @@ fn gguf(set: &GgufSet) -> Selection {
     }
 }
 
-fn named(sets: &[GgufSet], quant: &str) -> Result<Selection, NoChoice> {
+fn by_quant(sets: &[GgufSet], quant: &str) -> Result<Selection, SelectError> {
     let fitting: Vec<&GgufSet> = sets.iter().filter(|set| set.is_called(quant)).collect();
     match fitting[..] {
-        [] if sets.is_empty() => Err(NoChoice::Missing(format!(
-            "it has no GGUF files, so no {quant:?} to choose"
+        [] if sets.is_empty() => Err(SelectError::Missing(format!(
+            "no GGUF files, so {quant:?} cannot be selected"
         ))),
-        [] => Err(NoChoice::Missing(format!(
-            "it has no {quant:?}; there are: {}",
+        [] => Err(SelectError::Missing(format!(
+            "no {quant:?}; available: {}",
             labels(sets)
         ))),
-        [set] => whole(set),
+        [set] => complete(set),
         _ => Err(ambiguous(&fitting)),
     }
 }
 
-fn usual(sets: &[GgufSet]) -> Result<Selection, NoChoice> {
+fn default_gguf(sets: &[GgufSet]) -> Result<Selection, SelectError> {
     let labelled = |label: &&&str| sets.iter().any(|set| set.label == **label);
     let label = DEFAULT_QUANTS.iter().find(labelled).copied().unwrap_or(&sets[0].label);
     let fitting: Vec<&GgufSet> = sets.iter().filter(|set| set.label == label).collect();
     let [set] = fitting[..] else {
         return Err(ambiguous(&fitting));
     };
-    let mut selection = whole(set)?;
+    let mut selection = complete(set)?;
     if sets.len() > 1 {
         let others = labels(sets);
         selection.notice = Some(format!(
-            "taking {label}; choose another with :QUANT, there are: {others}"
+            "using {label}; select another with :QUANT, available: {others}"
         ));
     }
     Ok(selection)
 }
 
-fn whole(set: &GgufSet) -> Result<Selection, NoChoice> {
-    if set.is_whole {
+fn complete(set: &GgufSet) -> Result<Selection, SelectError> {
+    if set.is_complete {
         Ok(gguf(set))
     } else {
-        Err(NoChoice::Missing(format!("parts of {} are missing", set.stem)))
+        Err(SelectError::Missing(format!("shards of {} are missing", set.stem)))
     }
 }
 
-fn ambiguous(sets: &[&GgufSet]) -> NoChoice {
+fn ambiguous(sets: &[&GgufSet]) -> SelectError {
     let names: Vec<&str> = sets.iter().map(|set| file_name(&set.files[0])).collect();
-    NoChoice::Ambiguous(format!(
-        "several of its models are {}; name the file after the colon: {}",
+    SelectError::Ambiguous(format!(
+        "several models are {}; name the file after the colon: {}",
         sets[0].label,
         names.join(", ")
     ))
@@ -148,7 +148,7 @@ fn labels(sets: &[GgufSet]) -> String {
     labels.join(", ")
 }
 
-/// The safetensors checkpoint at the top of the repository, or why there is none.
+/// Selects the safetensors checkpoint at the repository's root. The error says why there is none.
 fn safetensors(files: &[File]) -> Result<Selection, String> {
     let top = || {
         files
@@ -157,8 +157,8 @@ fn safetensors(files: &[File]) -> Result<Selection, String> {
             .filter(|path| !path.contains('/'))
     };
     let mut weights: Vec<&str> = top().filter(|path| is_weight_file(path)).collect();
-    if weights.contains(&WHOLE) {
-        weights = vec![WHOLE];
+    if weights.contains(&SINGLE_FILE) {
+        weights = vec![SINGLE_FILE];
     }
     weights.sort_unstable();
     if weights.is_empty() || !top().any(|path| path == CONFIG) {
@@ -169,7 +169,10 @@ fn safetensors(files: &[File]) -> Result<Selection, String> {
         .find_map(|path| quant::split_part(path.strip_suffix(".safetensors")?))
         .unwrap_or(("", 1, weights.len()));
     if weights.len() < parts {
-        return Err(format!("it has only {} of the {parts} files of weights", weights.len()));
+        return Err(format!(
+            "only {} of the {parts} weight files are present",
+            weights.len()
+        ));
     }
     let others = files
         .iter()
@@ -182,13 +185,13 @@ fn safetensors(files: &[File]) -> Result<Selection, String> {
     })
 }
 
-/// Weights in the names that transformers and MLX give them; not Mistral's second copy of them, not
-/// adapters.
+/// Whether the path is a weight file as transformers and MLX name them. Excludes Mistral's second copy
+/// (`consolidated`) and adapters.
 fn is_weight_file(path: &str) -> bool {
     path.ends_with(".safetensors") && !path.starts_with("consolidated") && !path.starts_with("adapter_")
 }
 
-/// Configurations, tokenizers and chat templates.
+/// Whether the path is a configuration, tokenizer or chat template.
 fn is_side_file(path: &str) -> bool {
     let other_index = path.ends_with(".index.json") && path != INDEX;
     match path.split_once('/') {
@@ -206,15 +209,15 @@ fn is_side_file(path: &str) -> bool {
 fn no_checkpoint(files: &[File]) -> String {
     let has = |condition: &dyn Fn(&str) -> bool| files.iter().any(|file| condition(&file.path));
     if has(&|path| path == "adapter_config.json") {
-        return "it is an adapter (LoRA), which needs its base model; adapters are not supported".to_owned();
+        return "LoRA adapters are not supported".to_owned();
     }
     if has(&|path| path.ends_with(".bin") || path.ends_with(".pth") || path.ends_with(".pt")) {
-        return "it has only PyTorch's pickled weights, which can run programs when they are read; \
+        return "it has only PyTorch's pickled weights, which can run arbitrary code when they are loaded; \
                 look for a repository with safetensors or GGUF files"
             .to_owned();
     }
     if has(&|path| path.ends_with(".safetensors")) {
-        return "it has safetensors files, but not a language model's config.json beside them".to_owned();
+        return "it has safetensors files, but no config.json of a language model".to_owned();
     }
     "it has neither safetensors nor GGUF files".to_owned()
 }
@@ -233,13 +236,13 @@ mod tests {
 
     fn missing(paths: &[&str], quant: Option<&str>) -> String {
         match select(&files(paths), quant) {
-            Err(NoChoice::Missing(reason)) => reason,
+            Err(SelectError::Missing(reason)) => reason,
             other => panic!("{other:?}"),
         }
     }
 
     #[test]
-    fn a_checkpoint_is_its_safetensors_and_what_belongs_to_them() {
+    fn selects_safetensors_with_configuration_and_tokenizer() {
         let selection = select(
             &files(&[
                 ".gitattributes",
@@ -287,19 +290,19 @@ mod tests {
     }
 
     #[test]
-    fn a_checkpoint_of_which_a_part_is_missing_is_none() {
+    fn rejects_incomplete_checkpoints() {
         let reason = missing(&["config.json", "model-00002-of-00003.safetensors"], None);
         assert!(reason.contains("1 of the 3"), "{reason}");
         assert!(missing(&["model.safetensors"], None).contains("config.json"));
     }
 
     #[test]
-    fn the_usual_quantisation_is_taken_and_named_unless_the_user_chooses() {
+    fn default_quantisation_is_selected_with_a_notice() {
         let repository = ["m-Q2_K.gguf", "m-Q4_0.gguf", "m-Q4_K_M.gguf", "m-Q8_0.gguf"];
         let chosen = |paths: &[&str], quant| select(&files(paths), quant).unwrap();
-        let usual = chosen(&repository, None);
-        assert_eq!(usual.files, ["m-Q4_K_M.gguf"]);
-        assert!(usual.notice.unwrap().contains("Q2_K, Q4_0, Q4_K_M, Q8_0"));
+        let default = chosen(&repository, None);
+        assert_eq!(default.files, ["m-Q4_K_M.gguf"]);
+        assert!(default.notice.unwrap().contains("Q2_K, Q4_0, Q4_K_M, Q8_0"));
         assert_eq!(chosen(&repository[..2], None).files, ["m-Q4_0.gguf"]);
         assert_eq!(chosen(&["m-Q8_0.gguf", "m-F16.gguf"], None).files, ["m-F16.gguf"]);
         let single = chosen(&["m-Q8_0.gguf"], None);
@@ -310,10 +313,10 @@ mod tests {
     }
 
     #[test]
-    fn two_models_of_one_quantisation_are_told_apart_by_their_files() {
+    fn ambiguous_quantisation_needs_the_file_name() {
         let repository = files(&["a-Q4_0.gguf", "b-Q4_0.gguf"]);
         for quant in [None, Some("Q4_0")] {
-            let Err(NoChoice::Ambiguous(reason)) = select(&repository, quant) else {
+            let Err(SelectError::Ambiguous(reason)) = select(&repository, quant) else {
                 panic!("{quant:?} is ambiguous")
             };
             assert!(reason.contains("a-Q4_0.gguf, b-Q4_0.gguf"), "{reason}");
@@ -322,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn where_there_is_no_model_the_reason_is_said() {
+    fn missing_models_are_explained() {
         assert!(missing(&["config.json", "pytorch_model.bin"], None).contains("pickled"));
         assert!(missing(&["adapter_config.json", "adapter_model.safetensors"], None).contains("adapter"));
         assert!(missing(&["README.md"], None).contains("neither"));

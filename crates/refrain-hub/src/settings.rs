@@ -1,4 +1,4 @@
-//! What the environment says: the variables that `huggingface_hub` reads, with its defaults.
+//! Settings from the environment: the variables of `huggingface_hub`, with its defaults.
 
 use std::env;
 use std::fmt;
@@ -8,38 +8,38 @@ use std::time::Duration;
 
 use crate::Error;
 
-/// Seconds without a byte after which a connection counts as stalled.
-const STALL_SECONDS: f64 = 10.0;
-/// Seconds to wait after the first failure; each further one doubles it.
-const FIRST_WAIT_SECONDS: f64 = 1.0;
+/// Default read timeout in seconds.
+const DEFAULT_READ_TIMEOUT_SECONDS: f64 = 10.0;
+/// Default wait after the first failure in seconds; each further failure doubles it.
+const DEFAULT_BACKOFF_SECONDS: f64 = 1.0;
 
-/// Where the hub and its cache are, and how patient to be.
+/// Addresses, access token and timeouts.
 #[derive(Debug, Clone)]
 pub struct HubSettings {
-    /// The hub's address without a slash at its end: `HF_ENDPOINT`, or `https://huggingface.co`.
+    /// The hub's URL without a trailing slash: `HF_ENDPOINT`, or `https://huggingface.co`.
     pub endpoint: String,
     /// The cache: `HF_HUB_CACHE`, or `hub` below `HF_HOME`, `$XDG_CACHE_HOME/huggingface` or
     /// `~/.cache/huggingface`.
     pub cache: PathBuf,
-    /// The user's access token, if there is one.
+    /// The user's access token, if any.
     pub token: Option<AccessToken>,
-    /// Make no request at all: `HF_HUB_OFFLINE`.
+    /// Make no requests: `HF_HUB_OFFLINE`.
     pub offline: bool,
-    /// Let snapshots link to contents instead of holding them: unless `HF_HUB_DISABLE_SYMLINKS`. Where the
-    /// system has no links, snapshots hold contents in any case.
+    /// Use symbolic links in snapshots: off with `HF_HUB_DISABLE_SYMLINKS`. Snapshots hold the contents anyway if the
+    /// system has no links.
     pub links: bool,
-    /// How long a connection may be silent: `HF_HUB_DOWNLOAD_TIMEOUT`, in seconds.
-    pub stall: Duration,
-    /// How long to wait before the second attempt: `REFRAIN_RETRY_WAIT`, in seconds.
-    pub first_wait: Duration,
+    /// Timeout of connecting, and of each read and write: `HF_HUB_DOWNLOAD_TIMEOUT`, in seconds.
+    pub read_timeout: Duration,
+    /// Wait after the first failure: `REFRAIN_RETRY_WAIT`, in seconds.
+    pub initial_backoff: Duration,
 }
 
-/// An access token. Its `Debug` form does not show it.
+/// An access token. `Debug` does not print its value.
 #[derive(Clone)]
 pub struct AccessToken {
-    /// What is sent to the hub, and to no other host.
+    /// The token. It is sent to the hub and to no other host.
     pub value: String,
-    /// The variable or file that it was read from, for messages.
+    /// The variable or file that it came from, for messages.
     pub source: String,
 }
 
@@ -53,7 +53,7 @@ impl HubSettings {
     /// Reads the environment and the token file.
     ///
     /// # Errors
-    /// If a variable's value cannot be meant, or the token file is unreadable.
+    /// If a variable's value is invalid, or the token file is unreadable.
     pub fn from_environment() -> Result<Self, Error> {
         let home = env::home_dir();
         let variables = |name: &str| env::var_os(name)?.into_string().ok();
@@ -70,7 +70,7 @@ impl HubSettings {
                 (Some(cache), _) => cache.join("huggingface"),
                 (None, Some(home)) => home.join(".cache/huggingface"),
                 (None, None) => {
-                    let reason = "there is no home directory; set HF_HOME to a directory for downloads".to_owned();
+                    let reason = "no home directory; set HF_HOME to a directory for downloads".to_owned();
                     let setting = "HF_HOME".to_owned();
                     return Err(Error::Setting { setting, reason });
                 }
@@ -85,8 +85,8 @@ impl HubSettings {
             token: environment.token(&home)?,
             offline: ["HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"].map(|name| environment.is_on(name)) != [false; 2],
             links: !environment.is_on("HF_HUB_DISABLE_SYMLINKS"),
-            stall: environment.seconds("HF_HUB_DOWNLOAD_TIMEOUT", STALL_SECONDS)?,
-            first_wait: environment.seconds("REFRAIN_RETRY_WAIT", FIRST_WAIT_SECONDS)?,
+            read_timeout: environment.seconds("HF_HUB_DOWNLOAD_TIMEOUT", DEFAULT_READ_TIMEOUT_SECONDS)?,
+            initial_backoff: environment.seconds("REFRAIN_RETRY_WAIT", DEFAULT_BACKOFF_SECONDS)?,
         })
     }
 }
@@ -97,18 +97,47 @@ struct Environment<'a> {
 }
 
 impl Environment<'_> {
-    /// A variable's value; an empty one counts as not set.
+    /// Returns a variable's value; an empty one counts as unset.
     fn get(&self, name: &str) -> Option<String> {
         (self.variables)(name).filter(|value| !value.is_empty())
     }
 
+    /// Returns a path, with `~` and variables replaced as `huggingface_hub` does.
     fn path(&self, name: &str) -> Option<PathBuf> {
         let value = self.get(name)?;
-        match (value.strip_prefix('~'), self.home) {
-            (Some(""), Some(home)) => Some(home.to_owned()),
-            (Some(rest), Some(home)) if rest.starts_with('/') => Some(home.join(&rest[1..])),
-            _ => Some(PathBuf::from(value)),
+        let (home, rest) = match (value.strip_prefix('~'), self.home) {
+            (Some(rest), Some(home)) if rest.is_empty() || rest.starts_with('/') => (Some(home), rest),
+            _ => (None, value.as_str()),
+        };
+        let rest = self.expand_variables(rest);
+        Some(match home {
+            Some(home) => home.join(rest.trim_start_matches('/')),
+            None => PathBuf::from(rest),
+        })
+    }
+
+    /// Replaces `$NAME` and `${NAME}` by the variables' values. Unknown ones stay as they are, as in Python's
+    /// `os.path.expandvars`.
+    fn expand_variables(&self, text: &str) -> String {
+        let mut expanded = String::new();
+        let mut rest = text;
+        while let Some(at) = rest.find('$') {
+            expanded.push_str(&rest[..at]);
+            let after = &rest[at + 1..];
+            let (name, length) = match after.strip_prefix('{') {
+                Some(braced) => braced.find('}').map_or(("", 0), |end| (&braced[..end], end + 2)),
+                None => {
+                    let is_end = |c: char| !c.is_ascii_alphanumeric() && c != '_';
+                    let end = after.find(is_end).unwrap_or(after.len());
+                    (&after[..end], end)
+                }
+            };
+            let value = (self.variables)(name).filter(|_| !name.is_empty());
+            expanded.push_str(value.as_deref().unwrap_or(&rest[at..=at + length]));
+            rest = &after[length..];
         }
+        expanded.push_str(rest);
+        expanded
     }
 
     fn is_on(&self, name: &str) -> bool {
@@ -125,7 +154,7 @@ impl Environment<'_> {
             .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
             .ok_or_else(|| Error::Setting {
                 setting: name.to_owned(),
-                reason: format!("{value:?} is no number of seconds"),
+                reason: format!("{value:?} is not a number of seconds"),
             })
     }
 
@@ -139,12 +168,12 @@ impl Environment<'_> {
         } else {
             Err(Error::Setting {
                 setting: "HF_ENDPOINT".to_owned(),
-                reason: format!("{value:?} is no address; it must begin with https:// or http://"),
+                reason: format!("{value:?} is not a URL: it must start with https:// or http://"),
             })
         }
     }
 
-    /// The token that the user set, or that `hf auth login` left.
+    /// Returns the token from the environment, or from the file of `hf auth login`.
     fn token(&self, home: &Path) -> Result<Option<AccessToken>, Error> {
         let variable = ["HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"]
             .into_iter()
@@ -161,14 +190,13 @@ impl Environment<'_> {
             }
         };
         let value = text.trim().to_owned();
-        match value.bytes().all(|byte| byte.is_ascii_graphic()) {
-            true if value.is_empty() => Ok(None),
-            true => Ok(Some(AccessToken { value, source })),
-            false => Err(Error::Setting {
+        if !value.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(Error::Setting {
                 setting: source,
-                reason: "the access token contains characters that no token has".to_owned(),
-            }),
+                reason: "the access token contains invalid characters".to_owned(),
+            });
         }
+        Ok((!value.is_empty()).then_some(AccessToken { value, source }))
     }
 }
 
@@ -188,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cache_is_where_huggingface_hub_looks_for_it() {
+    fn cache_path_matches_huggingface_hub() {
         let cache = |variables: &[(&str, &str)]| settings(variables).unwrap().cache.display().to_string();
         assert_eq!(cache(&[]), "/nowhere/me/.cache/huggingface/hub");
         assert_eq!(cache(&[("XDG_CACHE_HOME", "/x")]), "/x/huggingface/hub");
@@ -204,8 +232,26 @@ mod tests {
         assert_eq!(cache(&[("HF_HUB_CACHE", ""), ("HF_HOME", "/h")]), "/h/hub");
     }
 
+    /// The paths are those that huggingface_hub's constants have.
     #[test]
-    fn the_token_comes_from_the_variable_else_from_the_file() {
+    fn paths_may_hold_variables() {
+        let cache = |value: &str| {
+            let variables = [("HF_HUB_CACHE", value), ("HOME", "/home/me"), ("A_1", "x")];
+            settings(&variables).unwrap().cache.display().to_string()
+        };
+        assert_eq!(cache("$HOME/models"), "/home/me/models");
+        assert_eq!(cache("${HOME}/${A_1}$A_1-y"), "/home/me/xx-y");
+        assert_eq!(cache("/data/$NOT_SET/${NEITHER}"), "/data/$NOT_SET/${NEITHER}");
+        assert_eq!(cache("/a$/b${/$"), "/a$/b${/$");
+        assert_eq!(cache("~/$A_1"), "/nowhere/me/x");
+        assert_eq!(cache("~"), "/nowhere/me");
+        assert_eq!(cache("~other/x"), "~other/x");
+        let home = settings(&[("HF_HOME", "$D/hf"), ("D", "/disk")]).unwrap();
+        assert_eq!(home.cache, Path::new("/disk/hf/hub"));
+    }
+
+    #[test]
+    fn token_comes_from_the_variable_or_the_file() {
         let home = tempfile::tempdir().unwrap();
         let home = home.path().to_str().unwrap();
         let token = |variables: &[(&str, &str)]| settings(variables).unwrap().token.map(|token| token.value);
@@ -225,19 +271,20 @@ mod tests {
     }
 
     #[test]
-    fn offline_mode_and_waiting_times_are_read() {
+    fn offline_mode_and_timeouts_are_read() {
         assert!(!settings(&[("HF_HUB_OFFLINE", "0")]).unwrap().offline);
         assert!(settings(&[("HF_HUB_OFFLINE", "1")]).unwrap().offline);
         assert!(settings(&[("TRANSFORMERS_OFFLINE", "yes")]).unwrap().offline);
-        let stall = |value| settings(&[("HF_HUB_DOWNLOAD_TIMEOUT", value)]).map(|settings| settings.stall);
-        assert_eq!(stall("0.5").unwrap(), Duration::from_millis(500));
+        let read_timeout =
+            |value| settings(&[("HF_HUB_DOWNLOAD_TIMEOUT", value)]).map(|settings| settings.read_timeout);
+        assert_eq!(read_timeout("0.5").unwrap(), Duration::from_millis(500));
         for nonsense in ["soon", "-1", "0", "nan", "inf", "1e300"] {
-            assert!(stall(nonsense).is_err(), "{nonsense}");
+            assert!(read_timeout(nonsense).is_err(), "{nonsense}");
         }
     }
 
     #[test]
-    fn the_endpoint_is_an_address_without_a_slash_at_its_end() {
+    fn endpoint_has_no_trailing_slash() {
         let endpoint = |value| settings(&[("HF_ENDPOINT", value)]).map(|settings| settings.endpoint);
         assert_eq!(endpoint("").unwrap(), "https://huggingface.co");
         assert_eq!(endpoint("http://mirror:8080/").unwrap(), "http://mirror:8080");

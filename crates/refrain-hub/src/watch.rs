@@ -1,28 +1,27 @@
-//! What a download reports while it is under way.
+//! Progress reports of a download.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Whoever wants to know how far a download is. All methods may be called from several threads.
+/// Receives progress reports of a download. All methods may be called from several threads.
 pub trait Watcher: Sync {
-    /// So many of so many bytes are here now; the first may shrink where something must be fetched anew.
+    /// `done` of `total` bytes are present. `done` may shrink when something must be downloaded again.
     fn progress(&self, _done: u64, _total: u64) {}
 
-    /// Something that takes time or changes the plan: an attempt failed and will be repeated, another
-    /// program holds a lock.
+    /// Reports a delay or a change of plan in one line: a retry, or another program that holds a lock.
     fn notice(&self, _line: &str) {}
 }
 
-/// Nobody watches.
+/// Ignores all reports.
 impl Watcher for () {}
 
-/// Adds up what several downloads bring.
-pub(crate) struct Meter<'a> {
+/// Adds up the progress of concurrent downloads.
+pub(crate) struct ProgressMeter<'a> {
     watcher: &'a dyn Watcher,
     done: AtomicU64,
     total: u64,
 }
 
-impl<'a> Meter<'a> {
+impl<'a> ProgressMeter<'a> {
     pub fn new(watcher: &'a dyn Watcher, done: u64, total: u64) -> Self {
         watcher.progress(done, total);
         let done = AtomicU64::new(done);
@@ -38,8 +37,8 @@ impl<'a> Meter<'a> {
         self.watcher.progress(before + bytes, self.total);
     }
 
-    /// What was there must be fetched anew.
-    pub fn take_back(&self, bytes: u64) {
+    /// Subtracts bytes that must be downloaded again.
+    pub fn subtract(&self, bytes: u64) {
         let before = self.done.fetch_sub(bytes, Ordering::Relaxed);
         self.watcher.progress(before - bytes, self.total);
     }

@@ -1,22 +1,23 @@
-//! How fast the CPU multiplies by weights: `cargo bench -p refrain-kernels --bench cpu [-- FILTER …]`. A filter
-//! is a part of a format's name.
+//! CPU matrix products: `cargo bench -p refrain-kernels --bench cpu [-- FILTER …]`. A filter is a part of a format's
+//! name.
 //!
-//! A line: format, GB/s of weights that one vector meets (all of them more than the caches hold), and billions
-//! of multiplications a second with 64 vectors.
+//! Each line shows the format, GB/s of weights with one vector (more weights than caches hold), and 10^9
+//! multiplications per second with 64 vectors.
 
 use std::time::{Duration, Instant};
 
 use refrain_kernels::DType;
-use refrain_kernels::cpu::{FastRows, in_team};
+use refrain_kernels::cpu::{FastRows, with_awake_pool};
 use refrain_kernels::matmul::{StoredRows, WeightRows};
 use refrain_kernels::quantised::{QuantFormat, QuantRows};
 
-/// Values of a row.
+/// Values per row.
 const COLUMNS: usize = 4096;
-/// Bytes of a matrix.
+/// Size of a matrix in bytes.
 const BYTES: usize = 256 << 20;
-/// Vectors of a prompt.
+/// Vectors per prompt.
 const VECTORS: usize = 64;
+/// Duration of each measurement.
 const MEASURE: Duration = Duration::from_secs(1);
 
 fn main() {
@@ -45,7 +46,7 @@ fn main() {
     }
 }
 
-/// Bytes that are small numbers in any type.
+/// Returns bytes that decode to small numbers in any type.
 fn plane(bytes: usize) -> Vec<u8> {
     vec![0x2c; bytes]
 }
@@ -57,13 +58,13 @@ fn measure(name: &str, w: &FastRows<'_>, row: usize) {
     println!("{name:9} {:6.1} GB/s {:7.1} G/s", one / 1e9, several / 1e9);
 }
 
-/// Seconds of the quickest product of `rows` rows with `vectors` vectors.
+/// Returns the minimum seconds of a product of `rows` rows with `vectors` vectors.
 fn shortest(w: &FastRows<'_>, rows: usize, vectors: usize) -> f64 {
     let (x, mut out) = (vec![1.0; vectors * COLUMNS], vec![0.0; vectors * rows]);
     let (start, mut best) = (Instant::now(), f64::INFINITY);
     while best.is_infinite() || start.elapsed() < MEASURE {
         let begin = Instant::now();
-        in_team(|| w.multiply(&x, 0..rows, &mut out));
+        with_awake_pool(|| w.multiply(&x, 0..rows, &mut out));
         best = best.min(begin.elapsed().as_secs_f64());
     }
     best

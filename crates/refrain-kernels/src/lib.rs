@@ -1,10 +1,11 @@
-//! Shaders, and beside each family its contract, its variants and its plain-Rust reference.
+//! Compute kernels: GLSL shaders, the Rust code that selects and configures them, and CPU references.
 //!
-//! A *family* is one folder: it documents what is computed (shapes, dtypes, formula), builds the
-//! [`Call`]s that compute it on a device with given [`Traits`], and computes the same thing in plain
-//! Rust, with its shaders beside that. Families are written with `kit`, in the words of `vocabulary`, and take
-//! what depends on the device from [`tuning`]. This crate knows nothing of graphs, devices or models: operands are
-//! numbered, and whoever records a call fills in their addresses.
+//! A kernel *family* is one folder. It documents the computation (shapes, dtypes, formula), builds the [`Call`]s for a
+//! device with given [`Traits`], and has a reference in plain Rust next to its shaders. Families share the helpers of
+//! `kit` and the types of `vocabulary`; sizes that depend on the device come from [`tuning`].
+//!
+//! This crate knows nothing of graphs, Vulkan devices or models. Operands are numbered, and the code that records a
+//! call fills in their addresses.
 
 pub mod attention;
 pub mod cpu;
@@ -31,6 +32,6 @@ pub use reduce::softmax;
 pub use sequences::{inbox, slots};
 pub use sort::{argmax, top_k};
 pub use vocabulary::{
-    Architecture, Call, CallOrder, DType, Dimensions, KernelText, Layout, MemoryKind, OperandSpec, Push, Traits,
+    Architecture, Call, CallOrder, DType, Dimensions, KernelSource, Layout, MemoryKind, OperandSpec, Push, Traits,
     Unsupported, Values,
 };

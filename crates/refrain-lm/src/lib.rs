@@ -1,38 +1,37 @@
-//! The operations of language models: attention over a paged cache, rotations, recurrences, products with experts,
-//! sampling. Each is an [`Operation`](refrain::operation::Operation) like a user's own; those that are faster together
-//! bring the passes that join them ([`refrain::rewrite`]).
+//! The operations of language models: attention over a paged KV cache, RoPE, recurrences, mixture of experts, sampling.
+//!
+//! Each is an [`Operation`](refrain::operation::Operation), like a user's own. Operations that are faster when fused
+//! come with graph rewrites that fuse them ([`refrain::rewrite`]). This crate knows nothing of models, checkpoints or
+//! requests.
 //!
 //! ```
-//! use refrain::{Array, Device};
-//! use refrain_lm::{RopeParams, rope};
+//! use refrain::{Array, Device}; use refrain_lm::{RopeParams, rope};
 //!
-//! let device = Device::cpu();
-//! let x = Array::from_slice(&device, &[1.0f32, 0.0], &[1, 1, 2]);
-//! let positions = Array::from_slice(&device, &[1], &[1]);
-//! let frequencies = Array::from_slice(&device, &[std::f32::consts::FRAC_PI_2], &[1]);
-//! let turned = rope(&x, &positions, &frequencies, RopeParams::new(2)).to_vec::<f32>()?;
-//! assert!(turned[0].abs() < 1e-6 && (turned[1] - 1.0).abs() < 1e-6);
+//! let device = Device::cpu(); let x = Array::from_slice(&device, &[1.0f32, 0.0], &[1, 1, 2]); let positions =
+//! Array::from_slice(&device, &[1], &[1]); let frequencies = Array::from_slice(&device, &[std::f32::consts::FRAC_PI_2],
+//! &[1]); let rotated = rope(&x, &positions, &frequencies, RopeParams::new(2)).to_vec::<f32>()?;
+//! assert!(rotated[0].abs() < 1e-6 && (rotated[1] - 1.0).abs() < 1e-6);
 //! # Ok::<(), refrain::Error>(())
 //! ```
 
-mod allowed;
 mod attention;
 mod experts;
-mod likelihood;
+mod logprob;
 mod recurrence;
 mod rope;
 mod sampling;
 pub mod self_test;
 mod slots;
+mod token_bitmask;
 mod tokens;
 
-pub use allowed::{only_allowed, words_of_bits};
 pub use attention::{paged_attention, paged_attention_with_sinks};
 pub use experts::expert_matmul;
-pub use likelihood::{Likelihoods, likelihoods};
+pub use logprob::{Logprobs, logprobs};
 pub use recurrence::{causal_conv, gated_delta};
 pub use refrain_kernels::{attention::AttentionParams, rope::RopeParams, sample};
 pub use rope::rope;
 pub use sampling::{Sequences, sample};
 pub use slots::slots;
+pub use token_bitmask::{apply_token_bitmask, token_bitmask_words};
 pub use tokens::BatchTokens;

@@ -4,16 +4,18 @@ use std::hash::{Hash, Hasher};
 
 use refrain_kernels::rope;
 
-use refrain::operation::{ArraySpec, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, Values, exactly};
+use refrain::operation::{
+    self, ArraySpec, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, Values, exact_inputs,
+};
 use refrain::{Array, DType};
 
 use crate::RopeParams;
 
 /// (x `[T, H, D]`, positions `[T]`, frequencies `[D/2]`) → rotated.
 #[derive(Hash, Debug)]
-pub(crate) struct Rotation(pub RopeParams);
+pub(crate) struct Rope(pub RopeParams);
 
-impl Operation for Rotation {
+impl Operation for Rope {
     fn name(&self) -> &'static str {
         "rope"
     }
@@ -23,7 +25,7 @@ impl Operation for Rotation {
     }
 
     fn results(&self, inputs: &[&ArraySpec]) -> Result<Vec<ArraySpec>, String> {
-        let [x, positions, frequencies] = exactly(inputs)?;
+        let [x, positions, frequencies] = exact_inputs(inputs)?;
         let dims = self.0.dims;
         let fits = x.rank() == 3
             && x.dtype.is_float()
@@ -37,14 +39,12 @@ impl Operation for Rotation {
             return Ok(vec![(*x).clone()]);
         }
         Err(format!(
-            "x {x}, positions {positions} and frequencies {frequencies} do not fit {dims} rotated dimensions"
+            "x {x}, positions {positions} and frequencies {frequencies} do not match {dims} rotated dimensions"
         ))
     }
 
     fn lower(&self, traits: &Traits, operands: &[OperandSpec]) -> Result<Kernels, Unsupported> {
-        let [x, positions, frequencies, out] = operands else {
-            unreachable!("three inputs and a result")
-        };
+        let [x, positions, frequencies, out] = operation::operands(operands);
         let call = rope::call(traits, x, positions, frequencies, out, &self.0)?;
         Ok(Kernels::one(call))
     }
@@ -57,11 +57,12 @@ impl Operation for Rotation {
     }
 }
 
-/// Rotary position embedding (Su et al. 2021). x floats `[T, H, D]`, positions i32 `[T]`, frequencies
-/// f32 `[dims / 2]` in radians per position → as x; dimensions from `params.dims` on are copied.
-/// Invalid where they do not fit, and for odd `dims`.
+/// Applies rotary position embedding (Su et al. 2021).
+///
+/// x floats `[T, H, D]`, positions i32 `[T]`, frequencies f32 `[dims / 2]` in radians per position → as x. Dimensions
+/// from `params.dims` on are copied. The result is invalid if shapes do not match or `dims` is odd.
 #[track_caller]
 pub fn rope(x: &Array, positions: &Array, frequencies: &Array, params: RopeParams) -> Array {
-    let [rotated] = Array::apply(Rotation(params), &[x, positions, frequencies]);
+    let [rotated] = Array::apply(Rope(params), &[x, positions, frequencies]);
     rotated
 }

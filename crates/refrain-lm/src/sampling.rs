@@ -1,4 +1,4 @@
-//! Where a decode step ends: the next token of each sequence.
+//! Sampling of each sequence's next token, the end of a decode step.
 
 use std::hash::Hasher;
 
@@ -7,39 +7,38 @@ use refrain_kernels::sample::{self, Settings};
 use refrain::operation::{ArraySpec, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, Values, renumber};
 use refrain::{Array, DType, Device, Error};
 
-/// What [`sample()`] updates in place, for S sequences: states, at one of their versions.
+/// The states of S sequences that [`sample()`] updates in place, at one of their versions.
 #[derive(Clone, Debug)]
 pub struct Sequences {
-    /// u32 `[S]`: the current token.
+    /// u32 `[S]`: current tokens.
     pub tokens: Array,
-    /// i32 `[S]`: its position; negative once the sequence is finished.
+    /// i32 `[S]`: their positions; negative once a sequence is finished.
     pub positions: Array,
-    /// u32 `[S, C]`: tokens by position. A sequence is finished with the last place.
+    /// u32 `[S, C]`: tokens by position. A sequence finishes at the last index.
     pub history: Array,
-    /// u32 `[S, V]`: how often each token is among the recent ones.
+    /// u32 `[S, V]`: number of each token's occurrences among the recent ones.
     pub counts: Array,
-    /// u32 `[S, 1 + R]`: how many tokens were reported, and the last R of them in a ring.
+    /// u32 `[S, 1 + R]`: number of reported tokens, and a ring of the last R of them.
     pub outbox: Array,
 }
 
 impl Sequences {
-    /// States of zeros for `sequences` of up to `places` tokens of a vocabulary, with a ring of `ring`
-    /// places.
+    /// Returns zeroed states for `sequences` of up to `context` tokens of a vocabulary, with a ring of `ring` tokens.
     ///
     /// # Errors
-    /// Where there is too little memory.
+    /// If memory cannot be allocated.
     pub fn new(
         device: &Device,
         sequences: usize,
         vocabulary: usize,
-        places: usize,
+        context: usize,
         ring: usize,
     ) -> Result<Sequences, Error> {
         let state = |dtype, shape: &[usize]| Array::state(device, dtype, shape);
         Ok(Sequences {
             tokens: state(DType::U32, &[sequences])?,
             positions: state(DType::I32, &[sequences])?,
-            history: state(DType::U32, &[sequences, places])?,
+            history: state(DType::U32, &[sequences, context])?,
             counts: state(DType::U32, &[sequences, vocabulary])?,
             outbox: state(DType::U32, &[sequences, 1 + ring])?,
         })
@@ -47,8 +46,8 @@ impl Sequences {
 }
 
 /// (logits `[S, V]`, settings `[S, 32]`, tokens `[S]`, positions `[S]`, history `[S, C]`, counts `[S, V]`,
-/// outbox `[S, 1 + R]`, {bias `[S, V]`}) → the next token of each sequence, u32 `[S]`; tokens, positions,
-/// history, counts and outbox go on to it.
+/// outbox `[S, 1 + R]`, {bias `[S, V]`}) → the next token of each sequence, u32 `[S]`. Advances tokens, positions,
+/// history, counts and outbox to it.
 #[derive(Debug)]
 struct Sample;
 
@@ -60,18 +59,18 @@ impl Operation for Sample {
     fn key(&self, _state: &mut dyn Hasher) {}
 
     fn results(&self, inputs: &[&ArraySpec]) -> Result<Vec<ArraySpec>, String> {
-        let misfit = || {
+        let mismatch = || {
             let shapes: Vec<String> = inputs.iter().map(|x| x.to_string()).collect();
             let shapes = shapes.join(", ");
-            format!("logits, settings, tokens, positions, history, counts, outbox (and bias) of {shapes} do not fit")
+            format!("logits, settings, tokens, positions, history, counts, outbox (and bias) of {shapes} do not match")
         };
         let [logits, settings, tokens, positions, history, counts, outbox, bias @ ..] = inputs else {
-            return Err(misfit());
+            return Err(mismatch());
         };
         let &[s, v] = &logits.shape[..] else {
-            return Err(misfit());
+            return Err(mismatch());
         };
-        let is_wide = |x: &ArraySpec, least: usize| x.rank() == 2 && x.dim(0) == s && x.dim(1) >= least;
+        let is_wide = |x: &ArraySpec, min: usize| x.rank() == 2 && x.dim(0) == s && x.dim(1) >= min;
         let words = [settings, tokens, history, counts, outbox];
         let fits = s > 0
             && v > 0
@@ -87,7 +86,7 @@ impl Operation for Sample {
             && bias.len() <= 1
             && bias.iter().all(|bias| bias == logits);
         let reported = (*tokens).clone();
-        fits.then(|| vec![reported]).ok_or_else(misfit)
+        fits.then(|| vec![reported]).ok_or_else(mismatch)
     }
 
     fn updates(&self) -> &[usize] {
@@ -128,11 +127,12 @@ impl Operation for Sample {
     }
 }
 
-/// Picks each sequence's next token and goes on to it, as [`crate::sample()`] says: where a decode step
-/// ends, and the one place where positions advance. logits f32 `[S, V]`, settings u32 `[S, 32]`
-/// ([`Settings::encode`]), bias f32 `[S, V]` or none → what is reported, u32 `[S]`: the token, or
-/// [`FINISHED`](crate::sample::FINISHED) or [`NOT_A_NUMBER`](crate::sample::NOT_A_NUMBER); and the states'
-/// next versions. Invalid where they do not fit.
+/// Samples each sequence's next token and advances to it, as [`crate::sample()`] describes: the end of a decode step.
+/// Only this operation advances positions.
+///
+/// logits f32 `[S, V]`, settings u32 `[S, 32]` ([`Settings::encode`]), bias f32 `[S, V]` or none → the reported tokens,
+/// u32 `[S]`, and the states' next versions. Instead of a token, [`FINISHED`](crate::sample::FINISHED) or
+/// [`NOT_A_NUMBER`](crate::sample::NOT_A_NUMBER) may be reported. Results are invalid if shapes do not match.
 #[track_caller]
 pub fn sample(logits: &Array, settings: &Array, sequences: &Sequences, bias: Option<&Array>) -> (Array, Sequences) {
     let states = [

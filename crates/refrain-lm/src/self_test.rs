@@ -1,4 +1,4 @@
-//! Every kernel family that models use, on a device beside the CPU executor: whether its driver computes right.
+//! Self-test of a device: compares every kernel family that models use with the CPU executor, to find faulty drivers.
 
 mod cases;
 
@@ -6,13 +6,13 @@ pub use cases::FAMILIES;
 use refrain::Device;
 use refrain::self_test::{self, FamilyTest, FamilyVerdict};
 
-/// The families of arrays, and of this crate's operations.
+/// Returns the families of array operations and of this crate's operations.
 fn families() -> Vec<FamilyTest> {
     [self_test::FAMILIES, FAMILIES].concat()
 }
 
-/// Tests every family, in seconds at most once kernels are compiled. `progress` is told how many of how many
-/// are done.
+/// Tests every family. Takes at most seconds once kernels are compiled. `progress` is called with the number of
+/// finished families and of all families.
 pub fn run(device: &Device, progress: &dyn Fn(usize, usize)) -> Vec<FamilyVerdict> {
     self_test::run(device, &families(), progress)
 }
@@ -27,11 +27,11 @@ mod tests {
     use super::*;
 
     fn null() -> Device {
-        Device::vulkan(refrain_vulkan::Device::null(DeviceInfo::made_up("card")))
+        Device::vulkan(refrain_vulkan::Device::null(DeviceInfo::mock("card")))
     }
 
     #[test]
-    fn a_device_that_computes_nothing_fails_every_family() {
+    fn device_without_results_fails_every_family() {
         for verdict in run(&null(), &|_, _| ()) {
             let fault = verdict.fault.unwrap_or_else(|| panic!("{} passed", verdict.family));
             assert!(fault.contains("instead of"), "{}: {fault}", verdict.family);
@@ -39,15 +39,15 @@ mod tests {
     }
 
     #[test]
-    fn the_reference_passes_its_own_test() {
+    fn cpu_reference_passes_every_family() {
         for verdict in run(&Device::cpu(), &|_, _| ()) {
             assert_eq!((verdict.fault, verdict.worst), (None, 0.0), "{}", verdict.family);
         }
     }
 
-    /// Family and variant of a kernel, by its name.
+    /// Returns the family and variant of a kernel's name.
     fn family(kernel: &str) -> String {
-        // Tags of variants follow a plus.
+        // Variants' tags follow a plus.
         let mut parts = kernel.split('.').filter_map(|part| part.split('+').next());
         let first = parts.next().unwrap_or_default();
         match (first, parts.next()) {
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kernel_family_of_the_table_in_the_documentation_is_tested() {
+    fn every_kernel_family_in_the_support_table_is_tested() {
         let table = include_str!("../../../docs/support.md");
         let rows = table.lines().filter(|line| line.starts_with('|'));
         let named = rows.flat_map(|row| row.split('`').skip(1).step_by(2));

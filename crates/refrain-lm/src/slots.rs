@@ -1,15 +1,17 @@
-//! Where tokens go in a paged state.
+//! Slots of tokens in a paged KV cache.
 
 use std::hash::{Hash, Hasher};
 
 use refrain_kernels::slots;
 
 use crate::BatchTokens;
-use refrain::operation::{ArraySpec, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, Values, exactly};
+use refrain::operation::{
+    self, ArraySpec, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, Values, exact_inputs,
+};
 use refrain::{Array, DType};
 
-/// (positions `[T]`, sequences `[T]`, pages `[S, P]`) → i32 `[T]`: each position's slot in a paged state, −1 where
-/// there is none.
+/// (positions `[T]`, sequences `[T]`, pages `[S, P]`) → i32 `[T]`: each position's slot in a paged KV cache, −1 if it
+/// has none.
 #[derive(Hash, Debug)]
 pub(crate) struct Slots {
     /// Slots per page.
@@ -26,7 +28,7 @@ impl Operation for Slots {
     }
 
     fn results(&self, inputs: &[&ArraySpec]) -> Result<Vec<ArraySpec>, String> {
-        let [positions, sequences, pages] = exactly(inputs)?;
+        let [positions, sequences, pages] = exact_inputs(inputs)?;
         let dtypes = inputs.iter().map(|x| x.dtype);
         let fits = positions.rank() == 1
             && sequences.shape == positions.shape
@@ -37,15 +39,13 @@ impl Operation for Slots {
             return Ok(vec![(*positions).clone()]);
         }
         Err(format!(
-            "positions {positions}, sequences {sequences} and pages {pages} of {} slots do not fit",
+            "positions {positions}, sequences {sequences} and pages {pages} of {} slots do not match",
             self.page_size
         ))
     }
 
     fn lower(&self, traits: &Traits, operands: &[OperandSpec]) -> Result<Kernels, Unsupported> {
-        let [positions, sequences, pages, out] = operands else {
-            unreachable!("three inputs and a result")
-        };
+        let [positions, sequences, pages, out] = operation::operands(operands);
         let call = slots::call(traits, positions, sequences, pages, out, self.page_size)?;
         Ok(Kernels::one(call))
     }
@@ -58,9 +58,10 @@ impl Operation for Slots {
     }
 }
 
-/// Where tokens' keys and values go in a paged state: slot `pages[s, p / page_size] · page_size +
-/// p mod page_size` of position p of sequence s, −1 for negative positions and for those beyond the table:
-/// i32 `[T]`. Invalid where shapes do not fit.
+/// Returns the slots of tokens' keys and values in a paged KV cache, i32 `[T]`.
+///
+/// Position p of sequence s has slot `pages[s, p / page_size] · page_size + p mod page_size`. Negative positions and
+/// those beyond the page table have −1. The result is invalid if shapes do not match.
 #[track_caller]
 pub fn slots(tokens: BatchTokens<'_>, page_size: usize) -> Array {
     let inputs = [tokens.positions, tokens.sequences, tokens.pages];

@@ -1,12 +1,14 @@
+//! The tokens of a flat batch.
+
 use refrain::Array;
 
-/// Where each token of a flat batch stands.
+/// Positions, sequences and pages of the tokens of a flat batch.
 #[derive(Clone, Copy)]
 pub struct BatchTokens<'a> {
-    /// i32 `[T]`: position in its sequence; negative for padding, which gives zeros.
+    /// i32 `[T]`: each token's position in its sequence; negative for padding, whose outputs are zero.
     pub positions: &'a Array,
-    /// u32 `[T]`: row of `pages`.
+    /// u32 `[T]`: each token's row of `pages`.
     pub sequences: &'a Array,
-    /// u32 `[S, P]`: the pages of each sequence, in order.
+    /// u32 `[S, P]`: the page table, the pages of each sequence in order.
     pub pages: &'a Array,
 }

@@ -1,17 +1,19 @@
-/// Why a model could not be loaded.
+//! Errors of loading a model.
+
+/// Errors of loading a model.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The checkpoint lacks something or is damaged.
+    /// The checkpoint is incomplete or corrupt.
     #[error(transparent)]
     Checkpoint(#[from] refrain_formats::Error),
-    /// A tensor is stored in a way that no kernel reads.
+    /// No kernel supports the tensor's encoding.
     #[error(
-        "tensor {tensor} is stored as {encoding}, which weights cannot be; convert the checkpoint to f16, q8_0 or q4_0"
+        "tensor {tensor} is stored as {encoding}, which is unsupported; convert the checkpoint to f16, q8_0 or q4_0"
     )]
     Encoding {
         /// The tensor's name.
         tensor: String,
-        /// How it is stored.
+        /// Its encoding.
         encoding: refrain_formats::Encoding,
     },
     /// The device failed or has too little memory.

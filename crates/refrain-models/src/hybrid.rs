@@ -1,17 +1,17 @@
-//! Decoders of which some layers attend and the others are gated delta nets.
+//! Hybrid decoders: some layers are attention layers, the others Gated DeltaNets.
 
 use refrain::{Array, DType};
 use refrain_formats::RowOrder;
 
-use crate::blocks::{Attention, AttentionStyle, BlockNorm, DeltaNet, Embedding, FeedForward, Head, MlpStyle, Ropes};
+use crate::blocks::{Attention, AttentionStyle, DeltaNet, Embedding, FeedForward, LmHead, MlpStyle, Norm, Ropes};
 use crate::config::{MAX_LAYERS, ModelConfig};
-use crate::tensors::{Table, TensorRow};
+use crate::tensors::{TensorRow, TensorTable};
 use crate::{Batch, Decoder, Error, LayerState, Loader, Pages};
 
-/// The tensors of such a model.
+/// Lists the tensors of a hybrid model.
 pub fn tensors(config: &ModelConfig, attention: AttentionStyle) -> Vec<TensorRow> {
-    let mut table = Table::new(config);
-    let Some(nets) = &config.delta_nets else {
+    let mut table = TensorTable::new(config);
+    let Some(nets) = &config.delta_net else {
         return table.rows();
     };
     for number in 0..config.layers.min(MAX_LAYERS) {
@@ -28,38 +28,37 @@ pub fn tensors(config: &ModelConfig, attention: AttentionStyle) -> Vec<TensorRow
     table.rows()
 }
 
-/// A decoder of layers that attend and layers that are recurrent, each with a feed-forward network or a mixture of
-/// experts.
+/// A decoder of attention and Gated DeltaNet layers, each followed by an MLP or a mixture of experts.
 pub struct Hybrid {
     embedding: Embedding,
     layers: Vec<HybridLayer>,
-    norm: BlockNorm,
-    head: Head,
+    norm: Norm,
+    head: LmHead,
     ropes: Ropes,
 }
 
 struct HybridLayer {
-    before_mixer: BlockNorm,
+    mixer_norm: Norm,
     mixer: Mixer,
-    before_feed_forward: BlockNorm,
+    ffn_norm: Norm,
     feed_forward: FeedForward,
 }
 
-/// What lets tokens see those before them.
+/// The token-mixing part of a layer.
 enum Mixer {
     Delta(Box<DeltaNet>),
     Attention(Box<Attention>),
 }
 
 impl Hybrid {
-    /// Loads the weights under Hugging Face's names.
+    /// Loads the weights by their Hugging Face names.
     ///
     /// # Errors
     /// As [`Loader::array`].
     pub fn load(loader: &Loader<'_>, attention: AttentionStyle) -> Result<Hybrid, Error> {
         let config = loader.config;
         let embedding = Embedding::load(loader)?;
-        let head = Head::load(loader, &embedding)?;
+        let head = LmHead::load(loader, &embedding)?;
         Ok(Hybrid {
             layers: (0..config.layers)
                 .map(|number| HybridLayer::load(loader, number, attention))
@@ -78,8 +77,8 @@ impl HybridLayer {
         let config = loader.config;
         let norm = |part: &str| loader.norm(&name(part), config.hidden_size);
         Ok(HybridLayer {
-            before_mixer: norm("input_layernorm")?,
-            mixer: match config.delta_nets.as_ref().filter(|_| config.is_recurrent(number)) {
+            mixer_norm: norm("input_layernorm")?,
+            mixer: match config.delta_net.as_ref().filter(|_| config.is_recurrent(number)) {
                 Some(nets) => Mixer::Delta(Box::new(DeltaNet::load(loader, &name("linear_attn"), nets)?)),
                 None => Mixer::Attention(Box::new(Attention::load(
                     loader,
@@ -88,7 +87,7 @@ impl HybridLayer {
                     attention,
                 )?)),
             },
-            before_feed_forward: norm("post_attention_layernorm")?,
+            ffn_norm: norm("post_attention_layernorm")?,
             feed_forward: FeedForward::load(loader, number, MlpStyle::Gated)?,
         })
     }
@@ -106,16 +105,16 @@ impl Decoder for Hybrid {
 
     fn hidden(&self, batch: &Batch, states: &mut [LayerState]) -> Array {
         let slots = batch.slots();
-        let ropes = self.ropes.within(batch.context);
+        let ropes = self.ropes.for_context(batch.context);
         let mut x = self.embedding.forward(&batch.tokens);
         for (number, (layer, state)) in self.layers.iter().zip(states).enumerate() {
-            let read = layer.before_mixer.forward(&x);
-            let mixed = match &layer.mixer {
-                Mixer::Delta(net) => net.forward(&read, batch, state.recurrence()),
-                Mixer::Attention(attention) => attention.forward(&read, batch, &slots, &ropes, state.cache()),
+            let input = layer.mixer_norm.forward(&x);
+            let mixer_out = match &layer.mixer {
+                Mixer::Delta(net) => net.forward(&input, batch, state.recurrent_state()),
+                Mixer::Attention(attention) => attention.forward(&input, batch, &slots, &ropes, state.cache()),
             };
-            x = batch.rows_behind(&(&x + mixed), number + 1 == self.layers.len());
-            x = &x + layer.feed_forward.forward(&layer.before_feed_forward.forward(&x));
+            x = batch.output_rows(&(&x + mixer_out), number + 1 == self.layers.len());
+            x = &x + layer.feed_forward.forward(&layer.ffn_norm.forward(&x));
         }
         self.norm.forward(&x)
     }

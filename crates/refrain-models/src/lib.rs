@@ -1,11 +1,10 @@
-//! Families of models, one file each, written only with arrays.
+//! Model families, one file each, written only with arrays.
 //!
-//! [`Checkpoint::open`] finds the family of a checkpoint's files by the names that its record ([`family::Family`]) has,
-//! and reads its hyperparameters; [`load`] brings its weights onto a device.
+//! [`Checkpoint::open`] finds the family of a checkpoint by its names (see [`family::Family`]) and reads its
+//! hyperparameters. [`load`] loads its weights onto a device as a [`Decoder`].
 //!
-//! A model sees its tokens on one flat axis: activations are `[T, hidden]`, and which sequence,
-//! position and cache slot a token has are arrays of a [`Batch`]. Prefill chunks, decoding and batches
-//! of both are the same traced program.
+//! A model sees its tokens on one flat axis: activations are `[T, hidden]`. Arrays of a [`Batch`] give each token's
+//! sequence, position and KV cache slot. Prefill, decode and mixed batches are the same traced program.
 //!
 //! ```no_run
 //! # fn main() -> Result<(), refrain_formats::Error> {
@@ -27,54 +26,33 @@ mod batch;
 pub mod blocks;
 mod checkpoint;
 pub mod config;
+mod decoder;
 mod error;
 mod families;
 pub mod family;
 pub mod hybrid;
 mod loader;
-mod stack;
+mod stacked_tensors;
 mod state;
 mod synthetic;
 pub mod tensors;
 pub mod transformer;
 
-use refrain::{Array, DType, Device};
+use refrain::Device;
 
 pub use batch::{Batch, Pages};
 pub use checkpoint::Checkpoint;
 pub use config::ModelConfig;
+pub use decoder::Decoder;
 pub use error::Error;
 pub use families::FAMILIES;
 pub use family::Family;
 pub use loader::{Loader, Progress};
-pub use state::{Cache, LayerState, Recurrence};
+pub use state::{KvCache, LayerState, RecurrentState};
 pub use synthetic::{SyntheticSpec, architectures};
 
-/// A decoder: logits for the tokens of a batch.
-pub trait Decoder: Send + Sync {
-    /// What its layers remember, of nothing yet: `pages` of keys and values in `dtype` for each of
-    /// `sequences` sequences.
-    ///
-    /// # Errors
-    /// Too little memory.
-    fn new_states(&self, dtype: DType, pages: Pages, sequences: usize) -> Result<Vec<LayerState>, refrain::Error>;
-
-    /// Hidden states `[O, hidden]` (f32) behind the last norm, of the `O` tokens that the batch asks for. The layers' states
-    /// take in all tokens.
-    fn hidden(&self, batch: &Batch, states: &mut [LayerState]) -> Array;
-
-    /// Logits `[O, vocabulary]` (f32) of hidden states.
-    fn logits(&self, hidden: &Array) -> Array;
-
-    /// Logits `[O, vocabulary]` (f32) for the `O` tokens that the batch asks for. The layers' states take
-    /// in all tokens.
-    fn forward(&self, batch: &Batch, states: &mut [LayerState]) -> Array {
-        self.logits(&self.hidden(batch, states))
-    }
-}
-
-/// What the rotary embeddings of layers without a window are made of in sequences of at most `context` tokens: the
-/// frequency of each pair, and last what cosines and sines are multiplied by.
+/// Identifies the rotary embedding of full-attention layers in contexts of up to `context` tokens: the frequency of
+/// each pair, then the factor of cosines and sines.
 pub fn rotation(config: &ModelConfig, context: usize) -> Vec<f32> {
     let mut numbers = blocks::frequencies(
         config.positions.dims,
@@ -89,8 +67,8 @@ pub fn rotation(config: &ModelConfig, context: usize) -> Vec<f32> {
 /// Loads the weights of a checkpoint onto a device.
 ///
 /// # Errors
-/// A tensor that is missing or of the wrong shape, a damaged file, a device without enough memory.
+/// If a tensor is missing or has the wrong shape, a file is corrupt, or the device has too little memory.
 pub fn load(checkpoint: &Checkpoint, device: &Device, progress: &dyn Fn(Progress)) -> Result<Box<dyn Decoder>, Error> {
-    let loader = Loader::new(checkpoint, device, progress);
+    let loader = Loader::new(checkpoint.files(), checkpoint.config(), device, progress);
     (checkpoint.config().family.build)(&loader)
 }

@@ -1,100 +1,109 @@
+//! Loads a checkpoint's tensors onto a device.
+
 use std::cell::Cell;
 
+use refrain::nn::{Linear, Weight};
 use refrain::{Array, DType, Device, QuantFormat, Quantised};
-use refrain_formats::{Encoding, RowOrder, Tensor};
+use refrain_formats::{CheckpointFiles, Encoding, RowOrder, Tensor};
 
-use crate::blocks::{Linear, Weight};
-use crate::stack::Stack;
-use crate::{Checkpoint, Error, ModelConfig};
+use crate::stacked_tensors::StackedTensors;
+use crate::{Error, ModelConfig};
 
-/// How far loading has come.
+/// Progress of loading.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
-    /// Bytes on the device so far.
+    /// Bytes loaded so far.
     pub done: u64,
     /// Bytes of all tensors of the checkpoint.
     pub total: u64,
 }
 
-/// Brings tensors of a checkpoint onto a device, in the resident layout of their format.
+/// Loads tensors of a checkpoint onto a device, in the resident layout of their format.
 pub struct Loader<'a> {
     /// The model's hyperparameters.
     pub config: &'a ModelConfig,
-    /// Where the weights go.
+    /// The target device.
     pub device: &'a Device,
-    checkpoint: &'a Checkpoint,
+    files: &'a CheckpointFiles,
     progress: &'a dyn Fn(Progress),
     done: Cell<u64>,
     total: u64,
 }
 
-type Write<'t> = dyn Fn(u64, &mut [u8]) -> Result<(), refrain_formats::Error> + 't;
+type FillPlane<'t> = dyn Fn(u64, &mut [u8]) -> Result<(), refrain_formats::Error> + 't;
 
 impl<'a> Loader<'a> {
-    /// A loader from `checkpoint` to `device` that tells `progress` after every piece.
-    pub fn new(checkpoint: &'a Checkpoint, device: &'a Device, progress: &'a dyn Fn(Progress)) -> Loader<'a> {
-        let total = checkpoint.tensors().map(|t| t.bytes).sum();
+    /// Creates a loader that calls `progress` after every chunk.
+    pub fn new(
+        files: &'a CheckpointFiles,
+        config: &'a ModelConfig,
+        device: &'a Device,
+        progress: &'a dyn Fn(Progress),
+    ) -> Loader<'a> {
         Loader {
-            config: checkpoint.config(),
+            config,
             device,
-            checkpoint,
+            files,
             progress,
             done: Cell::new(0),
-            total,
+            total: files.tensors().map(|tensor| tensor.bytes).sum(),
         }
     }
 
-    /// Whether there is a tensor of that name.
+    /// Whether the checkpoint has this tensor.
     pub fn has(&self, name: &str) -> bool {
-        self.checkpoint.tensor(name).is_some()
+        self.files.tensor(name).is_some()
     }
 
-    /// The order in which a matrix has its columns.
+    /// Column order of a matrix.
     pub fn column_order(&self, name: &str) -> RowOrder {
-        self.checkpoint
+        self.files
             .tensor(name)
             .map_or(RowOrder::AsStored, |tensor| tensor.column_order())
     }
 
-    /// A matrix `[rows, columns]`, quantised or not.
+    /// Loads a matrix `[rows, columns]`, quantised or not.
     ///
     /// # Errors
     /// As [`Loader::array`].
     pub fn matrix(&self, name: &str, rows: usize, columns: usize) -> Result<Weight, Error> {
-        let tensor = self.checkpoint.expect(name, &[rows, columns])?;
+        let tensor = self.files.expect(name, &[rows, columns])?;
         self.stacked(vec![tensor], rows, columns)
     }
 
-    /// The matrices `[rows, columns]` of all experts as one `[experts · rows, columns]`: from tensor
-    /// `{name}.{part}` `[experts, rows, columns]`, or from one `{name}.N.{part}.weight` for each.
+    /// Loads the matrices `[rows, columns]` of all experts as one `[experts · rows, columns]`: from tensor
+    /// `{name}.{part}` `[experts, rows, columns]`, or from `{name}.N.{part}.weight` of each expert.
     ///
     /// # Errors
     /// As [`Loader::array`].
     pub fn experts(&self, name: &str, part: &str, experts: usize, shape: [usize; 2]) -> Result<Weight, Error> {
         let [rows, columns] = shape;
         let whole = format!("{name}.{part}");
-        let tensors = match self.has(&whole) {
-            true => vec![self.checkpoint.expect(&whole, &[experts, rows, columns])?],
-            false => (0..experts)
-                .map(|number| {
-                    self.checkpoint
-                        .expect(&format!("{name}.{number}.{part}.weight"), &shape)
-                })
-                .collect::<Result<_, _>>()?,
+        let tensors = if self.has(&whole) {
+            vec![self.files.expect(&whole, &[experts, rows, columns])?]
+        } else {
+            let expert = |number| {
+                let name = format!("{name}.{number}.{part}.weight");
+                self.files.expect(&name, &shape)
+            };
+            (0..experts).map(expert).collect::<Result<_, _>>()?
         };
         self.stacked(tensors, experts * rows, columns)
     }
 
-    /// An array of floats, such as the weights of a convolution.
+    /// Loads an array of floats, such as the weights of a convolution.
     ///
     /// # Errors
-    /// A tensor that is missing, damaged, of another shape or of an encoding that no kernel reads; too little memory.
+    /// If a tensor is missing, corrupt, or has another shape or an unsupported encoding; or if memory runs out.
     pub fn array(&self, name: &str, shape: &[usize]) -> Result<Array, Error> {
-        let tensor = self.checkpoint.expect(name, shape)?;
-        self.dense(&Stack::new(vec![tensor]).map_err(|other| unreadable(&other))?, shape)
+        let tensor = self.files.expect(name, shape)?;
+        self.dense(
+            &StackedTensors::new(vec![tensor]).map_err(|other| unreadable(&other))?,
+            shape,
+        )
     }
 
-    /// A vector `[n]`, such as a norm's weight or a bias.
+    /// Loads a vector `[n]`, such as a norm's weight or a bias.
     ///
     /// # Errors
     /// As [`Loader::array`].
@@ -102,9 +111,9 @@ impl<'a> Loader<'a> {
         self.array(name, &[n])
     }
 
-    /// Tensors one after the other as a matrix `[rows, columns]`.
+    /// Loads consecutive tensors as one matrix `[rows, columns]`.
     fn stacked(&self, tensors: Vec<Tensor<'_>>, rows: usize, columns: usize) -> Result<Weight, Error> {
-        let stack = Stack::new(tensors).map_err(|other| unreadable(&other))?;
+        let stack = StackedTensors::new(tensors).map_err(|other| unreadable(&other))?;
         let weight = match stack.first().info.encoding.quantised() {
             None => Weight::Dense(self.dense(&stack, &[rows, columns])?),
             Some(record) => Weight::Quantised(self.quantised(&stack, record.format, rows, columns)?),
@@ -113,7 +122,7 @@ impl<'a> Loader<'a> {
         Ok(weight)
     }
 
-    /// The projection `{name}.weight` `[outputs, inputs]`, with `{name}.bias` if `bias`.
+    /// Loads the projection `{name}.weight` `[outputs, inputs]`, with `{name}.bias` if `bias`.
     ///
     /// # Errors
     /// As [`Loader::array`].
@@ -127,7 +136,7 @@ impl<'a> Loader<'a> {
         Ok(Linear { weight, bias })
     }
 
-    fn dense(&self, stack: &Stack<'_>, shape: &[usize]) -> Result<Array, Error> {
+    fn dense(&self, stack: &StackedTensors<'_>, shape: &[usize]) -> Result<Array, Error> {
         let tensor = stack.first();
         let dtype = dtype_of(tensor.info.encoding).ok_or_else(|| unreadable(tensor))?;
         self.plane(dtype, shape, &|offset, piece| stack.write_data(offset, piece))
@@ -135,7 +144,7 @@ impl<'a> Loader<'a> {
 
     fn quantised(
         &self,
-        stack: &Stack<'_>,
+        stack: &StackedTensors<'_>,
         format: QuantFormat,
         rows: usize,
         columns: usize,
@@ -160,7 +169,7 @@ impl<'a> Loader<'a> {
         })
     }
 
-    fn plane(&self, dtype: DType, shape: &[usize], write: &Write<'_>) -> Result<Array, Error> {
+    fn plane(&self, dtype: DType, shape: &[usize], write: &FillPlane<'_>) -> Result<Array, Error> {
         let mut failure = None;
         let array = Array::weight(self.device, dtype, shape, &mut |offset, piece| {
             if let Err(error) = write(offset, piece) {
@@ -195,7 +204,7 @@ fn dtype_of(encoding: Encoding) -> Option<DType> {
     }
 }
 
-/// As [`dtype_of`], words for records of scales in two levels, and bytes for exponents.
+/// Like [`dtype_of`], with u32 for records of two-level scales, and u8 for exponents.
 fn scale_dtype(encoding: Encoding) -> Option<DType> {
     match encoding {
         Encoding::U32 => Some(DType::U32),

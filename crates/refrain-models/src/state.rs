@@ -1,87 +1,90 @@
+//! Per-layer state of a decoder: KV caches and recurrent states.
+
 use refrain::{Array, DType, Device, Error};
 use refrain_lm::{causal_conv, gated_delta};
 
 use crate::Batch;
 
-/// What a layer remembers of the tokens before, at its newest version. A clone names the same memory.
+/// State of a layer after the tokens so far. A clone refers to the same memory.
 #[derive(Clone)]
 pub enum LayerState {
-    /// Keys and values by position.
-    Attention(Cache),
-    /// What a recurrence has made of all tokens so far.
-    Recurrent(Recurrence),
+    /// KV cache.
+    Attention(KvCache),
+    /// Recurrent state.
+    Recurrent(RecurrentState),
 }
 
-/// One layer's keys and values.
+/// The KV cache of one layer.
 #[derive(Clone)]
-pub struct Cache {
+pub struct KvCache {
     /// `[slots, KVH, Dk]`.
     pub keys: Array,
     /// `[slots, KVH, Dv]`.
     pub values: Array,
 }
 
-/// The states of one recurrent layer. A sequence whose token at position 0 is seen starts from zeros.
+/// The state of one recurrent layer. A token at position 0 resets its sequence's state to zero.
 #[derive(Clone)]
-pub struct Recurrence {
-    /// f32 `[S, taps − 1, C]`: the last inputs of a short convolution.
+pub struct RecurrentState {
+    /// f32 `[S, kernel − 1, C]`: the last inputs of the short convolution.
     pub window: Array,
-    /// f32 `[S, H, Dv, Dk]`: the memory of each head.
+    /// f32 `[S, H, Dv, Dk]`: the recurrent state of each head.
     pub state: Array,
 }
 
 impl LayerState {
-    /// All memory of the layer: for keys and values rows are slots, else sequences.
+    /// All arrays of the layer. Rows are slots for KV caches, and sequences for recurrent states.
     pub fn arrays(&self) -> [&Array; 2] {
         match self {
             LayerState::Attention(cache) => [&cache.keys, &cache.values],
-            LayerState::Recurrent(recurrence) => [&recurrence.window, &recurrence.state],
+            LayerState::Recurrent(recurrent_state) => [&recurrent_state.window, &recurrent_state.state],
         }
     }
 
-    /// Those of the arrays of all layers that are recurrent, in their order.
+    /// The arrays of all recurrent layers, in order.
     pub fn recurrent(states: &[LayerState]) -> Vec<&Array> {
         let recurrent = states.iter().filter(|state| matches!(state, LayerState::Recurrent(_)));
         recurrent.flat_map(LayerState::arrays).collect()
     }
 
-    /// The keys and values of an attention layer.
+    /// The KV cache of an attention layer.
     ///
     /// # Panics
-    /// For a recurrent layer: a model knows which of its layers is which.
-    pub fn cache(&mut self) -> &mut Cache {
+    /// Panics for a recurrent layer.
+    pub fn cache(&mut self) -> &mut KvCache {
         match self {
             LayerState::Attention(cache) => cache,
             LayerState::Recurrent(_) => panic!("a recurrent layer has no keys and values"),
         }
     }
 
-    /// The states of a recurrent layer.
+    /// The state of a recurrent layer.
     ///
     /// # Panics
-    /// For an attention layer.
-    pub fn recurrence(&mut self) -> &mut Recurrence {
+    /// Panics for an attention layer.
+    pub fn recurrent_state(&mut self) -> &mut RecurrentState {
         match self {
             LayerState::Attention(_) => panic!("an attention layer has no recurrence"),
-            LayerState::Recurrent(recurrence) => recurrence,
+            LayerState::Recurrent(recurrent_state) => recurrent_state,
         }
     }
 }
 
-impl Cache {
-    /// Zeros for `slots` tokens of `kv_heads` heads, of as many values in keys and in values as `head_dims` say.
+impl KvCache {
+    /// Allocates a zeroed cache of `slots` tokens and `kv_heads` heads; `head_dims` are the sizes of key and value
+    /// heads.
     ///
     /// # Errors
-    /// Too little memory.
+    /// If there is too little memory.
     pub fn new(
         device: &Device,
         dtype: DType,
         slots: usize,
         kv_heads: usize,
         head_dims: [usize; 2],
-    ) -> Result<Cache, Error> {
+    ) -> Result<KvCache, Error> {
         let [key_dim, value_dim] = head_dims;
-        Ok(Cache {
+        Ok(KvCache {
             keys: Array::state(device, dtype, &[slots, kv_heads, key_dim])?,
             values: Array::state(device, dtype, &[slots, kv_heads, value_dim])?,
         })
@@ -94,18 +97,18 @@ impl Cache {
     }
 }
 
-impl Recurrence {
-    /// A causal convolution of x `[T, C]` by weights `[C, taps]` → f32 `[T, C]`, which takes in the tokens.
+impl RecurrentState {
+    /// Causal convolution of x `[T, C]` by weights `[C, kernel]` → f32 `[T, C]`. Updates the window.
     pub fn convolve(&mut self, x: &Array, weights: &Array, batch: &Batch) -> Array {
-        let (result, window) = causal_conv(x, weights, batch.places(), &self.window);
+        let (result, window) = causal_conv(x, weights, batch.batch_tokens(), &self.window);
         self.window = window;
         result
     }
 
-    /// The gated delta rule by q and k `[T, HK, Dk]`, v `[T, H, Dv]`, decay and beta `[T, H]` → f32
-    /// `[T, H, Dv]`, which takes in the tokens.
-    pub fn remember(&mut self, qkv: [&Array; 3], gates: [&Array; 2], batch: &Batch) -> Array {
-        let (result, state) = gated_delta(qkv, gates, batch.places(), &self.state);
+    /// Gated delta rule of q and k `[T, HK, Dk]`, v `[T, H, Dv]`, decay and beta `[T, H]` → f32 `[T, H, Dv]`. Updates
+    /// the state.
+    pub fn delta_rule(&mut self, qkv: [&Array; 3], gates: [&Array; 2], batch: &Batch) -> Array {
+        let (result, state) = gated_delta(qkv, gates, batch.batch_tokens(), &self.state);
         self.state = state;
         result
     }

@@ -1,4 +1,4 @@
-//! What `ARCH:FORMAT` stands for: a configuration and a list of tensors.
+//! Synthetic checkpoints `ARCH:FORMAT`: a published configuration with random weights.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -9,19 +9,19 @@ use crate::config::{ModelConfig, is_norm, is_router};
 use crate::families::FAMILIES;
 use crate::family::Family;
 
-/// The known architectures, as `ARCH` of `ARCH:FORMAT` names them: those for tests first.
+/// Names of the architectures, used as `ARCH` in `ARCH:FORMAT`; test models come first.
 pub fn architectures() -> Vec<&'static str> {
     names(FAMILIES)
 }
 
 fn names(families: &[&'static Family]) -> Vec<&'static str> {
-    let sizes = families.iter().flat_map(|family| family.sizes);
+    let sizes = families.iter().flat_map(|family| family.presets);
     let mut names: Vec<&str> = sizes.map(|(name, _)| *name).collect();
     names.sort_by_key(|name| !name.starts_with("tiny"));
     names
 }
 
-/// A synthetic checkpoint by its name.
+/// A parsed name of a synthetic checkpoint.
 #[derive(Debug, Clone)]
 pub struct SyntheticSpec {
     /// `ARCH:FORMAT`.
@@ -31,10 +31,10 @@ pub struct SyntheticSpec {
 }
 
 impl SyntheticSpec {
-    /// Reads `ARCH:FORMAT`, of the sizes that `families` list.
+    /// Parses `ARCH:FORMAT` with the published models of `families`.
     ///
     /// # Errors
-    /// If architecture or format are not known: with those that are.
+    /// If the architecture or format is unknown; the error lists the known ones.
     pub fn parse(spec: &str, families: &[&'static Family]) -> Result<SyntheticSpec, Error> {
         let error = |reason: String| Error::Synthetic {
             spec: spec.to_owned(),
@@ -42,7 +42,7 @@ impl SyntheticSpec {
         };
         let formats = || {
             let names = synthetic::formats().join(", ");
-            format!("{names}; those of MLX also with -g32, -g64 or -g128")
+            format!("{names}; MLX formats also with -g32, -g64 or -g128")
         };
         let Some((architecture, format)) = spec.split_once(':') else {
             return Err(error(format!(
@@ -51,15 +51,15 @@ impl SyntheticSpec {
                 formats()
             )));
         };
-        let mut known = families.iter().flat_map(|family| family.sizes);
+        let mut known = families.iter().flat_map(|family| family.presets);
         let Some((_, config)) = known.find(|(name, _)| *name == architecture) else {
             return Err(error(format!(
-                "architecture {architecture:?} is not known (known: {})",
+                "unknown architecture {architecture:?} (known: {})",
                 names(families).join(", ")
             )));
         };
         let Some(weights) = SyntheticFormat::by_name(format) else {
-            return Err(error(format!("format {format:?} is not known (known: {})", formats())));
+            return Err(error(format!("unknown format {format:?} (known: {})", formats())));
         };
         Ok(SyntheticSpec {
             name: spec.to_owned(),
@@ -68,23 +68,23 @@ impl SyntheticSpec {
         })
     }
 
-    /// Its name in messages, which is also what the command line calls it.
+    /// Name for messages and for the command line.
     pub fn label(&self) -> String {
         format!("synthetic:{}", self.name)
     }
 
-    /// Its name as that of a model.
+    /// Name of the model.
     pub fn name(&self) -> String {
         let architecture = self.name.split(':').next().unwrap_or_default();
         format!("{architecture} (random weights)")
     }
 
-    /// How its weights are stored.
+    /// Format of the weights.
     pub fn weights(&self) -> SyntheticFormat {
         self.weights
     }
 
-    /// The kind of checkpoint that its format belongs to.
+    /// Kind of checkpoint.
     pub fn format(&self) -> Format {
         self.weights.format()
     }
@@ -97,12 +97,12 @@ impl SyntheticSpec {
         });
         let mut config = (self.config)();
         let gguf = self.is_written_as_gguf(&config);
-        // llama.cpp's converter and mlx-lm add it to the norms' weights that they store.
+        // llama.cpp's converter and mlx-lm add it to the norms' weights.
         if gguf || quantisation.is_some() {
             config.norm.offset = 0.0;
         }
-        if let Some(nets) = &mut config.delta_nets {
-            nets.rates = gguf;
+        if let Some(nets) = &mut config.delta_net {
+            nets.holds_decay_rates = gguf;
         }
         config.quantisation = quantisation;
         config
@@ -112,38 +112,38 @@ impl SyntheticSpec {
         self.format() == Format::Gguf && config.family.gguf.is_some()
     }
 
-    /// What stands in for its files.
+    /// Returns the checkpoint's files, which exist only in memory.
     pub(crate) fn files(&self, config: &ModelConfig) -> CheckpointFiles {
         let mut files = CheckpointFiles::synthetic(self.label(), self.format(), self.tensors(config));
         if self.is_written_as_gguf(config) {
             let rows = (config.family.tensors)(config);
-            let columns: HashMap<&str, RowOrder> = rows.iter().map(|row| (&row.name[..], row.columns)).collect();
+            let columns: HashMap<&str, RowOrder> = rows.iter().map(|row| (&row.name[..], row.gguf_columns)).collect();
             let order = |name: &str| TensorOrder {
                 rows: RowOrder::AsStored,
                 columns: columns.get(name).copied().unwrap_or(RowOrder::AsStored),
             };
-            // The tables of families list each tensor once, so that nothing here can fail.
-            let _ = files.arrange(|info| Ok(Some(order(&info.name))));
+            // Families list each tensor once, so this cannot fail.
+            let _ = files.map_tensors(|info| Ok(Some(order(&info.name))));
         }
         files
     }
 
     /// All tensors, sorted by name.
     pub fn tensors(&self, config: &ModelConfig) -> Vec<(TensorInfo, RandomTensor)> {
-        let place = config.matrix_place();
+        let place = config.quant_context();
         let written = self.is_written_as_gguf(config);
         let tensor = |(name, shape): (String, Vec<usize>)| {
             let encoding = match shape[..] {
-                // Which experts are chosen is told with all bits in GGUF files.
-                _ if (written && is_router(&name)) || name.ends_with("_bias") => self.weights.of_vectors(),
+                // GGUF files keep routers in full precision.
+                _ if (written && is_router(&name)) || name.ends_with("_bias") => self.weights.vector_encoding(),
                 [.., columns] if shape.len() > 1 && !name.ends_with("conv1d.weight") && !is_norm(&name) => {
-                    self.weights.of_matrix(place, &name, columns)
+                    self.weights.matrix_encoding(place, &name, columns)
                 }
-                _ => self.weights.of_vectors(),
+                _ => self.weights.vector_encoding(),
             };
             let random = RandomTensor::new(&name, &shape, encoding, config.norm.offset);
-            let rates = name.ends_with("A_log") && config.delta_nets.as_ref().is_some_and(|nets| nets.rates);
-            let random = if rates { random.of_rates() } else { random };
+            let rates = name.ends_with("A_log") && config.delta_net.as_ref().is_some_and(|nets| nets.holds_decay_rates);
+            let random = if rates { random.with_decay_range() } else { random };
             let info = TensorInfo {
                 name,
                 shape,
@@ -152,11 +152,15 @@ impl SyntheticSpec {
             };
             (info, random)
         };
-        // GGUF files have gate and up of all experts apart.
+        // GGUF files have separate gate and up projections of all experts.
         let needed = (config.family.tensors)(config).into_iter().filter(|row| {
             let fused = row.name.contains(".experts.gate_up_proj");
             let apart = row.name.contains(".experts.gate_proj") || row.name.contains(".experts.up_proj");
-            if written && (fused || apart) { apart } else { row.needed }
+            if written && (fused || apart) {
+                apart
+            } else {
+                row.required
+            }
         });
         let mut tensors: Vec<_> = needed.map(|row| tensor((row.name, row.shape))).collect();
         tensors.sort_by(|a, b| a.0.name.cmp(&b.0.name));

@@ -1,113 +1,80 @@
-//! The table of a model's tensors: their names in each kind of file, their shapes, and the order of their rows.
+//! The list of a model's tensors: their names in each file format, shapes, and row order.
 
-use refrain_formats::{RowOrder, TensorOrder};
+mod row;
+
+use refrain_formats::RowOrder;
+
+pub use row::TensorRow;
 
 use crate::config::ModelConfig;
 
-/// One tensor of a model.
-#[derive(Debug, Clone, PartialEq)]
-pub struct TensorRow {
-    /// Its name in Hugging Face's files.
-    pub name: String,
-    /// Its name in GGUF files.
-    pub gguf: String,
-    /// Its shape, outermost axis first.
-    pub shape: Vec<usize>,
-    /// In which order GGUF files have its rows.
-    pub rows: RowOrder,
-    /// In which order they have its columns.
-    pub columns: RowOrder,
-    /// In which order directories of transformers have them, where they are not quantised.
-    pub in_directory: RowOrder,
-    /// Whether the configuration calls for it: of biases and output heads the names are known of all models.
-    pub needed: bool,
-}
+/// Names of a part in Hugging Face files and in GGUF.
+pub type TensorNames = [&'static str; 2];
 
-impl TensorRow {
-    /// In which order GGUF files have it.
-    pub fn in_gguf(&self) -> TensorOrder {
-        TensorOrder {
-            rows: self.rows,
-            columns: self.columns,
-        }
-    }
-
-    /// The shape that GGUF files give it: a matrix of one row is a vector there.
-    pub fn gguf_shape(&self) -> Vec<usize> {
-        match self.shape[..] {
-            [1, columns] => vec![columns],
-            _ => self.shape.clone(),
-        }
-    }
-}
-
-/// What a part is called by Hugging Face and in GGUF.
-pub type Names = [&'static str; 2];
-
-/// Lists the tensors of a model.
-pub struct Table {
+/// Builds the list of a model's tensors.
+pub struct TensorTable {
     rows: Vec<TensorRow>,
-    place: [String; 2],
+    prefixes: [String; 2],
 }
 
-impl Table {
-    /// What every decoder has: the embedding, the last norm, the output head.
-    pub fn new(config: &ModelConfig) -> Table {
-        let mut table = Table {
+impl TensorTable {
+    /// Starts with the tensors of every decoder: embedding, last norm, output head.
+    pub fn new(config: &ModelConfig) -> TensorTable {
+        let mut table = TensorTable {
             rows: Vec::new(),
-            place: [String::new(), String::new()],
+            prefixes: [String::new(), String::new()],
         };
         let matrix = [config.vocab_size, config.hidden_size];
         table.add(["model.embed_tokens.weight", "token_embd.weight"], &matrix);
         table.add(["model.norm.weight", "output_norm.weight"], &[config.hidden_size]);
-        table.add(["lm_head.weight", "output.weight"], &matrix).needed = !config.tie_word_embeddings;
+        table.add(["lm_head.weight", "output.weight"], &matrix).required = !config.tie_word_embeddings;
         table
     }
 
-    /// What follows is a part of layer `number`.
-    pub fn layer(&mut self, number: usize) -> &mut Table {
-        self.place = [format!("model.layers.{number}."), format!("blk.{number}.")];
+    /// Sets the prefix of the following tensors to layer `number`.
+    pub fn layer(&mut self, number: usize) -> &mut TensorTable {
+        self.prefixes = [format!("model.layers.{number}."), format!("blk.{number}.")];
         self
     }
 
-    /// A tensor by its whole names.
+    /// Adds a tensor by its full names.
     pub fn add(&mut self, names: [&str; 2], shape: &[usize]) -> &mut TensorRow {
         let [name, gguf] = names;
-        let [own, own_gguf] = &self.place;
+        let [own, own_gguf] = &self.prefixes;
         self.rows.push(TensorRow {
             name: format!("{own}{name}"),
             gguf: format!("{own_gguf}{gguf}"),
             shape: shape.to_vec(),
-            rows: RowOrder::AsStored,
-            columns: RowOrder::AsStored,
-            in_directory: RowOrder::AsStored,
-            needed: true,
+            gguf_rows: RowOrder::AsStored,
+            gguf_columns: RowOrder::AsStored,
+            hf_rows: RowOrder::AsStored,
+            required: true,
         });
         let last = self.rows.len() - 1;
         &mut self.rows[last]
     }
 
-    /// A norm's weights.
-    pub fn norm(&mut self, names: Names, n: usize) {
-        self.part(names, ".weight", &[n]);
+    /// Adds a norm's weights.
+    pub fn norm(&mut self, names: TensorNames, n: usize) {
+        self.with_suffix(names, ".weight", &[n]);
     }
 
-    /// A projection `[outputs, inputs]`, whose rows GGUF has in the order `rows`, with biases where `bias`.
-    pub fn linear(&mut self, names: Names, shape: [usize; 2], bias: bool, rows: RowOrder) {
-        self.part(names, ".weight", &shape).rows = rows;
-        let biases = self.part(names, ".bias", &shape[..1]);
-        (biases.rows, biases.needed) = (rows, bias);
+    /// Adds a projection `[outputs, inputs]` with the GGUF row order `rows`, and its biases, required if `bias`.
+    pub fn linear(&mut self, names: TensorNames, shape: [usize; 2], bias: bool, rows: RowOrder) {
+        self.with_suffix(names, ".weight", &shape).gguf_rows = rows;
+        let biases = self.with_suffix(names, ".bias", &shape[..1]);
+        (biases.gguf_rows, biases.required) = (rows, bias);
     }
 
-    /// A tensor whose names end alike.
-    pub fn part(&mut self, [name, gguf]: [&str; 2], ending: &str, shape: &[usize]) -> &mut TensorRow {
+    /// Adds a tensor with the same suffix in both names.
+    pub fn with_suffix(&mut self, [name, gguf]: [&str; 2], ending: &str, shape: &[usize]) -> &mut TensorRow {
         let row = self.add([name, gguf], shape);
         row.name += ending;
         row.gguf += ending;
         row
     }
 
-    /// All of it.
+    /// Returns the list.
     pub fn rows(self) -> Vec<TensorRow> {
         self.rows
     }

@@ -1,52 +1,55 @@
-//! Dense decoders: what most families are, each by its own style.
+//! The dense decoder of most families, configured by a [`TransformerStyle`].
 
 use refrain::{Array, DType};
 use refrain_formats::RowOrder;
+use serde_json::Value;
 
 use crate::blocks::{
-    Attention, AttentionStyle, BlockNorm, Embedding, FeedForward, Head, MlpStyle, NormKind, QkNorm, QkvStyle, Ropes,
+    Attention, AttentionStyle, Embedding, FeedForward, LmHead, MlpStyle, Norm, NormKind, QkNorm, QkvStyle, Ropes,
 };
+use crate::config::key_names::EPS;
 use crate::config::{MAX_LAYERS, ModelConfig};
-use crate::tensors::{Names, Table, TensorRow};
+use crate::family::{Family, Keys};
+use crate::tensors::{TensorNames, TensorRow, TensorTable};
 use crate::{Batch, Decoder, Error, LayerState, Loader, Pages};
 
-/// What sets one family of dense transformers apart from another, beyond its configuration. Norms are named as in a
-/// layer, by Hugging Face and in GGUF; `None` stands where a family has none.
-pub struct Style {
-    /// The norm of what attention reads.
-    pub before_attention: Option<Names>,
-    /// The norm of what attention adds to the residual stream.
-    pub after_attention: Option<Names>,
-    /// The norm of what the feed-forward network reads.
-    pub before_mlp: Option<Names>,
-    /// The norm of what the feed-forward network adds to the residual stream.
-    pub after_mlp: Option<Names>,
-    /// The norms of queries and keys.
+/// Architectural choices of a family of transformers, beyond its configuration. Norms are named by their Hugging Face
+/// and GGUF names within a layer; `None` means that the family has no such norm.
+pub struct TransformerStyle {
+    /// Norm before attention.
+    pub attn_norm: Option<TensorNames>,
+    /// Norm of attention's output, before the residual sum.
+    pub attn_post_norm: Option<TensorNames>,
+    /// Norm before the MLP.
+    pub ffn_norm: Option<TensorNames>,
+    /// Norm of the MLP's output, before the residual sum.
+    pub ffn_post_norm: Option<TensorNames>,
+    /// Norms of queries and keys.
     pub qk_norm: QkNorm,
-    /// The kind of all but those.
+    /// Kind of all norms except those of queries and keys.
     pub norm: NormKind,
-    /// How queries, keys and values are projected.
+    /// Layout of the query, key and value projections.
     pub qkv: QkvStyle,
-    /// Whether the softmax of each head is also over a score that was learned.
+    /// Whether each head's softmax includes a learned sink logit.
     pub sinks: bool,
-    /// How the feed-forward network's inner values are.
+    /// Layout of the MLP's projections.
     pub mlp: MlpStyle,
-    /// Whether attention and the feed-forward network read the same, and are added at once (Wang & Komatsuzaki 2021).
+    /// Whether attention and MLP read the same input and are added together (Wang & Komatsuzaki 2021).
     pub parallel: bool,
-    /// Whether converters to GGUF reorder the rows of queries and keys for interleaved rotary embeddings.
+    /// Whether GGUF converters permute the rows of queries and keys for interleaved rotary embeddings.
     pub interleaved: bool,
 }
 
-impl Style {
-    /// Norms before attention and the feed-forward network, as most families have them.
-    pub const USUAL: Style = Style {
-        before_attention: Some(["input_layernorm", "attn_norm"]),
-        after_attention: None,
-        before_mlp: Some(["post_attention_layernorm", "ffn_norm"]),
-        after_mlp: None,
+impl TransformerStyle {
+    /// Pre-norm transformer with RMS norms, as in most families.
+    pub const DEFAULT: TransformerStyle = TransformerStyle {
+        attn_norm: Some(["input_layernorm", "attn_norm"]),
+        attn_post_norm: None,
+        ffn_norm: Some(["post_attention_layernorm", "ffn_norm"]),
+        ffn_post_norm: None,
         qk_norm: QkNorm::None,
         norm: NormKind::Rms,
-        qkv: QkvStyle::Apart,
+        qkv: QkvStyle::Separate,
         sinks: false,
         mlp: MlpStyle::Gated,
         parallel: false,
@@ -61,23 +64,18 @@ impl Style {
         }
     }
 
-    /// The tensors of a model of this style.
+    /// Lists the tensors of a model.
     pub fn tensors(&self, config: &ModelConfig) -> Vec<TensorRow> {
         let (hidden, head) = (config.hidden_size, config.attention.head_dim);
-        let mut table = Table::new(config);
+        let mut table = TensorTable::new(config);
         if self.norm == NormKind::Layer {
             table.add(["model.norm.bias", "output_norm.bias"], &[hidden]);
         }
         for number in 0..config.layers.min(MAX_LAYERS) {
             let layer = table.layer(number);
-            let norms = [
-                self.before_attention,
-                self.after_attention,
-                self.before_mlp,
-                self.after_mlp,
-            ];
+            let norms = [self.attn_norm, self.attn_post_norm, self.ffn_norm, self.ffn_post_norm];
             for names in norms.into_iter().flatten() {
-                BlockNorm::tensors(layer, self.norm, names, hidden);
+                Norm::tensors(layer, self.norm, names, hidden);
             }
             Attention::tensors(
                 layer,
@@ -94,7 +92,7 @@ impl Style {
         table.rows()
     }
 
-    /// Brings a model of this style onto a device.
+    /// Loads a model onto a device.
     ///
     /// # Errors
     /// As [`Loader::array`].
@@ -103,41 +101,40 @@ impl Style {
     }
 }
 
-/// A dense decoder: blocks of grouped-query attention and a gated feed-forward network, each added to a
-/// residual stream.
+/// A transformer: blocks of grouped-query attention and an MLP (or mixture of experts) on a residual stream.
 pub struct Transformer {
     embedding: Embedding,
     layers: Vec<Layer>,
-    norm: BlockNorm,
-    head: Head,
+    norm: Norm,
+    head: LmHead,
     ropes: Ropes,
     residual_scale: f32,
     parallel: bool,
 }
 
 struct Layer {
-    before_attention: Option<BlockNorm>,
+    attn_norm: Option<Norm>,
     attention: Attention,
-    after_attention: Option<BlockNorm>,
-    before_mlp: Option<BlockNorm>,
+    attn_post_norm: Option<Norm>,
+    ffn_norm: Option<Norm>,
     mlp: FeedForward,
-    after_mlp: Option<BlockNorm>,
+    ffn_post_norm: Option<Norm>,
 }
 
 impl Transformer {
-    /// Loads the weights under Hugging Face's names.
+    /// Loads the weights by their Hugging Face names.
     ///
     /// # Errors
     /// As [`Loader::array`].
-    pub fn load(loader: &Loader<'_>, style: &Style) -> Result<Transformer, Error> {
+    pub fn load(loader: &Loader<'_>, style: &TransformerStyle) -> Result<Transformer, Error> {
         let config = loader.config;
         let embedding = Embedding::load(loader)?;
-        let head = Head::load(loader, &embedding)?;
+        let head = LmHead::load(loader, &embedding)?;
         Ok(Transformer {
             layers: (0..config.layers)
                 .map(|number| Layer::load(loader, number, style))
                 .collect::<Result<_, _>>()?,
-            norm: BlockNorm::load(loader, style.norm, "model.norm", config.hidden_size)?,
+            norm: Norm::load(loader, style.norm, "model.norm", config.hidden_size)?,
             ropes: Ropes::new(config, loader.device),
             residual_scale: config.multipliers.residual,
             parallel: style.parallel,
@@ -148,19 +145,19 @@ impl Transformer {
 }
 
 impl Layer {
-    fn load(loader: &Loader<'_>, number: usize, style: &Style) -> Result<Layer, Error> {
+    fn load(loader: &Loader<'_>, number: usize, style: &TransformerStyle) -> Result<Layer, Error> {
         let name = |part: &str| format!("model.layers.{number}.{part}");
-        let norm = |own: Option<Names>| {
-            own.map(|[own, _]| BlockNorm::load(loader, style.norm, &name(own), loader.config.hidden_size))
+        let norm = |own: Option<TensorNames>| {
+            own.map(|[own, _]| Norm::load(loader, style.norm, &name(own), loader.config.hidden_size))
                 .transpose()
         };
         Ok(Layer {
-            before_attention: norm(style.before_attention)?,
+            attn_norm: norm(style.attn_norm)?,
             attention: Attention::load(loader, &name("self_attn"), number, style.attention())?,
-            after_attention: norm(style.after_attention)?,
-            before_mlp: norm(style.before_mlp)?,
+            attn_post_norm: norm(style.attn_post_norm)?,
+            ffn_norm: norm(style.ffn_norm)?,
             mlp: FeedForward::load(loader, number, style.mlp)?,
-            after_mlp: norm(style.after_mlp)?,
+            ffn_post_norm: norm(style.ffn_post_norm)?,
         })
     }
 }
@@ -174,20 +171,20 @@ impl Decoder for Transformer {
 
     fn hidden(&self, batch: &Batch, states: &mut [LayerState]) -> Array {
         let slots = batch.slots();
-        let ropes = self.ropes.within(batch.context);
+        let ropes = self.ropes.for_context(batch.context);
         let mut x = self.embedding.forward(&batch.tokens);
         for (number, (layer, state)) in self.layers.iter().zip(states).enumerate() {
-            let rows = |x: &Array| batch.rows_behind(x, number + 1 == self.layers.len());
-            let read = normed(&x, &layer.before_attention);
-            let mixed = layer.attention.forward(&read, batch, &slots, &ropes, state.cache());
-            x = rows(&(&x + self.scaled(normed(&mixed, &layer.after_attention))));
-            let read = if self.parallel {
-                rows(&read)
+            let rows = |x: &Array| batch.output_rows(x, number + 1 == self.layers.len());
+            let input = apply_norm(&x, &layer.attn_norm);
+            let attn_out = layer.attention.forward(&input, batch, &slots, &ropes, state.cache());
+            x = rows(&(&x + self.scaled(apply_norm(&attn_out, &layer.attn_post_norm))));
+            let input = if self.parallel {
+                rows(&input)
             } else {
-                normed(&x, &layer.before_mlp)
+                apply_norm(&x, &layer.ffn_norm)
             };
-            let inner = layer.mlp.forward(&read);
-            x = &x + self.scaled(normed(&inner, &layer.after_mlp));
+            let inner = layer.mlp.forward(&input);
+            x = &x + self.scaled(apply_norm(&inner, &layer.ffn_post_norm));
         }
         self.norm.forward(&x)
     }
@@ -198,7 +195,7 @@ impl Decoder for Transformer {
 }
 
 impl Transformer {
-    /// What a block adds to the residual stream.
+    /// Scales what a block adds to the residual stream.
     fn scaled(&self, x: Array) -> Array {
         if self.residual_scale == 1.0 {
             x
@@ -208,9 +205,32 @@ impl Transformer {
     }
 }
 
-fn normed(x: &Array, norm: &Option<BlockNorm>) -> Array {
+fn apply_norm(x: &Array, norm: &Option<Norm>) -> Array {
     match norm {
         Some(norm) => norm.forward(x),
         None => x.clone(),
     }
+}
+
+impl Family {
+    /// Defaults of dense families, without a name and without a reader.
+    pub const DENSE: Family = Family {
+        name: "",
+        aliases: &[],
+        class: "",
+        gguf: None,
+        keys: Keys::COMMON,
+        eps: EPS,
+        partial_rotary: false,
+        wrapper: None,
+        read: |metadata| Err(metadata.unsupported("this family has no reader")),
+        tensors: |config| TransformerStyle::DEFAULT.tensors(config),
+        config_json: |_| Value::Null,
+        legacy_keys: &[],
+        gguf_metadata: |_| Vec::new(),
+        gguf_to_hf: |_| (),
+        build: |loader| TransformerStyle::DEFAULT.build(loader),
+        presets: &[],
+        description: "",
+    };
 }

@@ -1,4 +1,4 @@
-//! The list of families in the guide, which is made of their records.
+//! The table of families in the guide, which is generated from their records.
 
 use std::path::Path;
 
@@ -11,13 +11,13 @@ fn table() -> String {
     let mut text = "\n| family | `model_type` | GGUF |\n|---|---|---|\n".to_owned();
     for family in FAMILIES {
         let gguf = family.gguf.map_or("–".to_owned(), |name| format!("`{name}`"));
-        text += &format!("| {} | `{}` | {gguf} |\n", family.about, family.name);
+        text += &format!("| {} | `{}` | {gguf} |\n", family.description, family.name);
     }
     text + "\n"
 }
 
 #[test]
-fn the_guide_lists_the_families_that_there_are() {
+fn guide_lists_all_families() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide/src/models.md");
     let text = std::fs::read_to_string(&path).unwrap();
     let (before, rest) = text.split_once(START).expect("the list begins");

@@ -1,17 +1,17 @@
-//! Values packed into few bits each, low bits first: eight values to `bits` bytes.
+//! Bit packing: eight values of `bits` bits take `bits` bytes, low bits first.
 
-/// Packs unsigned values, a byte each.
+/// Packs unsigned values that are given as one byte each.
 #[inline]
-pub fn pack(bits: usize, values: &[u8], out: &mut [u8]) {
+pub fn pack_bits(bits: usize, values: &[u8], out: &mut [u8]) {
     for (values, out) in values.chunks_exact(8).zip(out.chunks_exact_mut(bits)) {
         let eight = values.iter().rev().fold(0u64, |all, &v| all << bits | u64::from(v));
         out.copy_from_slice(&eight.to_le_bytes()[..bits]);
     }
 }
 
-/// The opposite of [`pack`].
+/// Unpacks values to one byte each: the inverse of [`pack_bits`].
 #[inline]
-pub fn spread(bits: usize, packed: &[u8], values: &mut [u8]) {
+pub fn unpack_bits(bits: usize, packed: &[u8], values: &mut [u8]) {
     let mask = (1u64 << bits) - 1;
     for (packed, values) in packed.chunks_exact(bits).zip(values.chunks_exact_mut(8)) {
         let mut eight = [0; 8];

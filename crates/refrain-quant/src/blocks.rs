@@ -1,35 +1,35 @@
-//! What blocks of several formats have in common: where they hold values, and an f16 scale at their start.
+//! Bit layouts that several GGUF formats share, and the f16 scale at the start of their blocks.
 
-use crate::bits::{pack, spread};
+use crate::bits::{pack_bits, unpack_bits};
 
 /// Copies the f16 scale at the start of a block.
-pub fn half_scale(block: &[u8], out: &mut [u8]) {
+pub fn f16_scale(block: &[u8], out: &mut [u8]) {
     out.copy_from_slice(&block[..2]);
 }
 
-/// The opposite of [`half_scale`].
-pub fn store_half_scale(scale: &[u8], block: &mut [u8]) {
+/// Inverse of [`f16_scale`].
+pub fn store_f16_scale(scale: &[u8], block: &mut [u8]) {
     block[..2].copy_from_slice(scale);
 }
 
-/// Packs the values of a block that `unpack` writes, a byte each.
+/// Packs the values of a block; `unpack` yields them as one byte each.
 #[inline(always)]
 pub(crate) fn packed<const VALUES: usize>(bits: usize, out: &mut [u8], unpack: impl FnOnce(&mut [u8; VALUES])) {
     let mut values = [0; VALUES];
     unpack(&mut values);
-    pack(bits, &values, out);
+    pack_bits(bits, &values, out);
 }
 
-/// The values that [`packed`] has packed.
+/// Inverse of [`packed`].
 #[inline(always)]
 pub(crate) fn unpacked<const VALUES: usize>(bits: usize, quants: &[u8]) -> [u8; VALUES] {
     let mut values = [0; VALUES];
-    spread(bits, quants, &mut values);
+    unpack_bits(bits, quants, &mut values);
     values
 }
 
-/// Packs 32 values of 4 bits of which byte j holds value j and value j + 16.
-pub(crate) fn pack_halves(stored: &[u8], out: &mut [u8]) {
+/// Reorders 32 nibbles: byte j of a GGUF block holds values j and j + 16, the plane holds neighbours in one byte.
+pub(crate) fn repack_nibbles(stored: &[u8], out: &mut [u8]) {
     let (Ok(stored), Ok(out)) = (<&[u8; 16]>::try_from(stored), <&mut [u8; 16]>::try_from(out)) else {
         return;
     };
@@ -40,29 +40,29 @@ pub(crate) fn pack_halves(stored: &[u8], out: &mut [u8]) {
     }
 }
 
-/// The opposite of [`pack_halves`].
-pub(crate) fn store_packed_halves(quants: &[u8], block: &mut [u8]) {
-    store_halves(&unpacked::<32>(4, quants), block);
+/// Inverse of [`repack_nibbles`].
+pub(crate) fn restore_nibbles(quants: &[u8], block: &mut [u8]) {
+    pack_nibbles(&unpacked::<32>(4, quants), block);
 }
 
-/// Byte j holds value j and value j + 16.
+/// Unpacks nibbles: byte j holds value j (low nibble) and value j + 16 (high nibble).
 #[inline]
-pub fn halves(stored: &[u8], out: &mut [u8]) {
+pub fn unpack_nibbles(stored: &[u8], out: &mut [u8]) {
     for (j, &byte) in stored.iter().enumerate() {
         out[j] = byte & 15;
         out[j + 16] = byte >> 4;
     }
 }
 
-/// The opposite of [`halves`].
+/// Inverse of [`unpack_nibbles`].
 #[inline]
-pub fn store_halves(values: &[u8], out: &mut [u8]) {
+pub fn pack_nibbles(values: &[u8], out: &mut [u8]) {
     for (j, byte) in out.iter_mut().enumerate() {
         *byte = (values[j] & 15) | values[j + 16] << 4;
     }
 }
 
-/// Bit j of a little-endian word is bit 4 of value j.
+/// Adds the fifth bits: bit j of a little-endian word is bit 4 of value j.
 #[inline]
 pub(crate) fn fifth_bits(stored: &[u8], out: &mut [u8]) {
     for (j, value) in out.iter_mut().enumerate() {
@@ -70,7 +70,7 @@ pub(crate) fn fifth_bits(stored: &[u8], out: &mut [u8]) {
     }
 }
 
-/// The opposite of [`fifth_bits`].
+/// Inverse of [`fifth_bits`].
 #[inline]
 pub(crate) fn store_fifth_bits(values: &[u8], out: &mut [u8]) {
     for (byte, values) in out.iter_mut().zip(values.chunks_exact(8)) {
@@ -78,7 +78,8 @@ pub(crate) fn store_fifth_bits(values: &[u8], out: &mut [u8]) {
     }
 }
 
-/// Each line of 32 bytes holds 32 values in its bytes' lowest `bits` bits, 32 in the next, and so on.
+/// Unpacks lines of 32 bytes: the lowest `bits` bits of the bytes hold the first 32 values, the next bits the next 32,
+/// and so on.
 #[inline]
 pub(crate) fn lines(stored: &[u8], bits: usize, out: &mut [u8]) {
     let mask = (1 << bits) - 1;
@@ -91,7 +92,7 @@ pub(crate) fn lines(stored: &[u8], bits: usize, out: &mut [u8]) {
     }
 }
 
-/// The opposite of [`lines`].
+/// Inverse of [`lines`].
 #[inline]
 pub(crate) fn store_lines(values: &[u8], bits: usize, out: &mut [u8]) {
     let mask = (1 << bits) - 1;
@@ -103,7 +104,7 @@ pub(crate) fn store_lines(values: &[u8], bits: usize, out: &mut [u8]) {
     }
 }
 
-/// Each line of `LINE` bytes holds `LINE` values in its bytes' low halves, then as many in the high.
+/// Unpacks lines of `LINE` bytes: the low nibbles hold `LINE` values, the high nibbles the next `LINE`.
 #[inline]
 pub(crate) fn nibble_lines<const LINE: usize>(stored: &[u8], out: &mut [u8]) {
     for (line, out) in stored.chunks_exact(LINE).zip(out.chunks_exact_mut(2 * LINE)) {
@@ -115,7 +116,7 @@ pub(crate) fn nibble_lines<const LINE: usize>(stored: &[u8], out: &mut [u8]) {
     }
 }
 
-/// The opposite of [`nibble_lines`].
+/// Inverse of [`nibble_lines`].
 #[inline]
 pub(crate) fn store_nibble_lines<const LINE: usize>(values: &[u8], out: &mut [u8]) {
     for (line, values) in out.chunks_exact_mut(LINE).zip(values.chunks_exact(2 * LINE)) {
@@ -126,8 +127,8 @@ pub(crate) fn store_nibble_lines<const LINE: usize>(values: &[u8], out: &mut [u8
     }
 }
 
-/// 32 bytes hold `bits` bits of each value, which belong at bit `at`: the lowest bits are those of the
-/// first 32 values, the next of the next 32, and so on.
+/// Adds the upper bits: 32 bytes hold `bits` bits of each value, which go to bit `at`. The lowest bits of the bytes are
+/// those of the first 32 values, the next bits those of the next 32, and so on.
 #[inline]
 pub(crate) fn upper_bits(stored: &[u8], bits: usize, at: usize, out: &mut [u8]) {
     let mask = (1 << bits) - 1;
@@ -138,7 +139,7 @@ pub(crate) fn upper_bits(stored: &[u8], bits: usize, at: usize, out: &mut [u8]) 
     }
 }
 
-/// The opposite of [`upper_bits`].
+/// Inverse of [`upper_bits`].
 #[inline]
 pub(crate) fn store_upper_bits(values: &[u8], bits: usize, at: usize, out: &mut [u8]) {
     let mask = (1 << bits) - 1;

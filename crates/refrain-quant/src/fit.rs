@@ -1,71 +1,68 @@
-//! How values are quantised: what encoders of several formats have in common.
+//! Quantisation: how encoders choose scales and quants.
 //!
-//! Where factors are integers times a block's f16 factors, each group's scale (and minimum) is the weighted
-//! least-squares fit to the quants that some trial scale gives; of about twenty trial scales the best is kept. Then the
-//! groups' factors are rounded, and the quants taken again.
+//! In formats with two levels of scales, about twenty trial scales are tried for each group. Each trial rounds the
+//! values to quants, and the group's scale (and minimum) is their weighted least-squares fit. The best fit is kept.
+//! Then the groups' scales are rounded to integers times the block's f16 factors, and the quants are computed again.
 
 use half::f16;
 
-/// An f16, `None` if it becomes infinite.
-pub fn half_float(value: f32) -> Option<[u8; 2]> {
+/// Rounds to f16, little-endian. Returns `None` if the result is infinite.
+pub fn f16_bytes(value: f32) -> Option<[u8; 2]> {
     let rounded = f16::from_f32(value);
     rounded.is_finite().then(|| rounded.to_le_bytes())
 }
 
-/// A block of 256 values with scales in two levels.
+/// A quantised block of 256 values with two levels of scales.
 pub(crate) struct Nested {
-    /// A byte each.
+    /// One quant per byte.
     pub quants: [u8; 256],
-    /// f16 factors and 16 integers.
+    /// The scale record: two f16 factors and 16 integers.
     pub record: [u8; 20],
 }
 
-/// One over a scale; 0 for 0.
+/// Returns 1 / scale, or 0 for 0.
 pub(crate) fn reciprocal(scale: f32) -> f32 {
     if scale == 0.0 { 0.0 } else { 1.0 / scale }
 }
 
-/// The value that is furthest from 0, the first of those.
-pub fn furthest(block: &[f32]) -> f32 {
-    let further = |found: f32, &value: &f32| if value.abs() > found.abs() { value } else { found };
-    block.iter().fold(0.0, further)
+/// Returns the value with the largest magnitude, with its sign. Of equal magnitudes the first wins.
+pub fn largest_magnitude(block: &[f32]) -> f32 {
+    let larger = |found: f32, &value: &f32| if value.abs() > found.abs() { value } else { found };
+    block.iter().fold(0.0, larger)
 }
 
-/// Quants of a scale that takes the furthest value to the lowest of `2·middle` levels.
+/// Quantises 32 values symmetrically to `2·middle` levels. The value of the largest magnitude becomes level 0.
 pub(crate) fn centred(block: &[f32], middle: u8) -> (f32, [u8; 32]) {
-    let scale = furthest(block) / -f32::from(middle);
+    let scale = largest_magnitude(block) / -f32::from(middle);
     let inverse = f64::from(reciprocal(scale));
     let mut quants = [0; 32];
     for (q, &value) in quants.iter_mut().zip(block) {
-        // In f64: f32 rounds some sums up to the next integer.
+        // f32 would round some sums up to the next integer.
         let level = f64::from(value) * inverse + (f64::from(middle) + 0.5);
         *q = (level as u8).min(2 * middle - 1);
     }
     (scale, quants)
 }
 
-/// A block of groups of 16, value = d·factor·q, with q from −`half` to `half` − 1 and the factor from
-/// −`most` to `most` − 1.
-pub(crate) fn nested_centred(half: u8, most: u8, block: &[f32]) -> Option<Nested> {
-    let (half, most) = (f32::from(half), f32::from(most));
+/// Quantises a block of groups of 16: value = d·factor·q, with q in −`half_range`..`half_range` and the factor in
+/// −`max_factor`..`max_factor`.
+pub(crate) fn nested_centred(half_range: u8, max_factor: u8, block: &[f32]) -> Option<Nested> {
+    let (half_range, max_factor) = (f32::from(half_range), f32::from(max_factor));
     let mut scales = [0.0; 16];
     for (scale, group) in scales.iter_mut().zip(block.chunks_exact(16)) {
-        *scale = fit_centred(group, half);
+        *scale = fit_centred(group, half_range);
     }
-    let furthest = scales
-        .iter()
-        .fold(0.0f32, |a, &b| if b.abs() > a.abs() { b } else { a });
-    let stored = half_float(furthest / -most)?;
+    let stored = f16_bytes(largest_magnitude(&scales) / -max_factor)?;
     let d = f16::from_le_bytes(stored).to_f32();
-    let (mut quants, mut record) = ([half as u8; 256], [0; 20]);
+    let (mut quants, mut record) = ([half_range as u8; 256], [0; 20]);
     if d != 0.0 {
         for (g, scale) in scales.iter().enumerate() {
-            let factor = (scale / d).round().clamp(-most, most - 1.0);
+            let factor = (scale / d).round().clamp(-max_factor, max_factor - 1.0);
             record[4 + g] = factor as i8 as u8;
             let step = d * factor;
             if step != 0.0 {
                 for (q, value) in quants[16 * g..][..16].iter_mut().zip(&block[16 * g..]) {
-                    *q = ((value / step).round().clamp(-half, half - 1.0) + half) as u8;
+                    *q = ((value / step).round().clamp(-half_range, half_range - 1.0) + half_range) as u8;
                 }
             }
         }
@@ -74,17 +71,14 @@ pub(crate) fn nested_centred(half: u8, most: u8, block: &[f32]) -> Option<Nested
     Some(Nested { quants, record })
 }
 
-/// A block of groups of 32, value = scale·q − minimum, q from 0 to `most`.
-pub(crate) fn nested_with_minima(most: u8, block: &[f32]) -> Option<Nested> {
+/// Quantises a block of groups of 32: value = scale·q − minimum, with q in 0..=`max_quant`.
+pub(crate) fn nested_with_minima(max_quant: u8, block: &[f32]) -> Option<Nested> {
     let (mut scales, mut minima) = ([0.0f32; 8], [0.0f32; 8]);
     for (g, group) in block.chunks_exact(32).enumerate() {
-        (scales[g], minima[g]) = fit_affine(group, f32::from(most));
+        (scales[g], minima[g]) = fit_affine(group, f32::from(max_quant));
     }
     let largest = |of: &[f32; 8]| of.iter().copied().fold(0.0, f32::max);
-    let stored = [
-        half_float(largest(&scales) / 63.0)?,
-        half_float(largest(&minima) / 63.0)?,
-    ];
+    let stored = [f16_bytes(largest(&scales) / 63.0)?, f16_bytes(largest(&minima) / 63.0)?];
     let [d, m] = stored.map(|bytes| f16::from_le_bytes(bytes).to_f32());
     let integers = |of: &[f32; 8], unit: f32| {
         of.map(|factor| {
@@ -105,27 +99,27 @@ pub(crate) fn nested_with_minima(most: u8, block: &[f32]) -> Option<Nested> {
         let (step, minimum) = (d * f32::from(scales[g]), m * f32::from(minima[g]));
         if step != 0.0 {
             for (q, value) in quants.iter_mut().zip(group) {
-                *q = ((value + minimum) / step).round().clamp(0.0, f32::from(most)) as u8;
+                *q = ((value + minimum) / step).round().clamp(0.0, f32::from(max_quant)) as u8;
             }
         }
     }
     Some(Nested { quants, record })
 }
 
-/// Scale and minimum (both at least 0) of a group; value ≈ scale·q − minimum with q from 0 to `most`. Values weigh
-/// the more the larger they are.
-pub(crate) fn fit_affine(group: &[f32], most: f32) -> (f32, f32) {
-    let least = group.iter().copied().fold(0.0, f32::min);
-    let largest = group.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    if largest <= least {
-        return (0.0, -least);
+/// Returns scale and minimum (both at least 0) of a group: value ≈ scale·q − minimum, with q in 0..=`max_quant`. The
+/// weight of a value grows with its magnitude.
+pub(crate) fn fit_affine(group: &[f32], max_quant: f32) -> (f32, f32) {
+    let min = group.iter().copied().fold(0.0, f32::min);
+    let max = group.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    if max <= min {
+        return (0.0, -min);
     }
     let mean_square = group.iter().map(|x| x * x).sum::<f32>() / group.len() as f32;
     let weight = |x: f32| mean_square.sqrt() + x.abs();
     let mut best = (f32::INFINITY, 0.0, 0.0);
     for trial in 0..=20 {
-        let inverse = (most - 1.0 + 0.1 * trial as f32) / (largest - least);
-        let quant = |x: f32| ((x - least) * inverse).round().clamp(0.0, most);
+        let inverse = (max_quant - 1.0 + 0.1 * trial as f32) / (max - min);
+        let quant = |x: f32| ((x - min) * inverse).round().clamp(0.0, max_quant);
         let (mut w, mut wq, mut wqq, mut wx, mut wxq) = (0.0, 0.0, 0.0, 0.0, 0.0);
         for &x in group {
             let (weight, q) = (weight(x), quant(x));
@@ -137,7 +131,7 @@ pub(crate) fn fit_affine(group: &[f32], most: f32) -> (f32, f32) {
         }
         let determinant = w * wqq - wq * wq;
         let (mut scale, mut offset) = (wxq / wqq, 0.0);
-        // Nearly 0 if all quants are the same.
+        // The determinant is nearly 0 if all quants are equal.
         if determinant > 1e-6 * w * wqq && wqq * wx < wq * wxq {
             scale = (w * wxq - wx * wq) / determinant;
             offset = (wqq * wx - wq * wxq) / determinant;
@@ -151,16 +145,16 @@ pub(crate) fn fit_affine(group: &[f32], most: f32) -> (f32, f32) {
     (best.1, best.2)
 }
 
-/// Scale of a group; value ≈ scale·q with q from −`half` to `half` − 1. Values weigh by their squares.
+/// Returns the scale of a group: value ≈ scale·q, with q in −`half`..`half`. The weight of a value is its square.
 pub(crate) fn fit_centred(group: &[f32], half: f32) -> f32 {
-    let furthest = group.iter().fold(0.0f32, |a, &b| if b.abs() > a.abs() { b } else { a });
-    if furthest == 0.0 {
+    let extreme = largest_magnitude(group);
+    if extreme == 0.0 {
         return 0.0;
     }
-    // The error falls by what the fit explains.
+    // The squared error is a constant minus what the fit explains.
     let (mut most_explained, mut best) = (0.0, 0.0);
     for trial in -9..=9 {
-        let inverse = -(half + 0.1 * trial as f32) / furthest;
+        let inverse = -(half + 0.1 * trial as f32) / extreme;
         let (mut wxq, mut wqq) = (0.0f32, 0.0f32);
         for &x in group {
             let q = (x * inverse).round().clamp(-half, half - 1.0);
@@ -174,7 +168,7 @@ pub(crate) fn fit_centred(group: &[f32], half: f32) -> f32 {
     best
 }
 
-/// The index of the number of a book that is nearest to `value`, the first of those.
+/// Returns the index of the codebook entry nearest to `value`. Of equal distances the first wins.
 pub fn nearest(value: f32, book: &[i8; 16]) -> u8 {
     let distance = |index: u8| (f32::from(book[usize::from(index)]) - value).abs();
     (1..16).fold(
@@ -183,16 +177,16 @@ pub fn nearest(value: f32, book: &[i8; 16]) -> u8 {
     )
 }
 
-/// Scale of a group; value ≈ scale·book[q]. Values weigh by their squares.
+/// Returns the scale of a group: value ≈ scale·book[q]. The weight of a value is its square.
 pub(crate) fn fit_book(group: &[f32], book: &[i8; 16]) -> f32 {
-    let furthest = furthest(group);
-    if furthest == 0.0 {
+    let extreme = largest_magnitude(group);
+    if extreme == 0.0 {
         return 0.0;
     }
-    // The error falls by what the fit explains.
+    // The squared error is a constant minus what the fit explains.
     let (mut most_explained, mut best) = (0.0, 0.0);
     for trial in -7..=7 {
-        let inverse = (f32::from(book[0]) + trial as f32) / furthest;
+        let inverse = (f32::from(book[0]) + trial as f32) / extreme;
         let (mut wxq, mut wqq) = (0.0f32, 0.0f32);
         for &x in group {
             let q = f32::from(book[usize::from(nearest(x * inverse, book))]);

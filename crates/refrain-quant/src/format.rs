@@ -4,89 +4,89 @@ use std::str::FromStr;
 use crate::ScaleType;
 use crate::formats::RECORDS;
 
-/// How a matrix is quantised along its rows, as it lies in memory.
+/// How a matrix is quantised along its rows, and its layout in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct QuantFormat {
     /// Bits per stored value: 2, 3, 4, 5, 6 or 8.
     pub bits: u32,
-    /// Neighbouring values of a row that share a scale: 16, 32, 64 or 128.
+    /// Consecutive values of a row that share a scale: 16, 32, 64 or 128.
     pub group: u32,
-    /// What a stored value stands for.
+    /// How a stored value is decoded.
     pub code: Code,
     /// How scales are stored.
     pub scales: Scales,
 }
 
-/// What a stored value `q` of `bits` bits and its group's scale `s` (and bias `b`) stand for.
+/// Decodes a stored value `q` of `bits` bits with its group's scale `s` (and bias `b`).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Code {
     /// `s · (q − 2^(bits − 1))` for unsigned `q` of up to 6 bits.
-    Middle,
+    Centred,
     /// `s · q` for signed (two's complement) 8-bit `q`.
     Signed,
     /// `s · q + b` for unsigned `q`. The product is rounded to f32 before the sum.
     Bias,
-    /// `s · book[q]` for 4-bit `q`.
+    /// `s · book[q]` for 4-bit `q`: a codebook.
     Book([i8; 16]),
 }
 
-/// How the scales of a format (and its biases) are stored.
+/// How the scales (and biases) of a format are stored.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Scales {
-    /// A float for each group, and another for its bias where the code has one.
+    /// A float per group, and another one for the bias if the code has biases.
     Float,
-    /// In two levels: a record for each 256 values.
+    /// Two levels: a record per 256 values.
     Records(ScaleRecords),
-    /// A byte `e` for each group: `s = 2^(e − 128)`, half of what E8M0 makes of it, because code books of whole
-    /// numbers hold twice what E2M1 stands for.
+    /// A byte `e` per group: `s = 2^(e − 128)`. That is half of the E8M0 value, because the integer codebook holds
+    /// twice the E2M1 values.
     E8M0,
 }
 
-/// Records of scales: f16 factors `d` (and `m`) in the low (and high) half of the first word, then bytes of integers
-/// that factors are multiplied with.
+/// Layout of scale records. The first word holds the f16 factors `d` (low 16 bits) and `m` (high 16 bits). Integer
+/// bytes follow; a group's scale is a factor times its integer.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct ScaleRecords {
-    /// u32 words of a record.
+    /// u32 words per record.
     pub words: u32,
-    /// What its integers are.
+    /// Encoding of the integers.
     pub integers: RecordIntegers,
 }
 
-/// What the integers of a record are.
+/// Encoding of the integers of a scale record.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum RecordIntegers {
-    /// Byte `g` is signed, and `s = d · byte`.
+    /// Signed bytes: `s = d · byte[g]`.
     Signed,
-    /// Of eight groups: `s = d · byte[g]` and `b = −(m · byte[8 + g])`.
+    /// Unsigned bytes for eight groups: `s = d · byte[g]` and `b = −(m · byte[8 + g])`.
     Bytes,
-    /// The low half of byte `g` is for `s` and the high half for `b`.
+    /// Nibbles: `s = d · (byte[g] & 15)` and `b = −(m · (byte[g] >> 4))`.
     Nibbles,
 }
 
-/// Values that share one record of a format with two levels of scales.
+/// Values per scale record.
 pub const RECORD_VALUES: usize = 256;
 
-/// A format, or rows of it, that nothing here reads.
+/// Error: the format, or this row length of it, is not supported.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Unfit(
-    /// What does not fit, in the words of an error.
+pub struct UnsupportedFormat(
+    /// The error message.
     pub String,
 );
 
-impl fmt::Display for Unfit {
+impl fmt::Display for UnsupportedFormat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl std::error::Error for Unfit {}
+impl std::error::Error for UnsupportedFormat {}
 
 impl QuantFormat {
-    /// The formats of all records, each once, in the order in which tables list them.
-    pub const ALL: [QuantFormat; distinct()] = all();
+    /// The formats of all records without duplicates, in table order.
+    pub const ALL: [QuantFormat; distinct_count()] = distinct_formats();
 
-    /// MLX's affine quantisation, of which [`QuantFormat::check`] takes 2, 3, 4, 5, 6 and 8 bits in groups of 32, 64
-    /// and 128; GGUF's Q4_1 and Q5_1 are this with 4 and 5 bits and groups of 32.
+    /// MLX's affine quantisation. Supported are 2, 3, 4, 5, 6 and 8 bits in groups of 32, 64 and 128. GGUF's Q4_1 and
+    /// Q5_1 are this format with 4 and 5 bits in groups of 32.
     pub const fn mlx(bits: u32, group: u32) -> QuantFormat {
         QuantFormat {
             bits,
@@ -101,12 +101,12 @@ impl QuantFormat {
         matches!((self.code, self.scales), (Code::Bias, Scales::Float))
     }
 
-    /// Whether scales have two levels: their plane is one of records.
+    /// Whether scales have two levels, that is, are stored as records.
     pub const fn has_records(self) -> bool {
         matches!(self.scales, Scales::Records(_))
     }
 
-    /// Values that scales are stored for at once: those of a group, or of a record.
+    /// Values per element of the plane of scales: those of a group, or of a record.
     pub const fn unit(self) -> usize {
         match self.scales {
             Scales::Records(_) => RECORD_VALUES,
@@ -114,13 +114,12 @@ impl QuantFormat {
         }
     }
 
-    /// 32-bit words that a row of `columns` values takes in the plane of quants.
+    /// u32 words that a row of `columns` values takes in the plane of quants.
     pub const fn words(self, columns: usize) -> usize {
         columns * self.bits as usize / 32
     }
 
-    /// Values of a row that takes `words` words of the plane of quants, the opposite of
-    /// [`QuantFormat::words`]; 0 for a format of no bits.
+    /// Values of a row that takes `words` words: the inverse of [`QuantFormat::words`]. Returns 0 if `bits` is 0.
     pub const fn columns(self, words: usize) -> usize {
         match (words as u64 * 32).checked_div(self.bits as u64) {
             Some(columns) => columns as usize,
@@ -128,8 +127,8 @@ impl QuantFormat {
         }
     }
 
-    /// Elements that a row of `columns` values takes in the plane of scales (and in that of biases):
-    /// floats, bytes, or the u32 words of records.
+    /// Elements (floats, bytes, or u32 words of records) that a row of `columns` values takes in the plane of scales.
+    /// The plane of biases has as many.
     pub const fn scales(self, columns: usize) -> usize {
         match self.scales {
             Scales::Records(records) => columns / RECORD_VALUES * records.words as usize,
@@ -137,7 +136,7 @@ impl QuantFormat {
         }
     }
 
-    /// What scales are stored as, where that is not a choice of the matrix: of floats, the type that GGUF has.
+    /// Default element type of the scales. Only [`Scales::Float`] allows others; its default is GGUF's.
     pub const fn scale_type(self) -> ScaleType {
         match self.scales {
             Scales::Float => ScaleType::F16,
@@ -146,7 +145,7 @@ impl QuantFormat {
         }
     }
 
-    /// Whether scales may be stored as `stored`.
+    /// Whether `stored` is a valid element type for the scales.
     pub const fn takes_scales(self, stored: ScaleType) -> bool {
         match self.scales {
             Scales::Float => matches!(stored, ScaleType::F32 | ScaleType::F16 | ScaleType::BF16),
@@ -155,7 +154,7 @@ impl QuantFormat {
         }
     }
 
-    /// Bytes of the scales of one [`QuantFormat::unit`] that are stored so.
+    /// Bytes of the scales of one [`QuantFormat::unit`] with element type `stored`.
     pub const fn scale_bytes(self, stored: ScaleType) -> usize {
         match self.scales {
             Scales::Records(records) => 4 * records.words as usize,
@@ -163,22 +162,21 @@ impl QuantFormat {
         }
     }
 
-    /// Checks that the format is of a kind that is read here and that rows of `columns` values fill whole
-    /// groups (and records).
+    /// Checks that kernels support the format, and that rows of `columns` values are whole groups (and records).
     ///
     /// # Errors
-    /// Where not.
-    pub fn check(self, columns: usize) -> Result<(), Unfit> {
+    /// Says which of the two fails.
+    pub fn check(self, columns: usize) -> Result<(), UnsupportedFormat> {
         if !self.is_readable() {
-            return Err(Unfit(format!(
-                "{self:?} is not like the formats {}",
+            return Err(UnsupportedFormat(format!(
+                "unsupported quantised format {self:?}; known: {}",
                 QuantFormat::ALL.map(|f| f.to_string()).join(" ")
             )));
         }
         let unit = self.unit();
         if !columns.is_multiple_of(unit) {
-            return Err(Unfit(format!(
-                "rows of {columns} values do not fill {self}'s groups of {unit}"
+            return Err(UnsupportedFormat(format!(
+                "row length {columns} is not a multiple of {unit}, the group size of {self}"
             )));
         }
         Ok(())
@@ -186,7 +184,7 @@ impl QuantFormat {
 
     fn is_readable(self) -> bool {
         let code = match self.code {
-            Code::Middle => matches!(self.bits, 2..=6),
+            Code::Centred => matches!(self.bits, 2..=6),
             Code::Signed => self.bits == 8,
             Code::Bias => matches!(self.bits, 2..=6 | 8),
             Code::Book(_) => self.bits == 4,
@@ -215,10 +213,10 @@ impl QuantFormat {
         code && scales
     }
 
-    /// Whether both are read alike; `==` of constants.
-    const fn is(self, other: QuantFormat) -> bool {
+    /// `==` for constant expressions.
+    const fn const_eq(self, other: QuantFormat) -> bool {
         let codes = match (self.code, other.code) {
-            (Code::Middle, Code::Middle) | (Code::Signed, Code::Signed) | (Code::Bias, Code::Bias) => true,
+            (Code::Centred, Code::Centred) | (Code::Signed, Code::Signed) | (Code::Bias, Code::Bias) => true,
             (Code::Book(a), Code::Book(b)) => i128::from_le_bytes(bytes(a)) == i128::from_le_bytes(bytes(b)),
             _ => false,
         };
@@ -241,11 +239,11 @@ const fn bytes(book: [i8; 16]) -> [u8; 16] {
     out
 }
 
-/// Whether no record but `number` that `count` counts from has its format.
+/// Whether no record after `number` has the same format.
 const fn is_last(number: usize) -> bool {
     let mut later = number + 1;
     while later < RECORDS.len() {
-        if RECORDS[later].format.is(RECORDS[number].format) {
+        if RECORDS[later].format.const_eq(RECORDS[number].format) {
             return false;
         }
         later += 1;
@@ -253,7 +251,7 @@ const fn is_last(number: usize) -> bool {
     true
 }
 
-const fn distinct() -> usize {
+const fn distinct_count() -> usize {
     let (mut count, mut number) = (0, 0);
     while number < RECORDS.len() {
         count += is_last(number) as usize;
@@ -262,8 +260,8 @@ const fn distinct() -> usize {
     count
 }
 
-const fn all() -> [QuantFormat; distinct()] {
-    let mut all = [RECORDS[0].format; distinct()];
+const fn distinct_formats() -> [QuantFormat; distinct_count()] {
+    let mut all = [RECORDS[0].format; distinct_count()];
     let (mut count, mut number) = (0, 0);
     while number < RECORDS.len() {
         if is_last(number) {
@@ -277,7 +275,7 @@ const fn all() -> [QuantFormat; distinct()] {
 
 impl fmt::Display for QuantFormat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // What several records share is named after the last.
+        // If several records share a format, the last gives it its name.
         match RECORDS.iter().rev().find(|record| record.format == *self) {
             Some(record) => f.write_str(record.name),
             None => write!(f, "{} bits in groups of {}", self.bits, self.group),
@@ -301,7 +299,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_read_back() {
+    fn display_and_from_str_round_trip() {
         for format in QuantFormat::ALL {
             assert_eq!(format.to_string().parse(), Ok(format));
         }
@@ -310,14 +308,14 @@ mod tests {
     }
 
     #[test]
-    fn rows_must_fill_groups_and_formats_must_be_known() {
+    fn check_rejects_partial_groups_and_unsupported_formats() {
         assert!(QuantFormat::mlx(4, 64).check(128).is_ok());
         assert!(QuantFormat::mlx(4, 64).check(96).is_err());
-        let odd = QuantFormat {
+        let unsupported = QuantFormat {
             bits: 8,
             ..QuantFormat::Q4_0
         };
-        assert!(odd.check(64).is_err());
+        assert!(unsupported.check(64).is_err());
         for record in RECORDS {
             assert_eq!(record.format.check(256), Ok(()), "{}", record.name);
         }

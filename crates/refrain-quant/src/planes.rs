@@ -1,23 +1,25 @@
 use crate::{Code, QuantFormat, RECORD_VALUES, RecordIntegers, ScaleType, Scales};
 
-/// The planes of a matrix, or of some whole groups (or records) of it, as little-endian bytes.
+/// The planes of a matrix, or of some of its whole groups (or records), as little-endian bytes.
 #[derive(Clone, Copy)]
 pub struct QuantPlanes<'a> {
-    /// How they are read.
+    /// Format of the planes.
     pub format: QuantFormat,
-    /// What scales and biases are stored as.
+    /// Element type of scales and biases.
     pub stored: ScaleType,
     /// Packed values.
     pub quants: &'a [u8],
-    /// Scales, or their records.
+    /// Scales, or scale records.
     pub scales: &'a [u8],
-    /// Biases, where the format has a plane of them.
+    /// Biases; empty if the format has none.
     pub biases: &'a [u8],
 }
 
 impl QuantPlanes<'_> {
-    /// Values from value `first` on, both whole groups. They equal MLX's and GGUF's f32 results bit for bit: a product
-    /// rounded to f32, then, for [`Code::Bias`], a sum.
+    /// Dequantises the values from `first` on; `first` and the length of `out` are multiples of the group size.
+    ///
+    /// The results equal those of MLX and GGUF bit for bit: the product is rounded to f32, then the sum of
+    /// [`Code::Bias`].
     pub fn read(&self, first: usize, out: &mut [f32]) {
         let (bits, group) = (self.format.bits, self.format.group as usize);
         let group_bytes = group * bits as usize / 8;
@@ -26,7 +28,7 @@ impl QuantPlanes<'_> {
             let quants = &self.quants[g * group_bytes..][..group_bytes];
             let (scale, bias) = self.parameters(g);
             match self.format.code {
-                Code::Middle => {
+                Code::Centred => {
                     let middle = (1 << (bits - 1)) as f32;
                     unpack(bits, quants, out, |q| scale * (f32::from(q) - middle));
                 }
@@ -37,7 +39,7 @@ impl QuantPlanes<'_> {
         }
     }
 
-    /// The scale and bias of group `group`, counted over the whole matrix.
+    /// Returns scale and bias of a group, which is numbered over the whole matrix.
     fn parameters(&self, group: usize) -> (f32, f32) {
         let Scales::Records(records) = self.format.scales else {
             let read = |plane: &[u8]| self.stored.read(&plane[group * self.stored.size()..]);
@@ -61,8 +63,8 @@ impl QuantPlanes<'_> {
     }
 }
 
-/// Values of `bits` bits each. Words are little-endian with low bits first, so `bits` bytes hold eight
-/// values, the first in the lowest bits.
+/// Unpacks values of `bits` bits. Words are little-endian, so `bits` bytes hold eight values, the first in the lowest
+/// bits.
 fn unpack(bits: u32, quants: &[u8], out: &mut [f32], value: impl Fn(u8) -> f32) {
     match bits {
         4 => nibbles(quants, out, value),

@@ -3,100 +3,100 @@ use std::hash::{Hash, Hasher};
 
 use crate::{QuantFormat, QuantPlanes, ScaleType};
 
-/// All that is known of a quantised format. Records are the same if their names are.
+/// Everything the workspace knows about one quantised format. Records are equal if their names are.
 #[derive(Clone, Copy)]
 pub struct QuantRecord {
-    /// What plans and tables call it.
+    /// Identifier in plans and in tuning tables.
     pub name: &'static str,
-    /// What descriptions of files call it: of GGUF's formats the name of the type.
+    /// Display name in descriptions of files. For GGUF formats it is the name of the tensor type.
     pub label: &'static str,
-    /// What users may type, in lower case; the first is what they are told.
+    /// Names that a user may type, in lower case. The first is the one that is printed.
     pub spellings: &'static [&'static str],
-    /// How it lies in memory.
+    /// Layout in memory.
     pub format: QuantFormat,
-    /// GGUF's blocks of it.
+    /// Block layout in GGUF files; `None` if GGUF does not have the format.
     pub block: Option<GgufBlock>,
-    /// What MLX's `mode` calls it, where directories may hold it: words of quants, and scales (and biases) apart.
+    /// Value of `mode` in an MLX directory, which stores quants, scales and biases as separate tensors; `None` if MLX
+    /// does not have the format.
     pub mode: Option<&'static str>,
-    /// How scales are made up.
+    /// Distribution of random scales, for synthetic models.
     pub random: RandomScales,
 }
 
-/// Quantises values to a block; `None` if one lies outside of what it can hold.
+/// Quantises values to a block. Returns `None` if a value is out of range.
 pub type EncodeBlock = fn(&[f32], &mut [u8]) -> Option<()>;
 
-/// How GGUF stores a format: blocks of values along the last axis.
+/// Block layout of a format in GGUF files. Blocks run along the last axis.
 #[derive(Clone, Copy)]
 pub struct GgufBlock {
-    /// The number of the type in the list of tensors.
+    /// GGML's number of the tensor type.
     pub kind: u32,
-    /// `general.file_type` of files whose matrices are of this type.
+    /// `general.file_type` of files whose matrices have this type.
     pub file_type: u32,
-    /// Values of a block.
+    /// Values per block.
     pub values: usize,
-    /// Bytes of a block.
+    /// Bytes per block.
     pub bytes: usize,
     /// Writes a block's values to the plane of quants.
     pub repack: fn(&[u8], &mut [u8]),
-    /// The opposite of `repack`: writes values to their places in a block whose other bytes are left as they are.
+    /// Inverse of `repack`: writes values to a block and leaves the block's other bytes alone.
     pub restore: fn(&[u8], &mut [u8]),
     /// Writes a block's scale, or its record, to the plane of scales.
     pub scale: fn(&[u8], &mut [u8]),
-    /// The opposite of `scale`.
+    /// Inverse of `scale`.
     pub store_scale: fn(&[u8], &mut [u8]),
-    /// Where an f16 bias lies in it, where the format has biases.
+    /// Byte offset of the block's f16 bias; `None` if the format has no biases.
     pub bias_at: Option<usize>,
-    /// How values become a block, if they can; without the feature `encode` none of those here says how.
+    /// Encoder; `None` if there is none, or without the feature `encode`.
     pub encode: Option<EncodeBlock>,
-    /// The name of what stands in for it where rows are not whole blocks.
-    pub stand_in: Option<&'static str>,
+    /// Name of the format that replaces this one where rows are not whole blocks.
+    pub fallback: Option<&'static str>,
 }
 
-/// How random bits become scales, so that a matrix of random quants has values with a standard deviation near 0.02 and
-/// the mean 0.
+/// How random bits become scales. A matrix of random quants then has mean 0 and a standard deviation near 0.02.
 #[derive(Clone, Copy)]
 pub enum RandomScales {
-    /// 2-byte floats: which of their bits are random, and the others.
+    /// 2-byte floats.
     Floats {
-        /// Random bits.
+        /// Mask of the random bits.
         random: u16,
-        /// Bits that are set.
+        /// Bits that are always set.
         fixed: u16,
     },
-    /// Records: f16 factors with random mantissas, and integers from `least` on.
+    /// Records: f16 factors with random mantissas, and integers of at least `min`.
     Records {
-        /// The exponents' bits.
+        /// Exponent bits of the factors.
         exponent: u16,
-        /// Random bits of each byte of integers.
+        /// Mask of the random bits of each integer.
         random: u8,
-        /// What is added to them.
-        least: u8,
-        /// Whether as many become −1 − n.
+        /// Offset that is added to the random bits.
+        min: u8,
+        /// Whether half of the integers `n` become −1 − n.
         with_signs: bool,
     },
-    /// Bytes, of which a quarter are one less than usual.
+    /// Bytes. A quarter of them are one less than `typical`.
     Bytes {
-        /// The usual byte.
-        usual: u8,
+        /// The most frequent byte.
+        typical: u8,
     },
 }
 
-/// The largest block, repacked.
-const MOST_QUANTS: usize = 256;
-/// The largest unit of scales.
-const MOST_SCALES: usize = 64;
+/// Upper bound of [`QuantRecord::block_quants`], in bytes.
+const MAX_BLOCK_QUANT_BYTES: usize = 256;
+/// Upper bound of the scales of one [`QuantFormat::unit`], in bytes.
+const MAX_UNIT_SCALE_BYTES: usize = 64;
 
 impl QuantRecord {
-    /// Bytes that the values of a block take in the plane of quants.
+    /// Bytes that a block's values take in the plane of quants; 0 if GGUF does not have the format.
     pub fn block_quants(&self) -> usize {
         self.block
             .map_or(0, |block| block.values * self.format.bits as usize / 8)
     }
 
-    /// The values of one GGUF block; nothing where the format has none.
+    /// Dequantises one GGUF block. Does nothing if GGUF does not have the format.
     pub fn dequantise_block(&self, bytes: &[u8], out: &mut [f32]) {
         let Some(block) = self.block else { return };
-        let (mut quants, mut scales) = ([0; MOST_QUANTS], [0; MOST_SCALES]);
+        let (mut quants, mut scales) = ([0; MAX_BLOCK_QUANT_BYTES], [0; MAX_UNIT_SCALE_BYTES]);
         let stored = self.format.scale_type();
         let quants = &mut quants[..self.block_quants()];
         let scales = &mut scales[..self.format.scale_bytes(stored)];
@@ -112,19 +112,19 @@ impl QuantRecord {
         planes.read(0, out);
     }
 
-    /// Whether the matrix lies in several tensors of a directory as MLX writes them.
+    /// Whether this is MLX's affine format, whose matrices take several tensors in MLX directories.
     pub fn is_mlx_affine(&self) -> bool {
         self.mode == Some("affine")
     }
 
-    /// The first factor in the scales of one unit that is no number.
-    pub fn odd_factor(&self, stored: ScaleType, unit: &[u8]) -> Option<f32> {
-        let odd = |factor: &f32| !factor.is_finite();
+    /// Returns the first scale (or factor) of one unit that is infinite or NaN.
+    pub fn non_finite_scale(&self, stored: ScaleType, unit: &[u8]) -> Option<f32> {
+        let non_finite = |factor: &f32| !factor.is_finite();
         if self.format.has_records() {
             let factors = unit.chunks_exact(2).take(2).map(|bytes| ScaleType::F16.read(bytes));
-            return factors.into_iter().find(odd);
+            return factors.into_iter().find(non_finite);
         }
-        Some(stored.read(unit)).filter(odd)
+        Some(stored.read(unit)).filter(non_finite)
     }
 }
 

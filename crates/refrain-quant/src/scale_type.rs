@@ -1,22 +1,22 @@
 use half::{bf16, f16};
 
-/// What the elements of a plane of scales (or biases) are.
+/// Element type of a plane of scales or biases.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ScaleType {
     /// IEEE 754 binary32.
     F32,
     /// IEEE 754 binary16.
     F16,
-    /// The upper half of a binary32.
+    /// bfloat16: the upper 16 bits of a binary32.
     BF16,
-    /// Words of records.
+    /// Words of scale records ([`crate::ScaleRecords`]).
     U32,
-    /// Exponents.
+    /// E8M0 exponents.
     U8,
 }
 
 impl ScaleType {
-    /// Bytes of an element.
+    /// Size of an element in bytes.
     pub const fn size(self) -> usize {
         match self {
             ScaleType::F32 | ScaleType::U32 => 4,
@@ -25,10 +25,10 @@ impl ScaleType {
         }
     }
 
-    /// The float that the first bytes are; a byte stands for half of the power of two that E8M0 makes of it.
+    /// Decodes the element at the start of `bytes`. A [`ScaleType::U8`] yields half of its E8M0 value.
     ///
     /// # Panics
-    /// For words of records, which are no floats.
+    /// Panics for [`ScaleType::U32`]: a word of a record is not a float.
     #[inline]
     pub fn read(self, bytes: &[u8]) -> f32 {
         match self {
@@ -36,11 +36,11 @@ impl ScaleType {
             ScaleType::F16 => f16::from_le_bytes([bytes[0], bytes[1]]).to_f32(),
             ScaleType::BF16 => bf16::from_le_bytes([bytes[0], bytes[1]]).to_f32(),
             ScaleType::U8 => half_power(bytes[0]),
-            ScaleType::U32 => panic!("a record is no float"),
+            ScaleType::U32 => panic!("a word of a scale record is not a float"),
         }
     }
 
-    /// Writes `value`, rounded; `None` if it becomes infinite, or is what this type does not hold.
+    /// Writes `value` rounded to this type. Returns `None` if the result is infinite or if the type holds no floats.
     pub fn write(self, value: f32, out: &mut [u8]) -> Option<()> {
         match self {
             ScaleType::F32 => out.copy_from_slice(&value.to_le_bytes()),
@@ -58,11 +58,11 @@ impl ScaleType {
     }
 }
 
-/// 2^(exponent − 128), NaN for 255.
+/// Returns 2^(exponent − 128), or NaN for 255.
 #[inline]
 pub(crate) fn half_power(exponent: u8) -> f32 {
     match exponent {
-        // Below the least normal number.
+        // Subnormal.
         0 | 1 => f32::from_bits(0x0020_0000 << exponent),
         255 => f32::NAN,
         _ => f32::from_bits((u32::from(exponent) - 1) << 23),

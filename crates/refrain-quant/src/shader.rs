@@ -1,12 +1,12 @@
-//! How shaders read the planes: what their text defines, and the functions that unpack.
+//! GLSL that reads the planes: the macros that select a format, and the functions that unpack values.
 
 use crate::{Code, QuantFormat, Scales};
 
 /// `#define name value`.
 pub struct Define {
-    /// The macro.
+    /// Name of the macro.
     pub name: &'static str,
-    /// What it stands for.
+    /// Its replacement text.
     pub value: String,
 }
 
@@ -17,11 +17,11 @@ fn define(name: &'static str, value: impl ToString) -> Define {
     }
 }
 
-/// What a text must define before [`unpacking`]: of the code, and of scales (but for `BIASES`). Together with the types
-/// of scales and biases they tell formats' texts apart.
+/// Returns the macros that a shader must define before [`unpacking`]: those of the code, then those of the scales
+/// (except `BIASES`). Together with the element types of scales and biases they identify the format.
 pub fn declarations(format: QuantFormat) -> [Vec<Define>; 2] {
     let code = match format.code {
-        Code::Middle => define("ZERO_MIDDLE", 1),
+        Code::Centred => define("ZERO_MIDDLE", 1),
         Code::Signed => define("ZERO_SIGNED", 1),
         Code::Bias => define("ZERO_BIAS", 1),
         Code::Book(book) => define("BOOK", format!("{:08x}", hash(&book))),
@@ -38,9 +38,10 @@ pub fn declarations(format: QuantFormat) -> [Vec<Define>; 2] {
     [vec![define("BITS", format.bits), code], scales]
 }
 
-/// The functions that unpack: `load_quants`, `quants`, `four_quants`, `dequantise` and `PARAMETERS`. Of `words_ref`,
-/// `scales_ref` and `biases_ref` the accessors must stand before them, those of floats also with `stored_scales`, which
-/// loads bits, and `scales_of`, which makes a float of them.
+/// Returns the unpacking functions: `load_quants`, `quants`, `four_quants`, `dequantise` and `PARAMETERS`.
+///
+/// The accessors of `words_ref`, `scales_ref` and `biases_ref` must precede them. Float planes also need
+/// `stored_scales`, which loads the raw bits, and `scales_of`, which converts them to a float.
 pub fn unpacking(format: QuantFormat) -> String {
     let book = match format.code {
         Code::Book(book) => book_bytes(&book),
@@ -49,8 +50,8 @@ pub fn unpacking(format: QuantFormat) -> String {
     book + include_str!("unpacking.glsl")
 }
 
-/// `book_bytes`: of four indices, a byte each, the numbers that they stand for, raised by 128. Each bit of an index
-/// chooses between halves of what is left, for all four at once: there is no table to wait for.
+/// Returns `book_bytes`, which looks up four one-byte indices at once and adds 128 to each result. Each bit of an index
+/// selects one half of the remaining entries, so that no load from a table delays the result.
 fn book_bytes(book: &[i8; 16]) -> String {
     let splat = |number: i8| u32::from(number as u8 ^ 0x80) * 0x0101_0101;
     let mut text = String::from(
@@ -72,7 +73,7 @@ fn book_bytes(book: &[i8; 16]) -> String {
     text + &format!("    return {};\n}}\n", level[0])
 }
 
-/// FNV-1a.
+/// FNV-1a hash.
 fn hash(book: &[i8; 16]) -> u32 {
     book.iter().fold(0x811c_9dc5, |hash, &number| {
         (hash ^ u32::from(number as u8)).wrapping_mul(0x0100_0193)

@@ -1,10 +1,9 @@
-// Quantised weights: BITS per value, GROUP values to a scale (and a bias).
-// ZERO_MIDDLE: s (q - 2^(BITS - 1)); ZERO_SIGNED: s q with q in two's complement; ZERO_BIAS: s q + b; BOOK: s book[q],
-// where book_bytes is declared elsewhere.
+// Unpacks quantised weights: BITS per value, GROUP values per scale (and bias).
+// ZERO_MIDDLE: s (q - 2^(BITS - 1)). ZERO_SIGNED: s q with q in two's complement. ZERO_BIAS: s q + b.
+// BOOK: s book[q]; the text before this one declares book_bytes.
 layout(constant_id = 8) const uint GROUP = 32;
 
-// RUN neighbouring values are read at once. Widths of which a word holds no whole run lie in one or two
-// words.
+// A run is RUN consecutive values, which are loaded at once. If BITS does not divide 32, a run spans one or two words.
 #if BITS == 8
 const uint RUN = 4u;
 #else
@@ -24,14 +23,14 @@ const float ZERO = 128.0;
 const float ZERO = 0.0;
 #endif
 
-// Bits of what is multiplied with the scale: a code book's numbers are bytes, raised by ZERO.
+// Width of the integers that are multiplied with the scale. Codebook entries are bytes with ZERO added.
 #ifdef BOOK
 #define NUMBER_BITS 8
 #else
 #define NUMBER_BITS BITS
 #endif
 
-// Run `number` of row `row`, of rows of k values each: its bits from the lowest on.
+// Returns the bits of run `number` of row `row`, for rows of k values.
 RUN_BITS load_quants(words_ref quants, uint row, uint k, uint number) {
 #if BITS == 4 || BITS == 8
     return quants.at[row * (k / RUN) + number];
@@ -41,23 +40,22 @@ RUN_BITS load_quants(words_ref quants, uint row, uint k, uint number) {
     uint first = bit / 32u;
     uint shift = bit % 32u;
     uint low = quants.at[row * words + first];
-    // The next word is the next run's where this one ends in the first.
+    // If the run ends in its first word, the next word belongs to the next run and is ignored.
     uint high = quants.at[row * words + min(first + 1u, words - 1u)];
     if (shift == 0u) return uvec2(low, high);
     return uvec2((low >> shift) | (high << (32u - shift)), high >> shift);
 #endif
 }
 
-// The number at bit `at` (12 at most) of `bits`, less ZERO. Beside the exponent of 2^23 the masked bits
-// are a float's, 2^23 + value · 2^at, and one exact step leaves the value: fewer instructions than a
-// shift and a conversion take.
+// Returns the integer at bit `at` (at most 12) of `bits`, minus ZERO. The masked bits under the exponent of 2^23 form
+// the float 2^23 + value · 2^at; one exact fma leaves the value. A shift and a conversion take more instructions.
 float quant(uint bits, uint at) {
     float unit = uintBitsToFloat((127u - at) << 23); // 2^-at
     uint masked = bits & (((1u << NUMBER_BITS) - 1u) << at);
     return fma(uintBitsToFloat(masked | 0x4b000000u), unit, -(8388608.0 * unit + ZERO));
 }
 
-// The four neighbouring values in the low bits of `bits`, around their zero.
+// Returns the four consecutive values in the low bits of `bits`, minus ZERO.
 vec4 four_quants(uint bits) {
 #ifdef BOOK
     bits = book_bytes((bits & 0xfu) | (bits & 0xf0u) << 4 | (bits & 0xf00u) << 8 | (bits & 0xf000u) << 12);
@@ -66,14 +64,14 @@ vec4 four_quants(uint bits) {
     return vec4(quant(bits, 0u), quant(bits, 4u), quant(bits, 8u), quant(bits, 12u));
 #else
 #ifdef ZERO_SIGNED
-    bits ^= 0x80808080u; // two's complement, raised by ZERO
+    bits ^= 0x80808080u; // adds ZERO to two's complement
 #endif
     uint upper = bits >> (2u * NUMBER_BITS);
     return vec4(quant(bits, 0u), quant(bits, NUMBER_BITS), quant(upper, 0u), quant(upper, NUMBER_BITS));
 #endif
 }
 
-// Four neighbouring values, from value `from` (0 or 4) of a run on, around their zero.
+// Returns four consecutive values of a run from value `from` (0 or 4) on, minus ZERO.
 vec4 quants(RUN_BITS run, uint from) {
 #if BITS == 4 || BITS == 8
     return four_quants(BITS == 4 ? run >> (4u * from) : run);
@@ -82,13 +80,13 @@ vec4 quants(RUN_BITS run, uint from) {
 #endif
 }
 
-// Scale (and bias) of a group, counted over the whole matrix, whose planes are members of `planes`.
+// Scale (and bias) of a group, numbered over the whole matrix. The planes are members of `planes`.
 #ifdef NESTED
 #ifndef RECORD_WORDS
 #define RECORD_WORDS 5u
 #endif
-// A record of words for 256 values: two f16 factors, then bytes of integers for the groups. What a group's parameters
-// are made of: the factors, the word with its integer, and, where biases have their own, the word with that.
+// A scale record covers 256 values: two f16 factors, then one integer byte per group (or two). Returns the words that
+// hold a group's parameters: the factors, the scale's integer and, if it is a separate byte, the bias's integer.
 uvec3 record_words(scales_ref scales, uint group) {
     const uint per_record = 256u / GROUP;
     uint first = group / per_record * RECORD_WORDS;
@@ -100,7 +98,7 @@ uvec3 record_words(scales_ref scales, uint group) {
     return words;
 }
 
-// Those of a group, from words that it shares with the others of its four; a record has whole fours.
+// Returns scale and bias of a group. Four groups share the words of record_words.
 vec2 record_parameters(uvec3 words, uint group) {
     uint shift = 8u * (group % 4u);
     uint own = (words.y >> shift) & 0xffu;
@@ -118,7 +116,7 @@ vec2 record_parameters(uvec3 words, uint group) {
 #define stored_parameters(planes, group) record_words(planes.scales, group)
 #define parameters_of(stored, group) record_parameters(stored, group)
 #elif defined E8M0
-// Half of the power of two that a byte stands for.
+// Returns half of the E8M0 value.
 float half_power(uint exponent) {
     return uintBitsToFloat(exponent > 1u ? (exponent - 1u) << 23 : 0x00200000u << exponent);
 }
@@ -134,10 +132,10 @@ float half_power(uint exponent) {
 #define stored_parameters(planes, group) stored_scales(planes.scales, group)
 #define parameters_of(stored, group) vec2(scales_of(stored), 0.0)
 #endif
-// As they lie in memory they can be asked for long before they are wanted: turning them into floats waits for them.
+// stored_parameters can be loaded ahead of their use: only the conversion in parameters_of waits for the load.
 #define PARAMETERS(planes, group) parameters_of(stored_parameters(planes, group), group)
 
-// The values bit for bit as the reference rounds them: the product to f32, then the sum.
+// Dequantises bit for bit like the reference: the product is rounded to f32, then the sum.
 vec4 dequantise(vec4 q, vec2 parameters) {
     precise vec4 value = q * parameters.x;
 #ifdef ZERO_BIAS

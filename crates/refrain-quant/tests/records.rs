@@ -1,4 +1,4 @@
-//! What holds of every record.
+//! Invariants of every record.
 
 use refrain_quant::{ScaleType, Scales, records};
 
@@ -12,7 +12,7 @@ fn random_bytes(count: usize) -> Vec<u8> {
 }
 
 #[test]
-fn a_block_is_stored_as_it_was_read() {
+fn repacked_blocks_restore_bit_for_bit() {
     for record in records() {
         let Some(format) = record.block else { continue };
         let block = random_bytes(format.bytes);
@@ -31,7 +31,7 @@ fn a_block_is_stored_as_it_was_read() {
 }
 
 #[test]
-fn what_is_encoded_is_near() {
+fn encoding_error_is_bounded() {
     let values: Vec<f32> = random_bytes(256)
         .iter()
         .map(|&byte| f32::from(byte) / 128.0 - 1.0)
@@ -44,17 +44,21 @@ fn what_is_encoded_is_near() {
         let mut now = vec![f32::NAN; format.values];
         encode(&values[..format.values], &mut block).expect("small numbers");
         record.dequantise_block(&block, &mut now);
-        // Exponents of two leave the largest values out of reach.
+        // With power-of-two scales the largest values saturate.
         let is_coarse = record.format.bits == 3 || record.format.scales == Scales::E8M0;
         let bound = if is_coarse { 0.3 } else { 0.17 };
         for (value, now) in values.iter().zip(&now) {
-            assert!((value - now).abs() < bound, "{}: {now} is not {value}", record.name);
+            assert!(
+                (value - now).abs() < bound,
+                "{}: got {now}, expected {value}",
+                record.name
+            );
         }
     }
 }
 
 #[test]
-fn names_numbers_and_spellings_are_each_of_one_record() {
+fn names_kinds_and_spellings_are_unique() {
     let kinds = records().filter_map(|r| r.block.map(|block| format!("type {}", block.kind)));
     let names = records().map(|r| format!("name {}", r.name));
     let spellings = records().flat_map(|r| r.spellings.iter().map(|word| format!("spelling {word}")));
@@ -66,14 +70,14 @@ fn names_numbers_and_spellings_are_each_of_one_record() {
 }
 
 #[test]
-fn sizes_fit_each_other() {
+fn sizes_are_consistent() {
     for record in records() {
         assert_eq!(record.format.check(256), Ok(()), "{}", record.name);
         let Some(block) = record.block else { continue };
         assert_eq!(block.values, record.format.unit(), "{}", record.name);
         assert_eq!(record.format.has_biases(), block.bias_at.is_some(), "{}", record.name);
-        let stand_in = block.stand_in.map(refrain_quant::by_name);
-        assert!(stand_in.is_none_or(|found| found.is_some()), "{}", record.name);
+        let fallback = block.fallback.map(refrain_quant::by_name);
+        assert!(fallback.is_none_or(|found| found.is_some()), "{}", record.name);
         assert!(
             record.format.takes_scales(record.format.scale_type()),
             "{}",
@@ -83,13 +87,13 @@ fn sizes_fit_each_other() {
 }
 
 #[test]
-fn a_factor_that_is_no_number_is_found() {
+fn non_finite_scales_are_found() {
     for record in records() {
         let stored = record.format.scale_type();
         let unit = vec![0xff; record.format.scale_bytes(stored)];
-        assert!(record.odd_factor(stored, &unit).is_some(), "{}", record.name);
+        assert!(record.non_finite_scale(stored, &unit).is_some(), "{}", record.name);
         assert!(
-            record.odd_factor(stored, &vec![0; unit.len()]).is_none(),
+            record.non_finite_scale(stored, &vec![0; unit.len()]).is_none(),
             "{}",
             record.name
         );

@@ -1,5 +1,5 @@
-//! The table of formats, `docs/formats.md`, is that of the records: `UPDATE=1 cargo test -p refrain-quant --test table`
-//! writes it anew.
+//! Checks that `docs/formats.md` matches the records. `UPDATE=1 cargo test -p refrain-quant --test table` regenerates
+//! it.
 
 use std::path::Path;
 
@@ -8,22 +8,22 @@ use refrain_quant::{Code, QuantFormat, QuantRecord, RecordIntegers, Scales, reco
 const INTRODUCTION: &str = "\
 # Quantised formats
 
-How the weights of a file may be stored beside f32, f16 and bf16. All of them have kernels for single tokens, for
-prompts, for experts and for embeddings, on matrix cores too, and run on the CPU. The table is made of the records in
-`crates/refrain-quant/src/formats`; `UPDATE=1 cargo test -p refrain-quant --test table` writes it anew, and the same
-command without `UPDATE=1` fails where it is out of date.
+Weight formats that Refrain supports besides f32, f16 and bf16. Every format has kernels for decoding, prompts, experts
+and embeddings, with and without matrix cores, and a CPU implementation. The table is generated from the records in
+`crates/refrain-quant/src/formats`. `UPDATE=1 cargo test -p refrain-quant --test table` regenerates it; without `UPDATE=1`
+the test fails if the table is out of date.
 
-`q` is a stored value, `s` a scale, `b` a bias. Bits a value count scales, in the resident layout, with scales in 16
-bits. Numbers are those of GGUF's tensor types, words those of MLX's `mode`. The last column says whether values can be
-quantised to it here; `refrain convert --help` lists what files can be made of.
+`q` is a stored value, `s` a scale, `b` a bias. Bits per value include 16-bit scales in the resident layout. The GGUF
+column holds the tensor type and its number, the MLX column the value of `mode`. The last column says whether Refrain can
+quantise to the format; `refrain convert --help` lists the recipes.
 
-| format | value | group | scales | bits a value | GGUF | MLX | quantised |
+| format | value | group | scales | bits per value | GGUF | MLX | can quantise to |
 |---|---|---|---|---|---|---|---|
 ";
 
 fn value(format: QuantFormat) -> String {
     match format.code {
-        Code::Middle => format!("`s · (q − {})`", 1 << (format.bits - 1)),
+        Code::Centred => format!("`s · (q − {})`", 1 << (format.bits - 1)),
         Code::Signed => "`s · q`".into(),
         Code::Bias => "`s · q + b`".into(),
         Code::Book(_) => "`s · book[q]`".into(),
@@ -84,12 +84,12 @@ fn row(record: &QuantRecord) -> String {
 }
 
 #[test]
-fn the_table_of_formats_is_up_to_date() {
+fn the_format_table_is_up_to_date() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/formats.md");
     let rows: String = records().map(row).collect();
     let table = INTRODUCTION.to_owned() + &rows;
     if std::env::var_os("UPDATE").is_some() {
-        std::fs::write(&path, &table).expect("docs can be written");
+        std::fs::write(&path, &table).expect("docs/formats.md is writable");
     }
     let found = std::fs::read_to_string(&path).unwrap_or_default();
     assert!(

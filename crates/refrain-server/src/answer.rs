@@ -1,192 +1,211 @@
-//! The text of an answer as its tokens come.
+//! An answer as its tokens arrive: tokens become text, text becomes reasoning, text and tool calls.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use refrain_engine::{Engine, EngineEvent, EngineTicket, Finish, PickedToken, TextDecoder};
-use refrain_text::{Parted, ReasoningMarks, ReasoningSplitter};
+use refrain_engine::{EngineEvent, EngineTicket, Finish, PickedToken, TextDecoder};
+use refrain_text::dialects::{AnswerPiece, AnswerReader, Dialect, Functions};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::error::Refusal;
 use crate::record::RequestRecord;
 use crate::served::ServedModel;
 
-/// How tokens become text.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct TextOptions {
-    /// Marks between which the model thinks, and whether it begins so.
-    pub reasoning: Option<(ReasoningMarks, bool)>,
-    /// Whether it may begin to think by itself: it was not told not to.
+/// How an answer is read. The default takes text as it is.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct AnswerFormat {
+    /// The dialect, without calls where no tools are offered; `None` for plain text.
+    pub dialect: Option<Dialect>,
+    /// The functions that may be called.
+    pub functions: Functions,
+    /// The end of the rendered prompt, which tells whether the answer begins within reasoning.
+    pub prompt_end: String,
+    /// Whether the model may begin to reason by itself.
     pub may_reason: bool,
 }
 
-/// A request of an engine, which does not leave before it.
-pub(crate) struct AskedText {
-    pub events: UnboundedReceiver<EngineEvent>,
-    pub _ticket: EngineTicket,
-    pub _engine: Arc<Engine>,
+impl AnswerFormat {
+    fn reader(&self) -> Option<AnswerReader> {
+        let dialect = self.dialect?;
+        Some(AnswerReader::new(dialect, self.functions.clone(), &self.prompt_end))
+    }
 }
 
-/// A text that is being generated. Dropping it ends it.
+/// A request in an engine, which stays loaded until the request has finished, however slowly its events are read.
+pub(crate) struct SubmittedRequest {
+    pub events: UnboundedReceiver<EngineEvent>,
+    /// Prompt tokens that were found in the prefix cache.
+    pub cached_tokens: Arc<AtomicUsize>,
+    pub _ticket: EngineTicket,
+}
+
+/// An answer that is being generated. Dropping it cancels the request.
 pub(crate) struct Answer {
     pub model: Arc<ServedModel>,
-    asked: AskedText,
+    request: SubmittedRequest,
     stops: Vec<String>,
-    options: TextOptions,
+    format: AnswerFormat,
     begin: Instant,
     record: Arc<RequestRecord>,
+    ids: Option<TokenIds>,
 }
 
+/// Ids of an answer's tokens as they arrive.
+pub(crate) type TokenIds = Arc<Mutex<Vec<u32>>>;
+
 impl Answer {
-    pub fn new(model: Arc<ServedModel>, asked: AskedText, stops: Vec<String>, options: TextOptions) -> Answer {
+    pub fn new(model: Arc<ServedModel>, request: SubmittedRequest, stops: Vec<String>, format: AnswerFormat) -> Answer {
         Answer {
             model,
-            asked,
+            request,
             stops,
-            options,
+            format,
             begin: Instant::now(),
             record: RequestRecord::current(),
+            ids: None,
         }
     }
 
-    /// Its text, piece by piece.
+    /// Collects the ids of the answer's tokens.
+    pub fn collect_ids(&mut self) -> TokenIds {
+        self.ids.get_or_insert_default().clone()
+    }
+
+    /// The answer, piece by piece.
     pub fn pieces(&mut self) -> Pieces<'_> {
-        let splitter = |(marks, opened)| ReasoningSplitter::new(marks, opened);
         Pieces {
-            text: TextSoFar {
-                decoder: TextDecoder::new(&self.model.tokenizer, std::mem::take(&mut self.stops)),
-                splitter: self.options.reasoning.map(splitter),
-            },
-            events: &mut self.asked.events,
-            clock: AnswerClock {
-                model: &self.model,
-                begin: self.begin,
-                record: &self.record,
-            },
+            decoder: TextDecoder::new(&self.model.tokenizer, std::mem::take(&mut self.stops)),
+            reader: self.format.reader(),
+            events: &mut self.request.events,
+            cached_tokens: &self.request.cached_tokens,
+            model: &self.model,
+            begin: self.begin,
+            record: &self.record,
+            ids: self.ids.as_ref(),
             tokens: 0,
-            told: vec![],
+            reasoning_tokens: 0,
+            logprobs: vec![],
             ended: None,
         }
     }
 }
 
-/// The pieces of a text, as they become certain.
+/// The pieces of an answer, as soon as they are certain.
 pub(crate) struct Pieces<'a> {
-    text: TextSoFar<'a>,
+    decoder: TextDecoder<'a>,
+    reader: Option<AnswerReader>,
     events: &'a mut UnboundedReceiver<EngineEvent>,
-    clock: AnswerClock<'a>,
-    tokens: usize,
-    /// Tokens with their likelihoods that nobody took yet.
-    told: Vec<PickedToken>,
-    ended: Option<Ended>,
-}
-
-/// What is noted of a text while it comes.
-struct AnswerClock<'a> {
+    cached_tokens: &'a AtomicUsize,
     model: &'a ServedModel,
     begin: Instant,
     record: &'a RequestRecord,
+    ids: Option<&'a TokenIds>,
+    tokens: usize,
+    reasoning_tokens: usize,
+    /// Tokens with their log-probabilities that were not taken yet.
+    logprobs: Vec<PickedToken>,
+    ended: Option<Ended>,
 }
 
 impl Pieces<'_> {
-    /// The next piece; `None` where the text ends.
+    /// Returns the next pieces, at least one; `None` at the end of the answer. Safe to cancel.
     ///
     /// # Errors
     /// If the model cannot go on.
-    pub async fn next(&mut self) -> Result<Option<Parted>, Refusal> {
+    pub async fn next(&mut self) -> Result<Option<Vec<AnswerPiece>>, Refusal> {
         while self.ended.is_none() {
-            let (piece, end) = match self.events.recv().await.ok_or(Refusal::Silence)? {
-                EngineEvent::Token(token) => {
-                    if self.tokens == 0 {
-                        self.clock.model.figures.first_token.add(self.clock.begin.elapsed());
-                    }
-                    self.tokens += 1;
-                    self.clock.record.add_token();
-                    let (piece, stopped) = self.text.push(token.id)?;
-                    if token.likelihoods.is_some() {
-                        self.told.push(token);
-                    }
-                    (piece, stopped.then_some(Finish::StopString))
-                }
-                EngineEvent::End(finish) => (self.text.rest()?, Some(finish)),
+            let event = self.events.recv().await.ok_or(Refusal::Silence)?;
+            let (pieces, end) = match event {
+                EngineEvent::Token(token) => self.token(token)?,
+                EngineEvent::End(finish) => (self.finish()?, Some(finish)),
                 EngineEvent::Failed(error) => return Err(error.into()),
-                // Of texts there is none.
+                // Requests for text have none.
                 EngineEvent::Embedding(_) => return Err(Refusal::Silence),
             };
-            if end.is_some() {
-                self.clock.model.figures.whole.add(self.clock.begin.elapsed());
+            if let Some(finish) = end {
+                self.model.figures.whole.add(self.begin.elapsed());
+                self.ended = Some(Ended {
+                    finish,
+                    tokens: self.tokens,
+                    reasoning_tokens: self.reasoning_tokens,
+                    cached_tokens: self.cached_tokens.load(Ordering::Relaxed),
+                    stop: self.decoder.stop(),
+                });
             }
-            let tokens = self.tokens;
-            self.ended = end.map(|finish| Ended { finish, tokens });
-            if piece != Parted::default() {
-                return Ok(Some(piece));
+            if !pieces.is_empty() {
+                return Ok(Some(pieces));
             }
         }
         Ok(None)
     }
 
-    /// The tokens since this was last asked, if it was asked how likely they are.
-    pub fn told(&mut self) -> Vec<PickedToken> {
-        std::mem::take(&mut self.told)
+    fn token(&mut self, token: PickedToken) -> Result<(Vec<AnswerPiece>, Option<Finish>), Refusal> {
+        if self.tokens == 0 {
+            self.model.figures.first_token.add(self.begin.elapsed());
+        }
+        self.tokens += 1;
+        self.record.add_token();
+        if let Some(Ok(mut ids)) = self.ids.map(|ids| ids.lock()) {
+            ids.push(token.id);
+        }
+        let decoded = self.decoder.push(token.id)?;
+        if token.logprobs.is_some() {
+            self.logprobs.push(token);
+        }
+        let mut pieces = self.read(decoded.text);
+        let is_reasoning = self.reader.as_ref().is_some_and(AnswerReader::is_reasoning);
+        let has_reasoning = pieces.iter().any(|piece| matches!(piece, AnswerPiece::Reasoning(_)));
+        self.reasoning_tokens += usize::from(is_reasoning || has_reasoning);
+        if decoded.stopped {
+            pieces.extend(self.reader.as_mut().map(AnswerReader::finish).unwrap_or_default());
+        }
+        Ok((pieces, decoded.stopped.then_some(Finish::StopString)))
     }
 
-    /// How it ended, once [`Pieces::next`] gave `None`.
+    /// What was held back.
+    fn finish(&mut self) -> Result<Vec<AnswerPiece>, Refusal> {
+        let text = self.decoder.rest()?;
+        let mut pieces = self.read(text);
+        pieces.extend(self.reader.as_mut().map(AnswerReader::finish).unwrap_or_default());
+        Ok(pieces)
+    }
+
+    fn read(&mut self, text: String) -> Vec<AnswerPiece> {
+        match &mut self.reader {
+            Some(reader) => reader.push(&text),
+            None if text.is_empty() => vec![],
+            None => vec![AnswerPiece::Text(text)],
+        }
+    }
+
+    /// Takes the tokens with log-probabilities that arrived since the last call.
+    pub fn take_logprobs(&mut self) -> Vec<PickedToken> {
+        std::mem::take(&mut self.logprobs)
+    }
+
+    /// How it ended, once [`Pieces::next`] returned `None`.
     pub fn ended(&self) -> Ended {
         self.ended.unwrap_or(Ended {
             finish: Finish::Interrupted,
             tokens: self.tokens,
+            reasoning_tokens: self.reasoning_tokens,
+            cached_tokens: self.cached_tokens.load(Ordering::Relaxed),
+            stop: None,
         })
     }
 }
 
-/// How a text ended.
+/// How an answer ended.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ended {
     pub finish: Finish,
-    /// Tokens of the text, without the one that ended it.
+    /// Tokens of the answer, without the one that ended it.
     pub tokens: usize,
-}
-
-/// From tokens to what may be said of them.
-struct TextSoFar<'m> {
-    decoder: TextDecoder<'m>,
-    splitter: Option<ReasoningSplitter>,
-}
-
-impl TextSoFar<'_> {
-    /// The text that is certain with token `id`, and whether a stop string ended it.
-    fn push(&mut self, id: u32) -> Result<(Parted, bool), Refusal> {
-        let passed = self.decoder.push(id)?;
-        let mut parted = self.part(&passed.text);
-        if passed.stopped {
-            self.end_reasoning(&mut parted);
-        }
-        Ok((parted, passed.stopped))
-    }
-
-    /// What was held back.
-    fn rest(&mut self) -> Result<Parted, Refusal> {
-        let text = self.decoder.rest()?;
-        let mut parted = self.part(&text);
-        self.end_reasoning(&mut parted);
-        Ok(parted)
-    }
-
-    fn part(&mut self, text: &str) -> Parted {
-        match &mut self.splitter {
-            Some(splitter) => splitter.push(text),
-            None => Parted {
-                answer: text.to_owned(),
-                ..Parted::default()
-            },
-        }
-    }
-
-    fn end_reasoning(&mut self, parted: &mut Parted) {
-        if let Some(splitter) = &mut self.splitter {
-            let rest = splitter.finish();
-            parted.reasoning.push_str(&rest.reasoning);
-            parted.answer.push_str(&rest.answer);
-        }
-    }
+    /// Those of them that are reasoning.
+    pub reasoning_tokens: usize,
+    /// Tokens of the prompt that were found in the prefix cache.
+    pub cached_tokens: usize,
+    /// The index of the stop string that ended it.
+    pub stop: Option<usize>,
 }

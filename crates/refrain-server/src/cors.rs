@@ -1,4 +1,4 @@
-//! Which web pages from elsewhere may ask.
+//! CORS: which web pages of other origins may read responses.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use axum::http::{HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-/// Tells browsers that pages of these origins may read the answers; `*` is all of them.
+/// Lets pages of `origins` read responses; `*` is any origin.
 pub(crate) async fn allow(State(origins): State<Arc<[String]>>, request: Request, next: Next) -> Response {
     let headers = request.headers();
     let is_known = |origin: &&HeaderValue| {
@@ -22,21 +22,21 @@ pub(crate) async fn allow(State(origins): State<Arc<[String]>>, request: Request
     let Some(origin) = headers.get(ORIGIN).filter(is_known).cloned() else {
         return next.run(request).await;
     };
-    let asks_first = request.method() == Method::OPTIONS && headers.contains_key(ACCESS_CONTROL_REQUEST_METHOD);
-    let mut response = if asks_first {
-        let wanted = headers.get(ACCESS_CONTROL_REQUEST_HEADERS).cloned();
+    let is_preflight = request.method() == Method::OPTIONS && headers.contains_key(ACCESS_CONTROL_REQUEST_METHOD);
+    let mut response = if is_preflight {
+        let requested = headers.get(ACCESS_CONTROL_REQUEST_HEADERS).cloned();
         let mut response = StatusCode::NO_CONTENT.into_response();
-        let said = response.headers_mut();
-        said.insert(ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("GET, POST"));
-        said.insert(ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("600"));
-        wanted.map(|wanted| said.insert(ACCESS_CONTROL_ALLOW_HEADERS, wanted));
+        let headers = response.headers_mut();
+        headers.insert(ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("GET, POST"));
+        headers.insert(ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("600"));
+        requested.map(|requested| headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, requested));
         response
     } else {
         next.run(request).await
     };
-    let said = response.headers_mut();
-    said.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
-    said.insert(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static("x-request-id"));
-    said.append(VARY, HeaderValue::from_static("origin"));
+    let headers = response.headers_mut();
+    headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+    headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static("x-request-id"));
+    headers.append(VARY, HeaderValue::from_static("origin"));
     response
 }

@@ -1,92 +1,94 @@
-//! Models that are brought to this computer when clients ask.
+//! Model downloads on request of clients.
 
 use std::fmt::{self, Debug, Formatter};
 use std::sync::Arc;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{Semaphore, mpsc};
 
 use crate::error::Refusal;
+use crate::model_list::ModelList;
+use crate::served::ServedModel;
 
-/// News that may wait for a slow reader; what is newer then is passed over, but for the end.
-const NEWS: usize = 16;
+/// Maximum number of events that wait for a slow reader. Then newer ones are dropped, except the last.
+const MAX_PENDING: usize = 16;
 
-/// Brings models to this computer. Whoever is asked may take hours, on a thread of its own.
+/// Downloads models to this computer.
 pub trait Downloader: Send + Sync {
-    /// Brings a model here, by the name that a client gives; `told` hears how far it is.
+    /// Downloads a model by the name that a client gives, reports progress to `report`, and opens the model so that it
+    /// can be served under that name. May take hours: it is called on a thread of its own.
     ///
     /// # Errors
-    /// What is no name of a model there, and downloads that fail.
-    fn download(&self, model: &str, told: &(dyn Fn(DownloadNews) + Sync)) -> Result<(), DownloadFailure>;
+    /// If there is no model of that name, the download fails, or the model is not one that can be served.
+    fn download(&self, model: &str, report: &(dyn Fn(DownloadNews) + Sync)) -> Result<ServedModel, DownloadFailure>;
 }
 
-/// How far a download is.
+/// The progress of a download.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DownloadNews {
-    /// What is to be fetched is known: this state of the model.
+    /// The revision of the model that is being downloaded.
     Found(String),
-    /// So many of so many bytes are here.
+    /// Bytes so far, and bytes in all.
     Progress(u64, u64),
-    /// Something that takes time or changes what comes.
+    /// A message about a delay or a change.
     Notice(String),
 }
 
-/// Why a model was not brought here.
+/// Why a model was not downloaded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DownloadFailure {
-    /// This is no model's name.
+    /// The name is not that of a model.
     Name(String),
     /// The download failed.
     Failed(String),
 }
 
-/// Whether clients may have models brought here.
+/// Whether clients may have models downloaded.
 #[derive(Clone)]
 pub enum Downloads {
-    /// They may not, for the reason given.
+    /// They may not, for this reason.
     Refused(String),
     /// They may, one at a time.
     Allowed(Arc<dyn Downloader>, OneAtATime),
 }
 
-/// Lets one pass at a time.
+/// Lets one download run at a time.
 #[derive(Clone, Debug)]
 pub struct OneAtATime(Arc<Semaphore>);
 
 impl Downloads {
-    /// By whoever brings them.
+    /// Allows downloads by `downloader`.
     pub fn by(downloader: impl Downloader + 'static) -> Downloads {
         Downloads::Allowed(Arc::new(downloader), OneAtATime(Arc::new(Semaphore::new(1))))
     }
 
-    /// Begins to bring a model here; what is heard of it ends with its end. It goes on if nobody listens.
+    /// Starts a download, whose model is added to `models`. Returns its events; [`DownloadEvent::Ended`] is the last.
+    /// It goes on if nobody listens.
     ///
     /// # Errors
-    /// If clients may not, or another download is under way.
-    pub(crate) fn begin(&self, model: String) -> Result<mpsc::Receiver<Heard>, Refusal> {
+    /// If downloads are not allowed, or another one is running.
+    pub(crate) fn begin(&self, model: String, models: ModelList) -> Result<mpsc::Receiver<DownloadEvent>, Refusal> {
         let (downloader, one) = match self {
             Downloads::Refused(why) => return Err(Refusal::Forbidden(why.clone())),
             Downloads::Allowed(downloader, one) => (downloader.clone(), one),
         };
-        let place = one.0.clone().try_acquire_owned().map_err(|_| Refusal::Downloading)?;
-        let (news, heard) = mpsc::channel(NEWS);
-        tokio::task::spawn_blocking(move || download(&*downloader, &model, &news, place));
-        Ok(heard)
+        let permit = one.0.clone().try_acquire_owned().map_err(|_| Refusal::Downloading)?;
+        let (sender, events) = mpsc::channel(MAX_PENDING);
+        tokio::task::spawn_blocking(move || {
+            let report = |news| drop(sender.try_send(DownloadEvent::News(news)));
+            let ended = downloader.download(&model, &report).map(|model| models.add(model));
+            // A client that reads slowly does not block the next download.
+            drop(permit);
+            let _ = sender.blocking_send(DownloadEvent::Ended(ended));
+        });
+        Ok(events)
     }
 }
 
-/// What is heard of a download.
-pub(crate) enum Heard {
+/// An event of a download.
+pub(crate) enum DownloadEvent {
     News(DownloadNews),
-    /// It is over, well or not.
+    /// It ended, with success or not.
     Ended(Result<(), DownloadFailure>),
-}
-
-fn download(downloader: &dyn Downloader, model: &str, news: &mpsc::Sender<Heard>, place: OwnedSemaphorePermit) {
-    let told = |said| drop(news.try_send(Heard::News(said)));
-    let ended = downloader.download(model, &told);
-    // Who is slow to hear of it keeps nobody from theirs.
-    drop(place);
-    let _ = news.blocking_send(Heard::Ended(ended));
 }
 
 impl From<DownloadFailure> for Refusal {

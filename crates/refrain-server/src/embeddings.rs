@@ -1,4 +1,4 @@
-//! Embeddings of texts: the model's hidden state behind the last token.
+//! Embeddings of texts: the model's hidden state after the last token.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -12,11 +12,12 @@ use tokio::sync::oneshot;
 use crate::error::Refusal;
 use crate::record::RequestRecord;
 use crate::served::ServedModel;
+use crate::tokenize::TextLimit;
 
-/// The most texts of a request.
-const MOST_TEXTS: usize = 2048;
+/// Maximum number of texts of a request.
+const MAX_TEXTS: usize = 2048;
 
-/// A text or tokens, or several of them.
+/// A text or its tokens, or a list of either.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "input is neither a text nor tokens, nor a list of these")]
 pub(crate) enum InputField {
@@ -27,38 +28,38 @@ pub(crate) enum InputField {
 }
 
 impl InputField {
-    /// The tokens of each text.
+    /// Returns the tokens of each text.
     ///
     /// # Errors
-    /// Too many texts, and what the tokenizer says.
-    pub fn tokens(self, model: &ServedModel) -> Result<Vec<Vec<u32>>, Refusal> {
-        let encoded = |text: String| Ok(model.tokenizer.encode(&text, true)?);
+    /// Too many texts, or one that is too long or that the tokenizer cannot represent.
+    pub async fn tokens(self, model: &Arc<ServedModel>, limit: TextLimit) -> Result<Vec<Vec<u32>>, Refusal> {
         let count = match &self {
             InputField::Text(_) | InputField::Tokens(_) => 1,
             InputField::Texts(texts) => texts.len(),
             InputField::Several(texts) => texts.len(),
         };
-        if count > MOST_TEXTS {
+        if count > MAX_TEXTS {
             return Err(Refusal::field(
                 "input",
-                format!("{count} texts are more than {MOST_TEXTS}"),
+                format!("{count} texts are more than {MAX_TEXTS}"),
             ));
         }
-        match self {
-            InputField::Text(text) => Ok(vec![encoded(text)?]),
-            // An empty list is one of no texts.
-            InputField::Tokens(tokens) if tokens.is_empty() => Ok(vec![]),
-            InputField::Tokens(tokens) => Ok(vec![tokens]),
-            InputField::Texts(texts) => texts.into_iter().map(encoded).collect(),
-            InputField::Several(texts) => Ok(texts),
-        }
+        let texts = match self {
+            InputField::Text(text) => vec![text],
+            InputField::Texts(texts) => texts,
+            // An empty list holds no texts, rather than one text without tokens.
+            InputField::Tokens(tokens) if tokens.is_empty() => return Ok(vec![]),
+            InputField::Tokens(tokens) => return Ok(vec![tokens]),
+            InputField::Several(texts) => return Ok(texts),
+        };
+        model.encode(texts, true, limit).await
     }
 }
 
-/// How many numbers of an embedding are asked for, if not all.
+/// Returns how many numbers of an embedding the client wants; `None` for all.
 ///
 /// # Errors
-/// What is no number that there may be.
+/// A number out of range.
 pub(crate) fn dimensions(model: &ServedModel, asked: Option<&Value>) -> Result<Option<usize>, Refusal> {
     let most = model.width;
     match asked {
@@ -73,7 +74,7 @@ pub(crate) fn dimensions(model: &ServedModel, asked: Option<&Value>) -> Result<O
     }
 }
 
-/// The first `dimensions` numbers, or all, divided by their length.
+/// Returns the first `dimensions` numbers, or all, scaled to length 1.
 pub(crate) fn normalised(mut embedding: Vec<f32>, dimensions: Option<usize>) -> Vec<f32> {
     embedding.truncate(dimensions.unwrap_or(usize::MAX));
     let squares = embedding.iter().map(|number| f64::from(*number).powi(2)).sum::<f64>();
@@ -85,12 +86,12 @@ pub(crate) fn normalised(mut embedding: Vec<f32>, dimensions: Option<usize>) -> 
 }
 
 impl ServedModel {
-    /// The embeddings of texts, as the model has them, in their order.
+    /// Returns the embeddings of texts, in order. Their length is not 1.
     ///
     /// # Errors
-    /// A text of no tokens or too many, an engine that is busy or has failed.
+    /// A text with no tokens or too many, or an engine that is busy or has failed.
     pub(crate) async fn embed(self: &Arc<Self>, texts: Vec<Vec<u32>>) -> Result<Vec<Vec<f32>>, Refusal> {
-        // Those of one request shall not fill the queue.
+        // One request must not fill the queue.
         let engine = self.engine().await?;
         let at_once = engine.options().streams.max(1);
         let embedded = stream::iter(texts).map(|text| self.embed_one(&engine, text));
@@ -102,11 +103,11 @@ impl ServedModel {
         record.add_prompt(text.len());
         let mut request = EngineRequest::embedding(text);
         request.client = record.client();
-        let (said, heard) = oneshot::channel();
-        let mut said = Some(said);
-        let tell = move |event| drop(said.take().map(|said| said.send(event)));
-        let _ticket = engine.submit(request, Box::new(tell))?;
-        let embedding = match heard.await {
+        let (sender, receiver) = oneshot::channel();
+        let mut sender = Some(sender);
+        let listener = move |event| drop(sender.take().map(|sender| sender.send(event)));
+        let _ticket = engine.submit(request, Box::new(listener))?;
+        let embedding = match receiver.await {
             Ok(EngineEvent::Embedding(hidden)) => hidden,
             Ok(EngineEvent::Failed(error)) => return Err(error.into()),
             _ => return Err(Refusal::Silence),
@@ -121,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_of_an_embedding_has_a_length_of_one() {
+    fn truncated_embeddings_have_length_one() {
         assert_eq!(normalised(vec![3.0, 4.0, 12.0], Some(2)), [0.6, 0.8]);
         let length = |embedding: &[f32]| embedding.iter().map(|number| number * number).sum::<f32>();
         assert!((length(&normalised(vec![1e20, 1e20, -1e20], None)) - 1.0).abs() < 1e-6);

@@ -1,55 +1,61 @@
-//! What a client is told that asked for what cannot be, as OpenAI's clients understand it.
+//! Errors of requests, in OpenAI's format. The other interfaces convert them to theirs.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use axum::Json;
-use axum::extract::FromRequest;
 use axum::extract::rejection::PathRejection;
-use axum::http::header::RETRY_AFTER;
-use axum::http::{Method, StatusCode, Uri};
+use axum::http::header::{RETRY_AFTER, WWW_AUTHENTICATE};
+use axum::http::{HeaderValue, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
-use futures_util::StreamExt;
 use serde_json::{Value, json};
 
 use crate::anthropic::AnthropicRefusal;
-use crate::connections::Connection;
 use crate::ollama::OllamaRefusal;
-use crate::shelf::LoadFailure;
+use crate::registry::LoadFailure;
 
-/// Why a request is not answered.
+pub(crate) use crate::body::Body;
+
+/// Why a request fails.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refusal {
-    /// A body that is no JSON, or not of the form that is asked for.
+    /// A request that is not valid HTTP or JSON.
     #[error("{0}")]
     Malformed(String),
-    #[error("the body is larger than this server takes")]
+    /// A body whose fields do not have the right types.
+    #[error("{message}")]
+    Invalid { field: Option<String>, message: String },
+    #[error("the body exceeds this server's limit")]
     TooLarge,
-    #[error("too many bytes are on their way to this server; try again later")]
+    #[error("the server is receiving too many large requests; try again later")]
     NoRoom,
-    #[error("the body did not come within {} seconds", .0.as_secs())]
+    #[error("the body was not received within {} seconds", .0.as_secs())]
     TooSlow(Duration),
-    /// A field with a value that cannot be followed.
+    /// A field with a value that is not supported.
     #[error("{field}: {why}")]
-    Field { field: &'static str, why: String },
+    Field { field: Cow<'static, str>, why: String },
     #[error("{asked:?} is not served here; this server has {}", .served.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", "))]
     NoSuchModel { asked: String, served: Vec<String> },
     #[error("the model cannot be loaded: {0}")]
     Load(#[from] LoadFailure),
-    #[error("this model has no chat template, so it has no conversations; ask /v1/completions")]
+    #[error("this model has no chat template; use /v1/completions")]
     NoTemplate,
-    #[error("an API key of this server is needed, as `Authorization: Bearer KEY`")]
+    #[error("this server needs an API key, as `Authorization: Bearer KEY`")]
     Unauthorized,
-    #[error("{0} is not here")]
+    #[error("not found: {0}")]
     NoSuchPath(String),
-    #[error("{0} does not take {1}")]
+    /// An object of an interface, such as a stored response, that does not exist or belongs to another key.
+    #[error("{0} not found")]
+    NoSuchObject(String),
+    #[error("{0} does not support {1}")]
     NoSuchMethod(String, String),
-    /// What the engine says.
+    /// An error of the engine.
     #[error(transparent)]
     Engine(#[from] refrain_engine::Error),
-    /// What the tokenizer or the template says.
+    /// An error of the tokenizer or the chat template.
     #[error(transparent)]
     Text(#[from] refrain_formats::Error),
-    /// What whoever runs the server does not let clients do.
+    /// What the server's operator does not allow.
     #[error("{0}")]
     Forbidden(String),
     #[error("another model is being downloaded; try again later")]
@@ -57,25 +63,30 @@ pub(crate) enum Refusal {
     /// A download that failed.
     #[error("{0}")]
     Download(String),
-    /// What only a bug or a dying server does.
-    #[error("the text ended without a word")]
+    /// The engine or a thread ended without a result.
+    #[error("the model produced no output")]
     Silence,
 }
 
 impl Refusal {
-    pub fn field(field: &'static str, why: impl Into<String>) -> Refusal {
-        Refusal::Field { field, why: why.into() }
+    pub fn field(field: impl Into<Cow<'static, str>>, why: impl Into<String>) -> Refusal {
+        Refusal::Field {
+            field: field.into(),
+            why: why.into(),
+        }
     }
 
     pub fn status(&self) -> StatusCode {
         use refrain_engine::Error as Engine;
         match self {
-            Refusal::Malformed(_) | Refusal::Field { .. } | Refusal::NoTemplate | Refusal::Text(_) => {
-                StatusCode::BAD_REQUEST
-            }
+            Refusal::Malformed(_)
+            | Refusal::Invalid { .. }
+            | Refusal::Field { .. }
+            | Refusal::NoTemplate
+            | Refusal::Text(_) => StatusCode::BAD_REQUEST,
             Refusal::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Refusal::TooSlow(_) => StatusCode::REQUEST_TIMEOUT,
-            Refusal::NoSuchModel { .. } | Refusal::NoSuchPath(_) => StatusCode::NOT_FOUND,
+            Refusal::NoSuchModel { .. } | Refusal::NoSuchPath(_) | Refusal::NoSuchObject(_) => StatusCode::NOT_FOUND,
             Refusal::NoSuchMethod(..) => StatusCode::METHOD_NOT_ALLOWED,
             Refusal::Unauthorized => StatusCode::UNAUTHORIZED,
             Refusal::Forbidden(_) => StatusCode::FORBIDDEN,
@@ -110,7 +121,7 @@ impl Refusal {
         }
     }
 
-    /// The body of an answer, or of an event in a stream.
+    /// Returns the body of the response, or of an event in a stream.
     pub fn json(&self) -> Value {
         let status = self.status();
         let kind = match status {
@@ -120,19 +131,33 @@ impl Refusal {
             _ => "server_error",
         };
         let param = match self {
-            Refusal::Field { field, .. } => Some(field),
+            Refusal::Field { field, .. } => Some(field.as_ref()),
+            Refusal::Invalid { field, .. } => field.as_deref(),
             _ => None,
         };
-        json!({"error": {"message": self.to_string(), "type": kind, "param": param, "code": self.code()}})
+        // Clients look for these words, and then shorten the conversation.
+        let message = match self {
+            Refusal::Engine(refrain_engine::Error::ContextFull { tokens, context }) => format!(
+                "This model's maximum context length is {context} tokens, but the prompt needs {tokens} tokens; \
+                 shorten the messages or start the server with a larger --ctx"
+            ),
+            other => other.to_string(),
+        };
+        json!({"error": {"message": message, "type": kind, "param": param, "code": self.code()}})
     }
 }
 
 impl Refusal {
-    /// An answer that says this in an interface's own form.
-    pub fn into_response_of(self, said: Value) -> Response {
-        let mut response = (self.status(), Json(said)).into_response();
-        if self.status() == StatusCode::SERVICE_UNAVAILABLE {
-            response.headers_mut().insert(RETRY_AFTER, 1.into());
+    /// Returns the response with a body in an interface's own format.
+    pub fn into_response_of(self, body: Value) -> Response {
+        let mut response = (self.status(), Json(body)).into_response();
+        let headers = response.headers_mut();
+        match self.status() {
+            StatusCode::SERVICE_UNAVAILABLE => drop(headers.insert(RETRY_AFTER, 1.into())),
+            StatusCode::UNAUTHORIZED => {
+                headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            }
+            _ => {}
         }
         response
     }
@@ -140,45 +165,9 @@ impl Refusal {
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
-        let said = self.json();
-        self.into_response_of(said)
+        let body = self.json();
+        self.into_response_of(body)
     }
-}
-
-/// A body of JSON, whatever its content type says; what is wrong with it is said as [`Refusal`]s are.
-pub(crate) struct Body<T>(pub T);
-
-impl<S: Send + Sync, T: serde::de::DeserializeOwned> FromRequest<S> for Body<T> {
-    type Rejection = Refusal;
-
-    async fn from_request(mut request: axum::extract::Request, state: &S) -> Result<Self, Refusal> {
-        let kind = axum::http::HeaderValue::from_static("application/json");
-        request.headers_mut().insert(axum::http::header::CONTENT_TYPE, kind);
-        if let Some(connection) = request.extensions().get::<Connection>().cloned() {
-            let whole = tokio::time::timeout(connection.patience, within(request, &connection)).await;
-            request = whole.map_err(|_| Refusal::TooSlow(connection.patience))??;
-        }
-        match Json::from_request(request, state).await {
-            Ok(Json(body)) => Ok(Body(body)),
-            Err(rejection) => Err(Refusal::Malformed(rejection.body_text())),
-        }
-    }
-}
-
-/// The request with all of its body, if there is room for that beside the bodies of others.
-async fn within(request: axum::extract::Request, connection: &Connection) -> Result<axum::extract::Request, Refusal> {
-    let (head, body) = request.into_parts();
-    let (mut stream, mut bytes, mut taken) = (body.into_data_stream(), vec![], vec![]);
-    while let Some(piece) = stream.next().await {
-        let piece = piece.map_err(|why| Refusal::Malformed(why.to_string()))?;
-        if bytes.len() + piece.len() > connection.body_bytes {
-            return Err(Refusal::TooLarge);
-        }
-        let held = connection.room.try_acquire_many(piece.len() as u32);
-        taken.push(held.map_err(|_| Refusal::NoRoom)?);
-        bytes.extend_from_slice(&piece);
-    }
-    Ok(axum::extract::Request::from_parts(head, bytes.into()))
 }
 
 impl From<PathRejection> for Refusal {
@@ -187,7 +176,7 @@ impl From<PathRejection> for Refusal {
     }
 }
 
-/// What is refused before the interface that a path belongs to is asked, in that interface's form.
+/// Returns an error in the format of the interface that a path belongs to.
 pub(crate) fn refused(path: &str, why: Refusal) -> Response {
     if path.starts_with("/v1/messages") {
         AnthropicRefusal(why).into_response()

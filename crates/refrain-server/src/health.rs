@@ -1,34 +1,47 @@
-//! Whether the server works.
+//! `GET /health`: whether the server works.
 
 use std::sync::Arc;
 
-use axum::Json;
 use axum::extract::State;
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::IntoResponse;
+use axum::{Extension, Json};
 use serde_json::{Map, Value, json};
 
+use crate::access::ApiKeys;
 use crate::served::{ServedModel, ServedModels};
 
 const OK: &str = "ok";
+const NOT_LOADED: &str = "not loaded";
 
-/// It works unless a model that is loaded does not; those that are not will be when they are asked for.
-pub(crate) async fn health(State(models): State<Arc<ServedModels>>) -> impl IntoResponse {
-    let of_model = |model: &Arc<ServedModel>| match model.loaded() {
-        None => "not loaded",
-        Some(engine) if engine.has_failed() => "the device failed; start the server again",
-        Some(engine) if engine.is_recovering() => "the device failed; the model is being loaded again",
+/// Returns 503 if a loaded model does not work. A model that is not loaded is loaded when it is requested.
+///
+/// Where the server has keys, only clients with a key see the models.
+pub(crate) async fn health(
+    State(models): State<Arc<ServedModels>>,
+    Extension(keys): Extension<ApiKeys>,
+    headers: HeaderMap,
+) -> impl IntoResponse {
+    let state = |model: &Arc<ServedModel>| match model.loaded() {
+        None => NOT_LOADED,
+        Some(engine) if engine.has_failed() => "the device failed; restart the server",
+        Some(engine) if engine.is_recovering() => "the device failed; the model is being reloaded",
         Some(_) => OK,
     };
-    let states: Vec<&str> = models.0.iter().map(of_model).collect();
-    let trouble = states.iter().find(|state| ![OK, "not loaded"].contains(state));
-    let (status, said) = match trouble {
-        Some(trouble) => (StatusCode::SERVICE_UNAVAILABLE, *trouble),
-        None => (StatusCode::OK, OK),
+    let states: Vec<&str> = models.0.iter().map(state).collect();
+    let failure = states.iter().find(|state| ![OK, NOT_LOADED].contains(state));
+    let status = if failure.is_some() {
+        StatusCode::SERVICE_UNAVAILABLE
+    } else {
+        StatusCode::OK
     };
-    let named = models.0.iter().zip(&states);
-    let named: Map<String, Value> = named
-        .map(|(model, state)| (model.name.clone(), (*state).into()))
-        .collect();
-    (status, Json(json!({"status": said, "models": named})))
+    let mut body = json!({"status": failure.copied().unwrap_or(OK)});
+    if keys.allow(&headers) {
+        let by_name = models.0.iter().zip(&states);
+        let by_name: Map<String, Value> = by_name
+            .map(|(model, state)| (model.name.clone(), (*state).into()))
+            .collect();
+        body["models"] = by_name.into();
+    }
+    (status, Json(body))
 }

@@ -12,36 +12,49 @@
 //! | `GET /api/tags`, `/api/ps`, `/api/version`, `POST /api/show` | the models, for them (`ollama/models.rs`) |
 //! | `POST /api/pull` | a model comes to this computer (`ollama/pull.rs`) |
 //! | `POST /tokenize`, `/detokenize` | text to tokens and back (`tokens.rs`) |
+//! | `/completion`, `/props`, `/slots`, `/apply-template` | llama-server's routes (`openai/llama_server.rs`) |
+//! | `/version`, `/ping`, `/load`, `/tokenizer_info` | vLLM's routes (`openai/vllm.rs`) |
 //! | `GET /`, `/page/…`, `POST /render` | the web page, and the texts that it shows (`page/`) |
 //! | `GET /health`, `/metrics` | whether it works (`health.rs`); figures for Prometheus (`metrics.rs`) |
 //!
-//! Texts of a model are computed together by one [`refrain_engine::Engine`] (`shelf.rs`: which models are loaded); a client
+//! Texts of a model are computed together by one [`refrain_engine::Engine`] (`registry.rs`: which models are loaded); a client
 //! that leaves ends its text.
 
 mod access;
 mod answer;
 mod anthropic;
+mod blocking;
+mod body;
+mod client_stream;
 mod connections;
 mod cors;
+mod digest;
 mod downloads;
 mod embeddings;
 mod error;
-mod figures;
+mod events;
+mod exact_list;
 mod health;
+mod histogram;
+mod http_client;
+mod keep_alive;
+mod lease;
 mod messages;
 mod metrics;
+mod model_list;
+mod model_names;
 mod ollama;
 mod openai;
 mod page;
-mod parts;
 mod platform;
+mod prefill;
 mod record;
+mod registry;
 mod served;
-mod shelf;
 mod tls;
+mod tokenize;
 mod tokens;
-mod tools;
-mod visit;
+mod web_origin;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,99 +64,99 @@ use axum::middleware;
 use axum::routing::{delete, get, post};
 use axum::{Extension, Router};
 
+use access::ApiKeys;
 use connections::Connections;
+use model_list::ModelList;
 pub use downloads::{DownloadFailure, DownloadNews, Downloader, Downloads, OneAtATime};
-pub use platform::Entrance;
+pub use http_client::HttpClient;
+pub use platform::ServerListener;
 pub use record::Log;
-use served::ServedModels;
+pub use registry::{EngineLoader, LoadFailure, ModelRegistry, keep_alive};
+use web_origin::WebPolicy;
 pub use served::{EngineSource, ServedModel, ServedText};
-pub use shelf::{EngineLoader, EngineShelf, LoadFailure, keep_alive};
 pub use tls::{Certificate, CertificateError};
-pub use visit::Visitor;
 
-/// How a server is reached.
+/// Settings of a server.
 #[derive(Debug, Clone)]
 pub struct ServerOptions {
-    /// Who gives one of these keys may ask; empty: everybody may.
+    /// Clients need one of these keys; if there are none, everybody is allowed.
     pub api_keys: Vec<String>,
-    /// Bytes of a request's body at most.
-    pub body_bytes: usize,
-    /// Web pages of these origins may ask, beside the server's own; `*` is all.
+    /// Maximum number of bytes of a request's body.
+    pub max_body_bytes: usize,
+    /// Origins of web pages that may use the server, beside its own; `*` is any.
     pub origins: Vec<String>,
-    /// Hears a line of JSON of each request that is over.
+    /// Host names that the server is reached by, beside those of the loopback; `*` is any.
+    ///
+    /// They are checked where the server has no keys, and listens at a loopback address or has such names.
+    pub hosts: Vec<String>,
+    /// Writes a line of JSON for each finished request.
     pub log: Option<Log>,
-    /// Shown to those who connect, over TLS; without one it is plain HTTP.
+    /// The certificate for HTTPS; `None` for plain HTTP.
     pub certificate: Option<Certificate>,
-    /// Whether clients may have models brought to this computer.
+    /// Whether clients may download models to this computer.
     pub downloads: Downloads,
-    /// How long a client may take to send a request, to say whether it has another, or to read what it was sent.
-    pub patience: Duration,
+    /// Time that a client has to send a request, to send the next one, or to read what was sent.
+    pub timeout: Duration,
 }
 
 impl Default for ServerOptions {
     fn default() -> Self {
         ServerOptions {
             api_keys: vec![],
-            body_bytes: 16 << 20,
+            max_body_bytes: 16 << 20,
             origins: vec![],
+            hosts: vec![],
             log: None,
             certificate: None,
             downloads: Downloads::Refused("this server downloads no models".to_owned()),
-            patience: Duration::from_secs(60),
+            timeout: Duration::from_secs(60),
         }
     }
 }
 
-/// How often is looked whether to end.
-const LOOK: Duration = Duration::from_millis(50);
-/// How often is looked for models that nobody asked for in time.
-const SWEEP: Duration = Duration::from_millis(250);
-
-/// Serves models, one at least, until `is_over` says so; then no new requests are taken, and those under way come to their ends, if
-/// that takes no longer than half a minute.
+/// Serves models, at least one, until `wait_for_stop` returns, which is called on a thread of its own. Then new
+/// connections are refused, and running requests have half a minute to finish.
 ///
 /// # Errors
-/// If the system does not let it listen.
+/// If the system does not allow it to listen, or to start threads.
 pub fn serve(
-    entrance: Entrance,
+    listener: ServerListener,
     models: Vec<ServedModel>,
     options: &ServerOptions,
-    is_over: impl Fn() -> bool + Send + 'static,
+    wait_for_stop: impl FnOnce() + Send + 'static,
 ) -> std::io::Result<()> {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = runtime.worker_threads(2).enable_all().build()?;
-    let models: Vec<Arc<ServedModel>> = models.into_iter().map(Arc::new).collect();
-    let shelf = models[0].shelf.clone();
+    runtime.spawn(models[0].registry.clone().unload_expired());
+    let policy = WebPolicy {
+        has_keys: !options.api_keys.is_empty(),
+        is_loopback: listener.is_loopback(),
+        hosts: options.hosts.clone(),
+        origins: options.origins.clone(),
+    };
     let connections = Connections {
-        router: router(Arc::new(ServedModels(models)), options),
+        router: router(ModelList::new(models), options, policy),
         certificate: options.certificate.clone(),
-        patience: options.patience,
-        body_bytes: options.body_bytes,
+        timeout: options.timeout,
+        max_body_bytes: options.max_body_bytes,
     };
-    let over = async move {
-        while !is_over() {
-            tokio::time::sleep(LOOK).await;
-        }
-    };
-    runtime.spawn(async move {
-        loop {
-            tokio::time::sleep(SWEEP).await;
-            let shelf = shelf.clone();
-            let _ = tokio::task::spawn_blocking(move || shelf.sweep()).await;
-        }
-    });
-    let served = runtime.block_on(entrance.answer(&connections, over));
+    let (stop, stopped) = tokio::sync::oneshot::channel();
+    std::thread::Builder::new().name("stop".to_owned()).spawn(move || {
+        wait_for_stop();
+        let _ = stop.send(());
+    })?;
+    let stopped = async move { drop(stopped.await) };
+    let served = runtime.block_on(listener.serve(&connections, stopped));
     runtime.shutdown_background();
     served
 }
 
-fn router(models: Arc<ServedModels>, options: &ServerOptions) -> Router {
-    let keys: Arc<[String]> = options.api_keys.clone().into();
+fn router(models: ModelList, options: &ServerOptions, policy: WebPolicy) -> Router {
+    let keys = ApiKeys(options.api_keys.clone().into());
     let origins: Arc<[String]> = options.origins.clone().into();
     let guarded = Router::new()
         .route("/v1/chat/completions", post(openai::chat::chat))
         .route("/v1/completions", post(openai::completions::completions))
-        .route("/v1/responses", post(openai::responses::responses))
         .route("/v1/embeddings", post(openai::embeddings::embeddings))
         .route("/v1/messages", post(anthropic::messages::messages))
         .route("/v1/messages/count_tokens", post(anthropic::messages::count_tokens))
@@ -158,17 +171,18 @@ fn router(models: Arc<ServedModels>, options: &ServerOptions) -> Router {
         .route("/api/show", post(ollama::models::show))
         .route("/api/version", get(ollama::models::version))
         .route("/api/pull", post(ollama::pull::pull))
-        .route("/api/delete", delete(ollama::pull::keeps_its_models))
-        .route("/api/create", post(ollama::pull::keeps_its_models))
-        .route("/api/copy", post(ollama::pull::keeps_its_models))
-        .route("/api/push", post(ollama::pull::keeps_its_models))
-        .route("/api/blobs/{digest}", post(ollama::pull::keeps_its_models))
+        .route("/api/delete", delete(ollama::pull::change_models))
+        .route("/api/create", post(ollama::pull::change_models))
+        .route("/api/copy", post(ollama::pull::change_models))
+        .route("/api/push", post(ollama::pull::change_models))
+        .route("/api/blobs/{digest}", post(ollama::pull::change_models).head(ollama::pull::no_blob))
         .layer(Extension(options.downloads.clone()))
         .route("/render", post(page::render))
         .route("/tokenize", post(tokens::tokenize))
         .route("/detokenize", post(tokens::detokenize))
         .route("/metrics", get(metrics::metrics))
-        .layer(middleware::from_fn_with_state(keys, access::check))
+        .merge(openai::routes())
+        .layer(middleware::from_fn(access::check))
         .layer(DefaultBodyLimit::disable());
     Router::new()
         .route("/", get(page::index))
@@ -177,7 +191,9 @@ fn router(models: Arc<ServedModels>, options: &ServerOptions) -> Router {
         .merge(guarded)
         .fallback(error::no_such_path)
         .method_not_allowed_fallback(error::no_such_method)
+        .layer(Extension(keys))
         .layer(middleware::from_fn_with_state(origins, cors::allow))
-        .layer(middleware::from_fn_with_state(options.log, record::note))
+        .layer(middleware::from_fn_with_state(Arc::new(policy), web_origin::check))
+        .layer(middleware::from_fn_with_state(options.log, record::record))
         .with_state(models)
 }

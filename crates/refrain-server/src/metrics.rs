@@ -1,4 +1,4 @@
-//! How much the server does: figures in Prometheus' text format, under the names that vLLM has for them.
+//! `GET /metrics`: the server's load in Prometheus' text format, under vLLM's names.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -8,17 +8,17 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
 use refrain_engine::EngineLoad;
 
-use crate::figures::Histogram;
+use crate::histogram::Histogram;
 use crate::served::{ServedModel, ServedModels};
 
-/// Of one model.
+/// A model and its load.
 struct CountedModel<'m> {
     model: &'m ServedModel,
-    /// Zeros while it is not loaded.
+    /// Gauges are 0 while the model is not loaded.
     load: EngineLoad,
 }
 
-/// A figure's name, kind and meaning, and its value, if a model has it.
+/// A metric's name, type and help, and its value, if the model has one.
 type Row = (
     &'static str,
     &'static str,
@@ -26,99 +26,101 @@ type Row = (
     fn(&CountedModel) -> Option<f64>,
 );
 
-/// Weights alone are counted as read: keys and values are left out.
+/// Bytes read count weights only, not keys and values.
 const ROWS: [Row; 11] = [
     (
         "vllm:num_requests_running",
         "gauge",
         "Requests whose tokens are being computed.",
-        |of| Some(of.load.running as f64),
+        |counted| Some(counted.load.running as f64),
     ),
     (
         "vllm:num_requests_waiting",
         "gauge",
-        "Requests that wait for their turn.",
-        |of| Some(of.load.waiting as f64),
+        "Requests that wait for a slot.",
+        |counted| Some(counted.load.waiting as f64),
     ),
     (
         "vllm:num_preemptions_total",
         "counter",
-        "Times that a request gave its place up and is computed again.",
-        |of| Some(of.load.preemptions as f64),
+        "Requests that lost their slot and are recomputed.",
+        |counted| Some(counted.load.preemptions as f64),
     ),
     (
         "vllm:kv_cache_usage_perc",
         "gauge",
-        "Share of the cache that requests hold, 1 is all.",
-        |of| Some(of.load.pages_in_use as f64 / of.load.pages.max(1) as f64),
+        "Share of the KV cache that requests hold, from 0 to 1.",
+        |counted| Some(counted.load.pages_in_use as f64 / counted.load.pages.max(1) as f64),
     ),
-    ("vllm:prompt_tokens_total", "counter", "Tokens of prompts.", |of| {
-        Some(of.load.prompt_tokens as f64)
+    ("vllm:prompt_tokens_total", "counter", "Prompt tokens.", |counted| {
+        Some(counted.load.prompt_tokens as f64)
     }),
     (
         "vllm:prefix_cache_queries_total",
         "counter",
-        "Tokens looked for in the cache.",
-        |of| Some(of.load.prompt_tokens as f64),
+        "Tokens looked up in the prefix cache.",
+        |counted| Some(counted.load.prompt_tokens as f64),
     ),
     (
         "vllm:prefix_cache_hits_total",
         "counter",
-        "Tokens found in the cache.",
-        |of| Some(of.load.cached_tokens as f64),
+        "Tokens found in the prefix cache.",
+        |counted| Some(counted.load.cached_tokens as f64),
     ),
     (
         "vllm:generation_tokens_total",
         "counter",
-        "Tokens that were generated.",
-        |of| Some(of.load.generated_tokens as f64),
+        "Generated tokens.",
+        |counted| Some(counted.load.generated_tokens as f64),
     ),
     (
         "refrain:weight_bytes_read_total",
         "counter",
         "Bytes of weights read to generate tokens.",
-        |of| Some((of.load.decode_steps * of.model.bytes_per_step) as f64),
+        |counted| Some((counted.load.decode_steps * counted.model.bytes_per_step) as f64),
     ),
     (
         "refrain:device_restarts_total",
         "counter",
-        "Times that the model was loaded again after its device failed.",
-        |of| Some(of.load.restarts as f64),
+        "Reloads of the model after its device failed.",
+        |counted| Some(counted.load.restarts as f64),
     ),
     (
         "refrain:memory_bandwidth_bytes_per_second",
         "gauge",
-        "Bytes a second that the device was seen to read.",
-        |of| of.model.bandwidth,
+        "Measured memory bandwidth of the device.",
+        |counted| counted.model.bandwidth,
     ),
 ];
 
-/// A histogram's name and meaning, and where a model has it.
+/// A histogram's name, help, and values of a model.
 type HistogramRow = (&'static str, &'static str, fn(&ServedModel) -> &Histogram);
 
 const HISTOGRAMS: [HistogramRow; 2] = [
     (
         "vllm:time_to_first_token_seconds",
-        "From a request to its first token.",
+        "Time from a request to its first token.",
         |model| &model.figures.first_token,
     ),
     (
         "vllm:e2e_request_latency_seconds",
-        "From a request to its end.",
+        "Time from a request to its end.",
         |model| &model.figures.whole,
     ),
 ];
 
 pub(crate) async fn metrics(State(models): State<Arc<ServedModels>>) -> impl IntoResponse {
-    let load = |model: &ServedModel| model.loaded().map_or(EngineLoad::default(), |engine| engine.load());
-    let of_model = |model| CountedModel {
+    let counted = |model| CountedModel {
         model,
-        load: load(model),
+        load: ServedModel::load(model),
     };
-    let all: Vec<CountedModel> = models.0.iter().map(|model| of_model(model)).collect();
+    let all: Vec<CountedModel> = models.0.iter().map(|model| counted(model)).collect();
     let mut text = String::new();
     for (name, kind, help, value) in ROWS {
-        let mut values = all.iter().filter_map(|of| Some((of.model, value(of)?))).peekable();
+        let mut values = all
+            .iter()
+            .filter_map(|counted| Some((counted.model, value(counted)?)))
+            .peekable();
         if values.peek().is_some() {
             let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
         }
@@ -135,7 +137,7 @@ pub(crate) async fn metrics(State(models): State<Arc<ServedModels>>) -> impl Int
     ([(CONTENT_TYPE, "text/plain; version=0.0.4")], text)
 }
 
-/// The label of a model.
+/// Returns the label with a model's name.
 fn label(name: &str) -> String {
     let name = name.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
     format!("model_name=\"{name}\"")

@@ -1,4 +1,4 @@
-//! Where clients connect: addresses, and the sockets in the file system that only some systems have.
+//! Where clients connect: TCP addresses, and Unix sockets on the systems that have them.
 
 use std::fmt::{self, Display, Formatter};
 use std::future::Future;
@@ -6,127 +6,202 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 #[cfg(unix)]
 use std::os::unix::{
-    fs::FileTypeExt,
+    fs::{FileTypeExt, PermissionsExt},
     net::{UnixListener, UnixStream},
 };
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
 use crate::connections::Connections;
-use crate::visit::ByteStream;
+use crate::http_client::ByteStream;
 
-/// A place where clients connect. A socket in the file system goes with it.
+/// A socket that clients connect to. Dropping it removes a Unix socket's file.
 #[derive(Debug)]
-pub struct Entrance(Listening);
+pub struct ServerListener(ListeningSocket);
 
 #[derive(Debug)]
-enum Listening {
-    Address(std::net::TcpListener, SocketAddr),
+enum ListeningSocket {
+    Tcp(std::net::TcpListener, SocketAddr),
     #[cfg(unix)]
-    Socket(UnixListener, PathBuf),
+    Unix(UnixListener, SocketFile),
 }
 
-impl Entrance {
-    /// At an address; port 0 is any that is free.
+/// The file of a Unix socket; dropping it removes the file.
+#[derive(Debug)]
+struct SocketFile(PathBuf);
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+impl ServerListener {
+    /// Listens at an address; port 0 picks a free port.
     ///
     /// # Errors
-    /// If the system does not give it.
-    pub fn at(address: impl Into<SocketAddr>) -> io::Result<Entrance> {
+    /// If the address is in use or not available.
+    pub fn at(address: impl Into<SocketAddr>) -> io::Result<ServerListener> {
         let listener = std::net::TcpListener::bind(address.into())?;
         listener.set_nonblocking(true)?;
         let bound = listener.local_addr()?;
-        Ok(Entrance(Listening::Address(listener, bound)))
+        Ok(ServerListener(ListeningSocket::Tcp(listener, bound)))
     }
 
-    /// At a socket in the file system, for those who may write to it. One that nobody listens at is replaced.
+    /// Listens at a Unix socket, which only this user may connect to. Replaces a socket that nobody listens at.
     ///
     /// # Errors
-    /// If somebody listens there, or the system has no such thing.
+    /// If another server listens there, the file cannot be made, or the system has no Unix sockets.
     #[cfg(unix)]
-    pub fn at_socket(path: &Path) -> io::Result<Entrance> {
+    pub fn at_socket(path: &Path) -> io::Result<ServerListener> {
         let is_socket = path.symlink_metadata().is_ok_and(|file| file.file_type().is_socket());
         if is_socket && UnixStream::connect(path).is_err_and(|why| why.kind() == io::ErrorKind::ConnectionRefused) {
             std::fs::remove_file(path)?;
         }
-        let listener = UnixListener::bind(path)?;
+        let listener = bind_private(path)?;
         listener.set_nonblocking(true)?;
-        Ok(Entrance(Listening::Socket(listener, path.to_owned())))
+        Ok(ServerListener(ListeningSocket::Unix(
+            listener,
+            SocketFile(path.to_owned()),
+        )))
     }
 
-    /// At a socket in the file system, which this system does not have.
+    /// Fails: this system has no Unix sockets.
     ///
     /// # Errors
     /// Always.
     #[cfg(not(unix))]
-    pub fn at_socket(_: &Path) -> io::Result<Entrance> {
+    pub fn at_socket(_: &Path) -> io::Result<ServerListener> {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    /// Answers whoever connects until it is over.
-    pub(crate) async fn answer(&self, connections: &Connections, over: impl Future<Output = ()>) -> io::Result<()> {
-        match &self.0 {
-            Listening::Address(listener, _) => {
-                let listener = tokio::net::TcpListener::from_std(listener.try_clone()?)?;
-                connections.answer(listener, of_tcp, over).await;
+    /// Whether it listens at a loopback address, which only programs of this computer reach.
+    pub(crate) fn is_loopback(&self) -> bool {
+        matches!(&self.0, ListeningSocket::Tcp(_, bound) if bound.ip().is_loopback())
+    }
+
+    /// Serves clients until `stop` is ready. From then on, new connections are refused.
+    pub(crate) async fn serve(self, connections: &Connections, stop: impl Future<Output = ()>) -> io::Result<()> {
+        match self.0 {
+            ListeningSocket::Tcp(listener, _) => {
+                let listener = tokio::net::TcpListener::from_std(listener)?;
+                connections.serve(listener, (), of_tcp, stop).await;
             }
             #[cfg(unix)]
-            Listening::Socket(listener, _) => {
-                let listener = tokio::net::UnixListener::from_std(listener.try_clone()?)?;
-                connections.answer(listener, |_, _| None, over).await;
+            ListeningSocket::Unix(listener, file) => {
+                let listener = tokio::net::UnixListener::from_std(listener)?;
+                connections.serve(listener, file, |_, _| None, stop).await;
             }
         }
         Ok(())
     }
 }
 
+/// Binds a socket that nobody else may connect to, not even before its mode is set: it is made in a directory of
+/// its own and moved into place.
 #[cfg(unix)]
-impl ByteStream for UnixStream {
-    fn set_patience(&self, patience: Duration) -> io::Result<()> {
-        self.set_read_timeout(Some(patience))?;
-        self.set_write_timeout(Some(patience))
+fn bind_private(path: &Path) -> io::Result<UnixListener> {
+    if path.symlink_metadata().is_ok() {
+        return Err(io::ErrorKind::AddrInUse.into());
     }
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let folder = parent
+        .unwrap_or(Path::new("."))
+        .join(format!(".{:x}", std::process::id()));
+    let bound = std::fs::DirBuilder::new().create(&folder).and_then(|()| {
+        std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o700))?;
+        let socket = folder.join("s");
+        let listener = UnixListener::bind(&socket)?;
+        let placed = std::fs::set_permissions(&socket, std::fs::Permissions::from_mode(0o600))
+            .and_then(|()| std::fs::rename(&socket, path));
+        if placed.is_err() {
+            let _ = std::fs::remove_file(&socket);
+        }
+        placed.map(|()| listener)
+    });
+    let _ = std::fs::remove_dir(&folder);
+    bound
 }
 
-/// A connection to a socket in the file system.
+/// Connects to a Unix socket.
 ///
 /// # Errors
-/// If nobody listens there, or the system has no such thing.
+/// If nobody listens there, or the system has no Unix sockets.
 #[cfg(unix)]
-pub(crate) fn connect(path: &Path) -> io::Result<Box<dyn ByteStream>> {
-    Ok(Box::new(UnixStream::connect(path)?))
+pub(crate) async fn connect(path: &Path) -> io::Result<Box<dyn ByteStream>> {
+    Ok(Box::new(tokio::net::UnixStream::connect(path).await?))
 }
 
-/// A connection to a socket in the file system, which this system does not have.
+/// Fails: this system has no Unix sockets.
+///
+/// # Errors
+/// Always.
 #[cfg(not(unix))]
-pub(crate) fn connect(_: &Path) -> io::Result<Box<dyn ByteStream>> {
+pub(crate) async fn connect(_: &Path) -> io::Result<Box<dyn ByteStream>> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
 /// `HOST:PORT`, or `unix:PATH`.
-impl Display for Entrance {
+impl Display for ServerListener {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Listening::Address(_, bound) => bound.fmt(f),
+            ListeningSocket::Tcp(_, bound) => bound.fmt(f),
             #[cfg(unix)]
-            Listening::Socket(_, path) => write!(f, "unix:{}", path.display()),
+            ListeningSocket::Unix(_, file) => write!(f, "unix:{}", file.0.display()),
         }
+    }
+}
+
+/// A client's connection.
+pub(crate) trait ClientSocket: AsyncRead + AsyncWrite + Unpin + Send + 'static {
+    /// Whether the system reported an error, such as a reset by the client, since the last call.
+    fn has_error(&self) -> bool;
+}
+
+impl ClientSocket for TcpStream {
+    fn has_error(&self) -> bool {
+        self.take_error().is_ok_and(|error| error.is_some())
     }
 }
 
 #[cfg(unix)]
-impl Drop for Entrance {
-    fn drop(&mut self) {
-        if let Listening::Socket(_, path) = &self.0 {
-            let _ = std::fs::remove_file(path);
-        }
+impl ClientSocket for tokio::net::UnixStream {
+    fn has_error(&self) -> bool {
+        self.take_error().is_ok_and(|error| error.is_some())
     }
 }
 
-/// The address behind a connection; what is written to it goes at once.
+impl<I: ClientSocket> ClientSocket for tokio_rustls::server::TlsStream<I> {
+    fn has_error(&self) -> bool {
+        self.get_ref().0.has_error()
+    }
+}
+
+/// Returns the address behind a connection, and makes the socket send without delay.
 fn of_tcp(stream: &TcpStream, address: SocketAddr) -> Option<IpAddr> {
-    // Each token is a small packet: none shall wait for the one before to be confirmed.
+    // Each token is a small packet. None may wait until the previous one is confirmed.
     let _ = stream.set_nodelay(true);
     Some(address.ip())
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_unix_socket_is_private_and_leaves_nothing_behind() {
+        let folder = std::env::temp_dir().join(format!("refrain-socket-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("refrain.sock");
+        let listener = ServerListener::at_socket(&path).unwrap();
+        assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+        assert!(UnixStream::connect(&path).is_ok());
+        assert!(ServerListener::at_socket(&path).is_err(), "it is in use");
+        assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1);
+        drop(listener);
+        assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0);
+        std::fs::remove_dir(&folder).unwrap();
+    }
 }

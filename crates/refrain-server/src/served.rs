@@ -1,33 +1,46 @@
-//! A model that is served: the engine that computes, and what turns text into tokens and back.
+//! A served model: its engine, tokenizer, chat template and dialect.
 
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
-use refrain_engine::fit::Needs;
-use refrain_engine::{Device, Engine, EngineRequest, SamplerOptions, TokenConstraint};
+use refrain_engine::fit::Requirements;
+use refrain_engine::{Device, Engine, EngineLoad, EngineRequest, SamplerOptions, TokenConstraint};
 use refrain_formats::{Format, TensorInfo};
-use refrain_grammar::{GrammarConstraint, GrammarError, Grammars, ReasoningTokens};
+use refrain_grammar::{
+    AnswerForm, CallableFunction, Grammar, GrammarCompiler, GrammarConstraint, GrammarError, ReasoningTokens, SpecialTokens,
+};
 use refrain_models::Checkpoint;
-use refrain_text::{ChatTemplate, Conversation, ReasoningMarks, TokenBytes, Tokenizer};
+use refrain_text::dialects::{Dialect, Functions};
+use refrain_text::{ChatTemplate, Conversation, ReasoningOptions, TokenBytes, Tokenizer};
 
-use crate::answer::{Answer, AskedText, TextOptions};
+use crate::answer::{Answer, AnswerFormat, SubmittedRequest};
+use crate::blocking;
+use crate::digest::digest;
 use crate::error::Refusal;
-use crate::figures::RequestTimes;
-use crate::openai::structure::AskedForm;
+use crate::histogram::RequestTimes;
+use crate::lease::EngineLease;
+use crate::messages;
+pub(crate) use crate::model_names::ServedModels;
+use crate::openai::structure::ResponseFormat;
+use crate::prefill::Prefill;
 use crate::record::RequestRecord;
-use crate::shelf::{EngineLoader, EngineShelf};
+use crate::registry::{EngineLoader, ModelRegistry};
+use crate::tokenize;
 
-/// What turns a checkpoint's text into tokens, and its tokens into text.
+/// Bytes of a prompt's end that are kept to tell how the answer begins.
+const PROMPT_END_BYTES: usize = 1024;
+
+/// The tokenizer and chat template of a checkpoint.
 pub struct ServedText {
     tokenizer: Tokenizer,
     template: Option<ChatTemplate>,
 }
 
 impl ServedText {
-    /// Of a checkpoint, whose weights are not looked at.
+    /// Reads those of a checkpoint. The weights are not read.
     ///
     /// # Errors
-    /// If its tokenizer or template is missing or damaged.
+    /// If the tokenizer or template is missing or damaged.
     pub fn of(checkpoint: &Checkpoint) -> Result<ServedText, refrain_formats::Error> {
         Ok(ServedText {
             tokenizer: checkpoint.tokenizer()?,
@@ -39,61 +52,67 @@ impl ServedText {
 /// Where a model's engine comes from.
 pub struct EngineSource {
     /// Shared by all models of a server.
-    pub shelf: Arc<EngineShelf>,
-    /// Brings the model onto its device, if it is asked for and not there.
+    pub registry: Arc<ModelRegistry>,
+    /// Loads the model onto its device.
     pub load: EngineLoader,
-    /// Its engine, if it is there already.
+    /// Its engine, if it is loaded already.
     pub loaded: Option<Engine>,
-    /// Tokens that a request may have.
+    /// Maximum number of tokens of a request, prompt and answer together.
     pub context: usize,
 }
 
 /// A model that is served.
 pub struct ServedModel {
-    /// What clients call it.
+    /// The name that it is listed under.
     pub(crate) name: String,
-    pub(crate) shelf: Arc<EngineShelf>,
-    /// On the shelf.
-    place: usize,
-    /// Tokens that a request may have.
+    /// Further names that clients may use.
+    pub(crate) aliases: Vec<String>,
+    pub(crate) registry: Arc<ModelRegistry>,
+    /// Its slot in the registry.
+    slot: usize,
+    /// Maximum number of tokens of a request, prompt and answer together.
     pub(crate) context: usize,
     pub(crate) tokenizer: Tokenizer,
     template: Option<ChatTemplate>,
-    marks: Option<ReasoningMarks>,
-    /// What tokens stand for, and what makes grammars for them: made when they are first wanted.
+    /// How it writes reasoning and tool calls.
+    dialect: Dialect,
+    special: OnceLock<SpecialTokens>,
+    /// The tokens' bytes, and the compiler of grammars for them; created on first use.
     vocabulary: OnceLock<Vec<Option<TokenBytes>>>,
-    grammars: OnceLock<Result<Grammars, GrammarError>>,
+    grammars: OnceLock<Result<GrammarCompiler, GrammarError>>,
     pub(crate) suggested: SamplerOptions,
     pub(crate) max_new_tokens: Option<usize>,
-    /// Numbers of an embedding.
+    /// Numbers in an embedding.
     pub(crate) width: usize,
     pub(crate) facts: ModelFacts,
     pub(crate) figures: RequestTimes,
     /// Bytes of weights that a step of one request reads, and of keys and values of a token.
     pub(crate) bytes_per_step: u64,
     pub(crate) bytes_per_token: u64,
-    /// Bytes a second that the device reads, where that was measured.
+    /// The measured memory bandwidth of its device, in bytes a second.
     pub(crate) bandwidth: Option<f64>,
-    /// When it was made, in seconds since 1970.
+    /// When it was opened, in seconds since 1970.
     pub(crate) since: u64,
 }
 
-/// What clients may want to know of a model.
+/// Facts about a model that interfaces report.
 pub(crate) struct ModelFacts {
     pub architecture: &'static str,
-    /// How its files hold it.
+    /// The format of its files.
     pub container: &'static str,
-    /// What most of its weights are.
+    /// The format of most of its weights.
     pub format: String,
-    /// Numbers in its weights, and bytes.
+    /// Number of weights, and their bytes.
     pub parameters: usize,
     pub bytes: u64,
-    /// Bytes of its weights in a card's memory.
+    /// Bytes of its weights in GPU memory.
     pub bytes_on_card: u64,
+    /// Tells the models of servers apart: 64 hexadecimal digits.
+    pub digest: String,
 }
 
 impl ModelFacts {
-    fn of(checkpoint: &Checkpoint, device: &Device) -> ModelFacts {
+    fn of(name: &str, checkpoint: &Checkpoint, device: &Device) -> ModelFacts {
         let bytes = checkpoint.tensors().map(|tensor| tensor.bytes).sum();
         ModelFacts {
             architecture: checkpoint.config().family.name,
@@ -105,12 +124,13 @@ impl ModelFacts {
             parameters: checkpoint.tensors().map(TensorInfo::values).sum(),
             bytes,
             bytes_on_card: if device.is_cpu() { 0 } else { bytes },
+            digest: digest(name, checkpoint),
         }
     }
 }
 
 impl ServedModel {
-    /// The model that engines of `source` compute on `device`, as `name`; `checkpoint` is what it is loaded from.
+    /// Creates a model with the name `name`, which engines of `source` run on `device`. `checkpoint` holds its weights.
     pub fn new(
         name: String,
         source: EngineSource,
@@ -119,26 +139,28 @@ impl ServedModel {
         text: ServedText,
     ) -> ServedModel {
         let ServedText { tokenizer, template } = text;
-        let marks = template
+        let dialect = template
             .as_ref()
-            .and_then(|template| ReasoningMarks::of(template, &tokenizer));
-        let shown = marks.map_or(vec![], |marks| vec![marks.open, marks.close]);
+            .map_or(Dialect::PLAIN, |template| Dialect::of(template, Some(&tokenizer)));
         let suggestions = checkpoint.generation();
-        let needs = Needs::of(checkpoint, device);
+        let requirements = Requirements::of(checkpoint, device);
+        let facts = ModelFacts::of(&name, checkpoint, device);
         ServedModel {
             name,
-            place: source.shelf.add(source.load, source.loaded),
-            shelf: source.shelf,
+            aliases: vec![],
+            slot: source.registry.add(source.load, source.loaded),
+            registry: source.registry,
             context: source.context,
-            tokenizer: tokenizer.show(&shown),
+            tokenizer: tokenizer.show_special(&dialect.marks()),
             template,
-            marks,
+            dialect,
+            special: OnceLock::new(),
             vocabulary: OnceLock::new(),
             grammars: OnceLock::new(),
-            facts: ModelFacts::of(checkpoint, device),
+            facts,
             figures: RequestTimes::default(),
-            bytes_per_step: needs.weights_per_token,
-            bytes_per_token: needs.kv_per_position,
+            bytes_per_step: requirements.weights_per_token,
+            bytes_per_token: requirements.kv_per_position,
             bandwidth: None,
             suggested: SamplerOptions::suggested(suggestions),
             max_new_tokens: suggestions.max_new_tokens,
@@ -147,12 +169,18 @@ impl ServedModel {
         }
     }
 
-    /// What clients call it.
+    /// The name that it is listed under.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The same, on a device that was seen to read so many bytes a second.
+    /// Sets further names that clients may use. `*` is any name that no other model has.
+    #[must_use]
+    pub fn with_aliases(self, aliases: Vec<String>) -> ServedModel {
+        ServedModel { aliases, ..self }
+    }
+
+    /// Sets the measured memory bandwidth of its device, in bytes a second.
     #[must_use]
     pub fn with_bandwidth(self, bandwidth: Option<f64>) -> ServedModel {
         ServedModel { bandwidth, ..self }
@@ -163,30 +191,76 @@ impl ServedModel {
         seconds().max(self.since)
     }
 
-    /// The tokens of a conversation up to where the answer begins, and whether it begins within reasoning.
-    pub(crate) fn prompt(&self, conversation: &Conversation, think: Option<bool>) -> Result<(Vec<u32>, bool), Refusal> {
-        let template = self.template.as_ref().ok_or(Refusal::NoTemplate)?;
-        let text = template.render_for_answer(conversation, think, self.marks)?;
-        let is_thinking = self.marks.is_some_and(|marks| marks.opened_by(&text));
-        Ok((self.tokenizer.encode_rendered(&text)?, is_thinking))
-    }
-
-    /// The tokens of a conversation, and how its answer is read.
-    pub(crate) async fn conversed(
+    /// Renders and encodes a conversation up to where the answer begins, and says how the answer is read.
+    ///
+    /// # Errors
+    /// A model without a chat template, or a conversation that the template does not take.
+    pub(crate) async fn render(
         self: &Arc<Self>,
         conversation: Conversation,
-        think: Option<bool>,
-    ) -> Result<(Vec<u32>, TextOptions), Refusal> {
-        // A template is a program, and may take its time.
-        let (prompt, is_thinking) = tokio::task::spawn_blocking({
-            let model = self.clone();
-            move || model.prompt(&conversation, think)
-        })
-        .await
-        .map_err(|_| Refusal::Silence)??;
-        let reasoning = self.marks.map(|marks| (marks, is_thinking));
-        let may_reason = think != Some(false);
-        Ok((prompt, TextOptions { reasoning, may_reason }))
+        reasoning: ReasoningOptions,
+    ) -> Result<(Vec<u32>, AnswerFormat), Refusal> {
+        self.render_prefilled(conversation, reasoning, None).await
+    }
+
+    /// As [`ServedModel::render`], with the beginning of the answer. The answer is what follows it. A prefill without
+    /// reasoning switches the reasoning off.
+    ///
+    /// # Errors
+    /// As [`ServedModel::render`].
+    pub(crate) async fn render_prefilled(
+        self: &Arc<Self>,
+        conversation: Conversation,
+        mut reasoning: ReasoningOptions,
+        prefill: Option<Prefill>,
+    ) -> Result<(Vec<u32>, AnswerFormat), Refusal> {
+        if prefill.as_ref().is_some_and(|prefill| prefill.reasoning.is_empty()) {
+            reasoning.enabled = Some(false);
+        }
+        // A template is a program, and may take its time; so may a long text.
+        let bytes = tokenize::text_bytes(&conversation);
+        let model = self.clone();
+        let work = move || model.render_blocking(&conversation, &reasoning, prefill.as_ref());
+        let done = blocking::run(bytes, work).await?;
+        RequestRecord::current().release_body();
+        done
+    }
+
+    fn render_blocking(
+        &self,
+        conversation: &Conversation,
+        reasoning: &ReasoningOptions,
+        prefill: Option<&Prefill>,
+    ) -> Result<(Vec<u32>, AnswerFormat), Refusal> {
+        let template = self.template.as_ref().ok_or(Refusal::NoTemplate)?;
+        let render = |conversation: &Conversation| template.render_for_answer(conversation, reasoning, &self.dialect);
+        let mut text = render(conversation).or_else(|error| match messages::without_disputed_reasoning(conversation) {
+            Some(conversation) => render(&conversation),
+            None => Err(error),
+        })?;
+        if let Some(prefill) = prefill {
+            prefill.open(&mut text, &self.dialect);
+        }
+        let start = text.len().saturating_sub(PROMPT_END_BYTES);
+        let start = (start..=text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+        let (dialect, functions) = match &conversation.tools {
+            Some(tools) => (self.dialect, Functions::of_tools(tools)),
+            None => (self.dialect.without_calls(), Functions::default()),
+        };
+        let format = AnswerFormat {
+            dialect: Some(dialect),
+            functions,
+            prompt_end: text[start..].to_owned(),
+            may_reason: reasoning.enabled != Some(false),
+        };
+        text.push_str(prefill.map_or("", |prefill| &prefill.text));
+        self.check_length(&text)?;
+        Ok((self.tokenizer.encode_rendered(&text)?, format))
+    }
+
+    /// The source of its template for conversations, if it has one.
+    pub(crate) fn template_source(&self) -> Option<&str> {
+        self.template.as_ref()?.source(false).ok()
     }
 
     /// Whether it has a template for conversations.
@@ -194,16 +268,40 @@ impl ServedModel {
         self.template.is_some()
     }
 
-    /// The marks of reasoning, if the model is known to think.
-    pub(crate) fn marks(&self) -> Option<ReasoningMarks> {
-        self.marks
+    /// How it writes reasoning and tool calls.
+    pub(crate) fn dialect(&self) -> &Dialect {
+        &self.dialect
+    }
+
+    /// Returns the grammar of answers that call `functions` or have the form `text`, in the model's dialect.
+    ///
+    /// # Errors
+    /// A schema that is none, or functions for a model that calls none.
+    pub(crate) fn answer_grammar(
+        &self,
+        functions: &[CallableFunction<'_>],
+        several: bool,
+        text: Option<&Grammar>,
+    ) -> Result<Grammar, GrammarError> {
+        let special = self.special.get_or_init(|| SpecialTokens::of(&self.tokenizer));
+        let form = AnswerForm {
+            dialect: &self.dialect,
+            functions,
+            several,
+            text,
+        };
+        form.grammar(special)
     }
 
     /// What a token stands for; nothing for an id that is no token's.
     pub(crate) fn bytes_of(&self, id: u32) -> &[u8] {
-        let vocabulary = self.vocabulary.get_or_init(|| self.tokenizer.vocabulary());
-        let token = vocabulary.get(id as usize).and_then(Option::as_ref);
+        let token = self.vocabulary().get(id as usize).and_then(Option::as_ref);
         token.map_or(&[], |token| &token.bytes)
+    }
+
+    /// What tokens stand for, by their ids.
+    pub(crate) fn vocabulary(&self) -> &[Option<TokenBytes>] {
+        self.vocabulary.get_or_init(|| self.tokenizer.vocabulary())
     }
 
     /// What a grammar that a field asks for leaves of an answer that is read so.
@@ -212,91 +310,91 @@ impl ServedModel {
     /// A grammar that is none, by the name of its field.
     pub(crate) async fn constraint(
         self: &Arc<Self>,
-        form: Option<AskedForm>,
-        text: TextOptions,
+        form: Option<ResponseFormat>,
+        format: &AnswerFormat,
     ) -> Result<Option<GrammarConstraint>, Refusal> {
         let Some((field, grammar)) = form else {
             return Ok(None);
         };
-        let reasoning = text.reasoning.and_then(|(marks, is_open)| {
+        let marks = format.dialect.and_then(|dialect| dialect.reasoning);
+        let reasoning = marks.and_then(|marks| {
+            let is_open = format.prompt_end.trim_end().ends_with(marks.open);
             Some(ReasoningTokens {
-                open: self.tokenizer.id(marks.open).filter(|_| !is_open && text.may_reason),
+                open: self.tokenizer.id(marks.open).filter(|_| !is_open && format.may_reason),
                 close: self.tokenizer.id(marks.close)?,
                 is_open,
             })
         });
         let model = self.clone();
         let made = tokio::task::spawn_blocking(move || {
-            let grammars = model.grammars.get_or_init(|| Grammars::new(&model.tokenizer));
+            let grammars = model.grammars.get_or_init(|| GrammarCompiler::new(&model.tokenizer));
             grammars.as_ref().map_err(Clone::clone)?.constraint(&grammar, reasoning)
         });
         let made = made.await.map_err(|_| Refusal::Silence)?;
         made.map(Some).map_err(|why| Refusal::field(field, why.to_string()))
     }
 
-    /// Its engine, which stays as long as this is held; it is loaded if it is not there. Who holds it must not ask again.
-    pub(crate) async fn engine(&self) -> Result<Arc<Engine>, Refusal> {
-        self.shelf.engine(self.place).await
+    /// Returns its engine, after loading it if necessary. Do not call this while holding a lease of another model:
+    /// loading this one may wait for it.
+    pub(crate) async fn engine(&self) -> Result<EngineLease, Refusal> {
+        self.registry.engine(self.slot).await
     }
 
-    /// Its engine, if it is loaded.
+    /// Returns its engine, if it is loaded.
     pub(crate) fn loaded(&self) -> Option<Arc<Engine>> {
-        self.shelf.loaded(self.place)
+        self.registry.loaded(self.slot)
     }
 
-    /// Notes how long it shall stay loaded when nobody asks for it.
+    /// Returns its load, with counters that unloading does not reset.
+    pub(crate) fn load(&self) -> EngineLoad {
+        self.registry.counters(self.slot)
+    }
+
+    /// Sets how long it stays loaded when nobody uses it.
     pub(crate) fn keep(&self, time: Option<Duration>) {
-        self.shelf.keep(self.place, time);
+        self.registry.keep(self.slot, time);
     }
 
-    /// In how long it leaves the device if nobody asks for it; `None`: it stays.
+    /// Returns in how long it is unloaded if nobody uses it; `None` if it stays.
     pub(crate) fn stays(&self) -> Option<Duration> {
-        self.shelf.stays(self.place)
+        self.registry.time_left(self.slot)
     }
 
-    /// Asks its engine for a text.
+    /// Submits a request to its engine.
+    ///
+    /// # Errors
+    /// If the engine refuses it.
     pub(crate) fn ask(
         self: &Arc<Self>,
-        engine: &Arc<Engine>,
+        engine: &EngineLease,
         mut request: EngineRequest,
-        text: TextOptions,
+        format: AnswerFormat,
     ) -> Result<Answer, Refusal> {
-        let (events, heard) = tokio::sync::mpsc::unbounded_channel();
+        let (events, received) = tokio::sync::mpsc::unbounded_channel();
         let stops = std::mem::take(&mut request.options.stop_strings);
         let record = RequestRecord::current();
         record.add_prompt(request.prompt.len());
         request.client = record.client();
-        let ticket = engine.submit(request, Box::new(move |event| drop(events.send(event))))?;
-        let asked = AskedText {
-            events: heard,
+        let cached_tokens = request.cached_tokens.clone();
+        // The engine drops its listener when the request has finished, however slowly the client reads.
+        let in_use = engine.hold();
+        let listener = move |event| {
+            let _held = &in_use;
+            drop(events.send(event));
+        };
+        let ticket = engine.submit(request, Box::new(listener))?;
+        let submitted = SubmittedRequest {
+            events: received,
+            cached_tokens,
             _ticket: ticket,
-            _engine: engine.clone(),
         };
-        Ok(Answer::new(self.clone(), asked, stops, text))
+        Ok(Answer::new(self.clone(), submitted, stops, format))
     }
 }
 
-/// The models of a server: one at least.
-pub(crate) struct ServedModels(pub Vec<Arc<ServedModel>>);
-
-impl ServedModels {
-    /// The model that is meant; who names none means the first. Ollama's clients may add a tag to a name.
-    pub fn named(&self, asked: Option<&str>) -> Result<Arc<ServedModel>, Refusal> {
-        let Some(asked) = asked else {
-            return Ok(self.0[0].clone());
-        };
-        let called = |name: &str| self.0.iter().find(|model| model.name == name);
-        let found = called(asked).or_else(|| called(asked.strip_suffix(":latest")?));
-        found.cloned().ok_or_else(|| Refusal::NoSuchModel {
-            asked: asked.to_owned(),
-            served: self.0.iter().map(|model| model.name.clone()).collect(),
-        })
-    }
-}
-
-/// A constraint of one text more.
+/// Returns a copy of a constraint, for a further answer.
 pub(crate) fn another(constraint: &GrammarConstraint) -> Box<dyn TokenConstraint> {
-    Box::new(constraint.for_another())
+    Box::new(constraint.fork())
 }
 
 fn seconds() -> u64 {

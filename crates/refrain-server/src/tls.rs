@@ -1,21 +1,18 @@
 //! Connections over TLS, by a certificate from a file.
 
 use std::io;
-use std::net::TcpStream;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::WebPkiSupportedAlgorithms;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, ServerConfig, SignatureScheme, StreamOwned};
+use rustls::{ClientConfig, DigitallySignedStruct, ServerConfig, SignatureScheme};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio_rustls::TlsAcceptor;
+use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
-
-use crate::visit::ByteStream;
+use tokio_rustls::{TlsAcceptor, TlsConnector, client};
 
 /// What a server shows to those who connect.
 #[derive(Debug, Clone)]
@@ -43,8 +40,8 @@ impl Certificate {
         Ok(Certificate(Arc::new(config)))
     }
 
-    /// What comes over `stream` once both know each other.
-    pub(crate) async fn shake_hands<I>(&self, stream: I) -> io::Result<TlsStream<I>>
+    /// Performs the TLS handshake with a client.
+    pub(crate) async fn accept<I>(&self, stream: I) -> io::Result<TlsStream<I>>
     where
         I: AsyncRead + AsyncWrite + Unpin,
     {
@@ -86,16 +83,16 @@ impl CertificateError {
     }
 }
 
-/// What comes over `line` from the server at `host`, if that shows the certificate that is first in a file, whoever vouches
-/// for it.
+/// Connects to the server at `host` over `stream`. The server must show the first certificate of the file
+/// `certificate`; whoever signed it does not matter.
 ///
 /// # Errors
 /// A file without a certificate, a server with another one.
-pub(crate) fn connect(
-    line: TcpStream,
+pub(crate) async fn connect(
+    stream: TcpStream,
     host: &str,
     certificate: &Path,
-) -> io::Result<StreamOwned<ClientConnection, TcpStream>> {
+) -> io::Result<client::TlsStream<TcpStream>> {
     let expected = CertificateDer::from_pem_file(certificate)
         .map_err(|why| io::Error::other(CertificateError::of(certificate, "certificate", why)))?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -110,14 +107,7 @@ pub(crate) fn connect(
         .with_custom_certificate_verifier(Arc::new(known))
         .with_no_client_auth();
     let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
-    let client = ClientConnection::new(Arc::new(config), name).map_err(io::Error::other)?;
-    Ok(StreamOwned::new(client, line))
-}
-
-impl ByteStream for StreamOwned<ClientConnection, TcpStream> {
-    fn set_patience(&self, patience: Duration) -> io::Result<()> {
-        self.sock.set_patience(patience)
-    }
+    TlsConnector::from(Arc::new(config)).connect(name, stream).await
 }
 
 /// Trusts one certificate, and nothing else.

@@ -1,15 +1,35 @@
-//! What tests of several crates share: how many of many like cases run, and how long a test waits.
+//! Helpers that the tests of several crates share: sampling of cases, waiting, and skipping.
 //!
-//! A test that goes through many like cases (fixtures, formats, random shapes) takes a share of them, drawn anew at each
-//! run, so that it is quick and meets all of them over days; what it does many times (tokens, seconds) it does less often. All of them run where `CI=true`, or `REFRAIN_TESTS=all`.
+//! A test over many similar cases (fixtures, formats, random shapes) runs a random sample of them, drawn anew at each run:
+//! it is quick, and covers all cases over days. Repetitions (tokens, seconds) are reduced likewise. Everything runs if
+//! `CI=true` or `REFRAIN_TESTS=all`.
 
 mod share;
 mod wait;
 
+use std::io::Write;
+
 pub use share::{sample, share};
 pub use wait::wait_until;
 
-/// Whether what a test needs must be here: elsewhere it may be left out.
+/// Whether the tests run in CI, where nothing may be skipped.
 pub fn in_ci() -> bool {
     std::env::var("CI").is_ok_and(|value| value == "true")
+}
+
+/// Reports that a test, or a part of it, is skipped because of `reason`. The report is not captured by the test harness.
+///
+/// # Panics
+///
+/// Panics in CI, where nothing may be skipped.
+#[track_caller]
+pub fn skip(reason: &str) {
+    assert!(!in_ci(), "must not be skipped in CI: {reason}");
+    let thread = std::thread::current();
+    // The harness captures the output of `eprintln!`, but not that of the handle.
+    let _ = writeln!(
+        std::io::stderr(),
+        "skipped {}: {reason}",
+        thread.name().unwrap_or("a test")
+    );
 }

@@ -1,55 +1,56 @@
-//! A share of many like cases.
+//! Random samples of test cases.
 
 use std::sync::OnceLock;
 use std::time::SystemTime;
 
-/// `all`, or the seed of a draw.
+/// The environment variable that selects cases: `all`, or the seed of a sample.
 const VARIABLE: &str = "REFRAIN_TESTS";
 
-/// Which cases a process takes.
+/// The cases that a process runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Draw {
+enum Selection {
     All,
     Seeded(u64),
 }
 
-impl Draw {
-    /// What the variable asks for; without it all in CI, elsewhere a draw of the clock's.
-    fn of(asked: Option<&str>, in_ci: bool) -> Draw {
-        match asked {
-            Some("all") => Draw::All,
+impl Selection {
+    /// Returns the selection of the variable's value. Without a value, all cases in CI, else a sample seeded by the
+    /// clock.
+    fn of(value: Option<&str>, in_ci: bool) -> Selection {
+        match value {
+            Some("all") => Selection::All,
             Some(seed) => {
                 let seed = seed.parse();
-                Draw::Seeded(seed.unwrap_or_else(|_| panic!("{VARIABLE} is neither `all` nor a number")))
+                Selection::Seeded(seed.unwrap_or_else(|_| panic!("{VARIABLE} must be `all` or a number")))
             }
-            None if in_ci => Draw::All,
+            None if in_ci => Selection::All,
             None => {
                 let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-                // Short, since people type it.
-                Draw::Seeded(u64::from(now.expect("a clock").subsec_micros()))
+                // A short number, since people type it.
+                Selection::Seeded(u64::from(now.expect("a clock").subsec_micros()))
             }
         }
     }
 
-    /// The draw of this process.
-    fn own() -> Draw {
-        static OWN: OnceLock<Draw> = OnceLock::new();
-        *OWN.get_or_init(|| Draw::of(std::env::var(VARIABLE).ok().as_deref(), crate::in_ci()))
+    /// Returns the selection of this process.
+    fn of_process() -> Selection {
+        static SELECTION: OnceLock<Selection> = OnceLock::new();
+        *SELECTION.get_or_init(|| Selection::of(std::env::var(VARIABLE).ok().as_deref(), crate::in_ci()))
     }
 
-    /// The first case and at least one other, one in `one_in` of all, in their order.
+    /// Returns one in `one_in` cases, in order: the first and at least one other.
     fn sample<T>(self, cases: impl IntoIterator<Item = T>, one_in: usize) -> Vec<T> {
         let cases: Vec<T> = cases.into_iter().collect();
-        let Draw::Seeded(seed) = self else {
+        let Selection::Seeded(seed) = self else {
             return cases;
         };
         let all = cases.len();
-        let share = all.div_ceil(one_in).max(2).min(all);
+        let count = all.div_ceil(one_in).max(2).min(all);
         let mut drawn: Vec<usize> = (0..all).collect();
-        drawn.sort_by_key(|&case| (case > 0, mixed(seed, case as u64)));
-        drawn.truncate(share);
-        // A test that fails shows it.
-        eprintln!("{share} of {all} cases; {VARIABLE}={seed} draws them again, {VARIABLE}=all takes all");
+        drawn.sort_by_key(|&case| (case > 0, hash(seed, case as u64)));
+        drawn.truncate(count);
+        // The output of a failed test shows this.
+        eprintln!("{count} of {all} cases; {VARIABLE}={seed} repeats this sample, {VARIABLE}=all runs all");
         let numbered = cases.into_iter().enumerate();
         let kept = numbered.filter(|(case, _)| drawn.contains(case));
         kept.map(|(_, case)| case).collect()
@@ -57,24 +58,24 @@ impl Draw {
 }
 
 /// The output function of SplitMix64 (Steele, Lea and Flood, 2014).
-fn mixed(seed: u64, case: u64) -> u64 {
+fn hash(seed: u64, case: u64) -> u64 {
     let mut z = (seed ^ case << 32).wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^ (z >> 31)
 }
 
-/// One in `one_in` of many like cases, the first and another always among them; all of them in CI. Says how a draw is
-/// repeated.
+/// Returns one in `one_in` of similar cases, always including the first and another; all of them in CI. Prints how to
+/// repeat the sample.
 pub fn sample<T>(cases: impl IntoIterator<Item = T>, one_in: usize) -> Vec<T> {
-    Draw::own().sample(cases, one_in)
+    Selection::of_process().sample(cases, one_in)
 }
 
-/// Of what is done `whole` times alike, one in `one_in`, but at least once; all in CI.
+/// Returns the number of repetitions to run of `whole`: one in `one_in`, but at least one; all in CI.
 pub fn share(whole: usize, one_in: usize) -> usize {
-    match Draw::own() {
-        Draw::All => whole,
-        Draw::Seeded(_) => whole.div_ceil(one_in),
+    match Selection::of_process() {
+        Selection::All => whole,
+        Selection::Seeded(_) => whole.div_ceil(one_in),
     }
 }
 
@@ -83,36 +84,38 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_cases_run_where_they_are_asked_for_and_in_ci() {
-        assert_eq!(Draw::of(Some("all"), false), Draw::All);
-        assert_eq!(Draw::of(None, true), Draw::All);
-        assert_eq!(Draw::of(Some("7"), true), Draw::Seeded(7));
-        assert_ne!(Draw::of(None, false), Draw::All);
-        assert_eq!(Draw::All.sample(0..5, 3), [0, 1, 2, 3, 4]);
+    fn all_cases_run_on_request_and_in_ci() {
+        assert_eq!(Selection::of(Some("all"), false), Selection::All);
+        assert_eq!(Selection::of(None, true), Selection::All);
+        assert_eq!(Selection::of(Some("7"), true), Selection::Seeded(7));
+        assert_ne!(Selection::of(None, false), Selection::All);
+        assert_eq!(Selection::All.sample(0..5, 3), [0, 1, 2, 3, 4]);
     }
 
     #[test]
-    fn a_draw_keeps_the_first_case_and_another_and_as_many_as_the_share() {
+    fn samples_include_the_first_case_and_another() {
         for seed in 0..20 {
-            let drawn = Draw::Seeded(seed).sample(0..10, 4);
+            let drawn = Selection::Seeded(seed).sample(0..10, 4);
             assert_eq!((drawn[0], drawn.len()), (0, 3), "{drawn:?}");
             assert!(drawn.is_sorted());
             assert_eq!(
-                Draw::Seeded(seed).sample(0..10, 4),
+                Selection::Seeded(seed).sample(0..10, 4),
                 drawn,
-                "the same seed draws the same"
+                "the same seed gives the same sample"
             );
-            assert_eq!(Draw::Seeded(seed).sample(0..3, 9).len(), 2);
-            assert_eq!(Draw::Seeded(seed).sample(["only"], 9), ["only"]);
+            assert_eq!(Selection::Seeded(seed).sample(0..3, 9).len(), 2);
+            assert_eq!(Selection::Seeded(seed).sample(["only"], 9), ["only"]);
         }
-        assert_eq!(Draw::Seeded(1).sample(0..0, 4), [0; 0]);
+        assert_eq!(Selection::Seeded(1).sample(0..0, 4), [0; 0]);
     }
 
     #[test]
-    fn draws_together_meet_every_case() {
-        let mut met: Vec<usize> = (0..40).flat_map(|seed| Draw::Seeded(seed).sample(0..20, 5)).collect();
-        met.sort_unstable();
-        met.dedup();
-        assert_eq!(met, Vec::from_iter(0..20));
+    fn many_samples_cover_every_case() {
+        let mut covered: Vec<usize> = (0..40)
+            .flat_map(|seed| Selection::Seeded(seed).sample(0..20, 5))
+            .collect();
+        covered.sort_unstable();
+        covered.dedup();
+        assert_eq!(covered, Vec::from_iter(0..20));
     }
 }

@@ -1,20 +1,20 @@
-//! Waiting for what others do.
+//! Waiting for conditions with a timeout.
 
 use std::time::{Duration, Instant};
 
-/// Far longer than anything takes that a test waits for, on a machine that does much else.
-const LONGEST: Duration = Duration::from_secs(60);
+/// Timeout of [`wait_until`]: far longer than any wait of a test on a busy machine.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Waits until `is_so`, looking often.
+/// Waits until `condition` holds, polling every 5 ms.
 ///
 /// # Panics
 ///
-/// Panics with `what`, if it is not so after a minute: a test never waits for ever.
+/// Panics with `what` if the condition does not hold after a minute, so that a test never hangs.
 #[track_caller]
-pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let begin = Instant::now();
-    while !is_so() {
-        assert!(begin.elapsed() < LONGEST, "waited for {LONGEST:?}: {what}");
+    while !condition() {
+        assert!(begin.elapsed() < TIMEOUT, "timed out after {TIMEOUT:?}: {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -24,12 +24,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waiting_ends_as_soon_as_it_is_so() {
-        let mut looks = 0;
-        wait_until("three looks", || {
-            looks += 1;
-            looks == 3
+    fn waiting_ends_when_the_condition_holds() {
+        let mut polls = 0;
+        wait_until("three polls", || {
+            polls += 1;
+            polls == 3
         });
-        assert_eq!(looks, 3);
+        assert_eq!(polls, 3);
     }
 }

@@ -1,4 +1,4 @@
-//! Where tokenizer and chat template come from: an opened checkpoint, or a directory or GGUF file without the model.
+//! Opens tokenizers and chat templates, from an opened checkpoint or from a directory or GGUF file without weights.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,27 +10,27 @@ use crate::tokenizer::DirectoryFiles;
 use crate::{ChatTemplate, Error, Tokenizer, gguf};
 
 impl Tokenizer {
-    /// The tokenizer of a checkpoint.
+    /// Reads the tokenizer of a checkpoint.
     ///
     /// # Errors
-    /// If there is none, it is damaged or of a kind that is not supported, or its added tokens do not have the ids that
-    /// the file says.
+    /// If there is none, if it is damaged or of an unsupported kind, or if its added tokens do not get the ids that
+    /// the file states.
     pub fn of(files: &CheckpointFiles) -> Result<Self, Error> {
         tokenizer(files.text_source())
     }
 }
 
 impl ChatTemplate {
-    /// The chat template of a checkpoint, `None` if there is none.
+    /// Reads the chat template of a checkpoint; `None` if it has none.
     ///
     /// # Errors
-    /// If the file that holds it is damaged. Whether it parses is seen when it is rendered.
+    /// If the file that holds it is damaged. Syntax errors surface only when the template is rendered.
     pub fn of(files: &CheckpointFiles) -> Result<Option<Self>, Error> {
         chat_template(files.text_source())
     }
 }
 
-/// The special tokens of a checkpoint that have a role (`bos_token`, `eos_token` …), as templates see them.
+/// Returns the special tokens of a checkpoint by role (`bos_token`, `eos_token` …), as templates see them.
 ///
 /// # Errors
 /// If a file that names them is damaged.
@@ -38,7 +38,7 @@ pub fn special_tokens(files: &CheckpointFiles) -> Result<BTreeMap<String, String
     roles(files.text_source())
 }
 
-/// Tokenizer and chat template of a directory or of a GGUF file, of whatever architecture, with or without weights.
+/// Tokenizer and chat template of a directory or GGUF file, of any architecture, with or without weights.
 #[derive(Debug, Clone)]
 pub struct TokenizerFiles(TokenizerSource);
 
@@ -49,11 +49,11 @@ enum TokenizerSource {
 }
 
 impl TokenizerFiles {
-    /// Those of the directory or GGUF file at `path`. They are read when asked for.
+    /// Opens the directory or GGUF file at `path`. Its contents are read lazily.
     ///
     /// # Errors
-    /// If there is nothing at `path`, it is a directory with neither tokenizer nor template nor GGUF file, or no GGUF
-    /// file.
+    /// If nothing is at `path`, if it is a file but not GGUF, or if the directory holds neither tokenizer nor
+    /// template nor GGUF file.
     pub fn open(path: &Path) -> Result<Self, Error> {
         let gguf = |path: &Path| Ok(Self(TokenizerSource::Gguf(Arc::new(CheckpointFiles::open(path)?))));
         let metadata = std::fs::metadata(path).map_err(|source| Error::Read {
@@ -77,7 +77,7 @@ impl TokenizerFiles {
         }
     }
 
-    /// The tokenizer.
+    /// Reads the tokenizer.
     ///
     /// # Errors
     /// As [`Tokenizer::of`].
@@ -85,7 +85,7 @@ impl TokenizerFiles {
         tokenizer(self.source())
     }
 
-    /// The chat template, `None` if there is none.
+    /// Reads the chat template; `None` if there is none.
     ///
     /// # Errors
     /// If a file that may hold it is damaged.
@@ -93,7 +93,7 @@ impl TokenizerFiles {
         chat_template(self.source())
     }
 
-    /// The special tokens that have a role (`bos_token`, `eos_token` …), as templates see them.
+    /// Returns the special tokens by role (`bos_token`, `eos_token` …), as templates see them.
     ///
     /// # Errors
     /// If a file that names them is damaged.

@@ -1,16 +1,16 @@
-//! Panics of other people's libraries on damaged input, which users are to see as errors.
+//! Turns panics of third-party libraries on damaged input into errors.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 use std::sync::Once;
 
 thread_local! {
-    /// Whether this thread is within [`run`].
+    /// Whether this thread is inside [`catch_panic`].
     static GUARDED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// What `work` returns; `None` if it panics, which goes unreported.
-pub(crate) fn run<T>(work: impl FnOnce() -> T) -> Option<T> {
+/// Runs `work`; returns `None` if it panics. Such a panic is not printed.
+pub(crate) fn catch_panic<T>(work: impl FnOnce() -> T) -> Option<T> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
         let report = take_hook();
@@ -28,13 +28,16 @@ pub(crate) fn run<T>(work: impl FnOnce() -> T) -> Option<T> {
 
 #[cfg(test)]
 mod tests {
-    use super::run;
+    use super::catch_panic;
 
     #[test]
-    fn panics_become_none_and_only_within() {
-        assert_eq!(run(|| 1), Some(1));
-        assert_eq!(run(|| run(|| Vec::<u8>::new().remove(0)).is_none()), Some(true));
-        assert!(run(|| Vec::<u8>::new().remove(0)).is_none());
-        assert_eq!(run(|| 2), Some(2));
+    fn returns_none_only_for_work_that_panics() {
+        assert_eq!(catch_panic(|| 1), Some(1));
+        assert_eq!(
+            catch_panic(|| catch_panic(|| Vec::<u8>::new().remove(0)).is_none()),
+            Some(true)
+        );
+        assert!(catch_panic(|| Vec::<u8>::new().remove(0)).is_none());
+        assert_eq!(catch_panic(|| 2), Some(2));
     }
 }

@@ -1,5 +1,5 @@
-//! The seam between the runtime's logic and what carries it out: a driver, or nothing at all.
-//! Memory classes, staging, waits and counters lie above it and are the same for both.
+//! The interface between the runtime and what executes its requests: a Vulkan driver or the null device. Memory
+//! classes, staging, waits and counters are implemented above it, once for both.
 
 use std::time::Duration;
 
@@ -7,44 +7,26 @@ use crate::class::MemoryClass;
 use crate::command::Command;
 use crate::error::Error;
 use crate::info::Heap;
+use crate::kernel::{Kernel, Statistic};
 use crate::mapped::Mapped;
-use crate::null::NullEvent;
-use crate::pipeline::{Kernel, Statistic};
+use crate::null_event::NullEvent;
+use crate::queue::Queue;
 
-/// One of a device's two queues.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Queue {
-    /// Runs kernels, and copies where there is no transfer queue.
-    Compute,
-    /// Runs copies alone, beside the kernels.
-    Transfer,
-}
-
-impl Queue {
-    pub(crate) const BOTH: [Self; 2] = [Self::Compute, Self::Transfer];
-
-    pub(crate) fn other(self) -> Self {
-        match self {
-            Self::Compute => Self::Transfer,
-            Self::Transfer => Self::Compute,
-        }
-    }
-}
-
-/// Why a call below the seam failed.
+/// Why a backend call failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Failure {
-    /// No memory left of the wanted type.
+    /// No memory of the requested type is left.
     OutOfMemory,
-    /// The device is gone.
+    /// The device is lost.
     Lost,
-    /// Anything else: the call and its result.
+    /// Any other failure: the call and its result code.
     Call(&'static str, String),
 }
 
 impl Failure {
-    /// The error for the user, where neither memory nor a lost device has a better text.
-    pub fn plain(self) -> Error {
+    /// Converts the failure to an [`Error`]. Callers that know the memory class or the running lists build better
+    /// errors for out of memory and device loss.
+    pub fn into_error(self) -> Error {
         match self {
             Self::OutOfMemory => Error::Driver {
                 call: "an allocation",
@@ -58,16 +40,16 @@ impl Failure {
     }
 }
 
-/// A block of memory with one buffer over all of it. Handles are the driver's, as integers.
+/// A memory block with one buffer that spans it. Handles are those of the driver, as integers.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RawMemory {
     pub memory: u64,
     pub buffer: u64,
     pub memory_type: usize,
     pub bytes: u64,
-    /// Device address of the buffer's first byte.
+    /// Device address of the first byte of the buffer.
     pub address: u64,
-    /// Where the host sees it, for classes that are mapped.
+    /// Host mapping, for classes that are mapped.
     pub mapped: Option<Mapped>,
 }
 
@@ -78,55 +60,55 @@ pub(crate) struct RawPipeline {
     pub layout: u64,
 }
 
-/// A translated command list, good for one submission unless it was asked to be reusable.
+/// A recorded command buffer. It is valid for one submission unless recorded as reusable.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RawRecording {
     pub queue: Queue,
     pub pool: u64,
     pub commands: u64,
-    /// A pool with one timestamp per region and one for the end, or 0.
+    /// Query pool with one timestamp per region and one for the end, or 0 for none.
     pub queries: u64,
     pub query_count: u32,
 }
 
-/// What to translate.
+/// Arguments of [`Backend::record`].
 pub(crate) struct RecordRequest<'a> {
     pub queue: Queue,
     pub name: &'a str,
     pub commands: &'a [Command],
-    /// End with a barrier that lets the host read what was written.
+    /// Whether to end with a barrier that makes writes visible to the host.
     pub host_reads: bool,
-    /// It is submitted more than once, and may be in flight more than once.
+    /// Whether it may be submitted more than once, and be in flight more than once.
     pub reusable: bool,
 }
 
-/// Carries out what the runtime decides. Every method may be called from any thread; the caller
-/// keeps submissions to one queue in order.
+/// Executes what the runtime decides. Every method may be called from any thread. The caller serialises submissions to
+/// one queue.
 pub(crate) trait Backend: Send + Sync {
-    /// The heaps with what is used of them now.
+    /// Returns the heaps with their current usage.
     fn heaps(&self) -> Vec<Heap>;
-    /// Allocates memory with a buffer over it.
+    /// Allocates memory with a buffer bound to it.
     fn allocate(&self, class: MemoryClass, memory_type: usize, bytes: u64) -> Result<RawMemory, Failure>;
-    /// Frees memory that no submission uses any more.
+    /// Frees memory. No submission may still use it.
     fn free(&self, memory: &RawMemory);
-    /// Creates a compute pipeline; true: the driver found it in its cache.
+    /// Creates a compute pipeline. The flag is true if the driver found it in its pipeline cache.
     fn create_pipeline(&self, kernel: &Kernel, spirv: &[u32]) -> Result<(RawPipeline, bool), Failure>;
-    /// What the driver tells of a pipeline's machine code.
+    /// Returns the driver's statistics of a pipeline's machine code.
     fn statistics(&self, _pipeline: RawPipeline) -> Result<Vec<Statistic>, Failure> {
         Ok(Vec::new())
     }
-    /// Destroys a pipeline that no submission uses any more.
+    /// Destroys a pipeline. No submission may still use it.
     fn destroy_pipeline(&self, pipeline: RawPipeline);
-    /// Adds what another process or an earlier one stored to the driver's pipeline cache.
+    /// Merges previously saved data into the pipeline cache of the driver.
     fn merge_pipeline_cache(&self, data: &[u8]);
-    /// The content of the driver's pipeline cache.
+    /// Returns the data of the driver's pipeline cache.
     fn pipeline_cache_data(&self) -> Vec<u8>;
-    /// Translates commands.
+    /// Records commands into a command buffer.
     fn record(&self, request: &RecordRequest<'_>) -> Result<RawRecording, Failure>;
-    /// Takes back a recording whose submission has completed.
+    /// Recycles a recording. Its submissions must have completed.
     fn recycle(&self, recording: RawRecording);
-    /// Submits recordings by one call: the first starts after `waits`, and each sets its queue's timeline
-    /// to the next value from `signal` on.
+    /// Submits recordings in one call. The first waits for `waits`. Each signals the timeline of its queue with the
+    /// next value, starting at `signal`.
     fn submit(
         &self,
         queue: Queue,
@@ -134,24 +116,24 @@ pub(crate) trait Backend: Send + Sync {
         waits: &[(Queue, u64)],
         signal: u64,
     ) -> Result<(), Failure>;
-    /// The value that a queue's timeline has reached.
+    /// Returns the current value of a queue's timeline.
     fn completed(&self, queue: Queue) -> Result<u64, Failure>;
-    /// As [`Backend::completed`], asked by a caller who polls until work is done.
+    /// As [`Backend::completed`], for callers that poll until work is done.
     fn poll(&self, queue: Queue) -> Result<u64, Failure> {
         self.completed(queue)
     }
-    /// Blocks until a queue's timeline has reached a value, or for so long; whether it has.
+    /// Blocks until the timeline of a queue reaches `value` or `timeout` expires. Returns whether it was reached.
     fn wait(&self, queue: Queue, value: u64, timeout: Duration) -> Result<bool, Failure>;
-    /// Whether the device still works, as far as the driver tells.
+    /// Checks that the device still works, as far as the driver reports it.
     fn status(&self) -> Result<(), Failure>;
-    /// From one timestamp of a completed recording to the next, in the device's steps.
+    /// Returns the differences between consecutive timestamps of a completed recording, in ticks of the device.
     fn intervals(&self, recording: &RawRecording) -> Vec<u64>;
-    /// Blocks until nothing runs. Only for the end, when all timelines have reached their last values or the
+    /// Blocks until the device is idle. Called only on close, when all timelines have reached their last values or the
     /// device is lost.
     fn wait_idle(&self);
-    /// Leaves everything as it is from here on, for a device that stands still: nothing is destroyed or freed.
+    /// Leaks all objects from here on, for a device that hangs: nothing is destroyed or freed.
     fn abandon(&self);
-    /// Everything that happened, on a null device.
+    /// Returns all events of a null device.
     fn recorded(&self) -> Vec<NullEvent> {
         Vec::new()
     }

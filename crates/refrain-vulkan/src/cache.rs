@@ -1,5 +1,5 @@
-//! Files that spare the next start work. They are only ever a help: what is missing, damaged or
-//! from elsewhere is ignored, and what cannot be written is a warning.
+//! Cache files that speed up the next start. A missing, damaged or foreign file is ignored. A failed write is only a
+//! warning.
 
 use std::fs;
 use std::io::Write;
@@ -11,28 +11,28 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
 const MAGIC: &[u8; 8] = b"refrain1";
 
-/// How the names of files begin that are not whole yet.
-const UNFINISHED: &str = ".tmp";
-/// Nobody takes that long to write one.
-const ABANDONED: Duration = Duration::from_secs(3600);
+/// Prefix of the names of files that are still being written.
+const TEMP_PREFIX: &str = ".tmp";
+/// Temporary files older than this belong to a writer that was killed.
+const MAX_TEMP_AGE: Duration = Duration::from_secs(3600);
 
-/// Removes what writers that were killed have left behind.
-fn sweep(directory: &Path, age: Duration) {
+/// Removes temporary files of killed writers, that is those at least `age` old.
+fn remove_stale_files(directory: &Path, age: Duration) {
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
-        let unfinished = entry.file_name().to_string_lossy().starts_with(UNFINISHED);
+        let is_temporary = entry.file_name().to_string_lossy().starts_with(TEMP_PREFIX);
         let written = entry.metadata().and_then(|data| data.modified()).ok();
-        if unfinished
+        if is_temporary
             && written
                 .and_then(|written| written.elapsed().ok())
                 .is_some_and(|since| since >= age)
         {
-            // Another process may do the same.
+            // Another process may remove it at the same time.
             let _ = fs::remove_file(entry.path());
         }
     }
 }
 
-/// A hash of parts; where one ends and the next begins counts.
+/// Hashes a list of byte strings. Boundaries between the strings affect the hash.
 pub(crate) fn hash(parts: &[&[u8]]) -> u128 {
     let mut state = Xxh3::new();
     for part in parts {
@@ -42,25 +42,25 @@ pub(crate) fn hash(parts: &[&[u8]]) -> u128 {
     state.digest128()
 }
 
-/// A directory of checksummed files. Writers replace whole files, so processes may share it.
+/// A directory of checksummed files. Writers replace whole files, so several processes may share it.
 pub(crate) struct DiskCache {
     directory: Option<PathBuf>,
     warnings: Mutex<Vec<String>>,
-    /// Done when something is first stored.
-    swept: Once,
+    /// Stale files are removed before the first write.
+    cleaned: Once,
 }
 
 impl DiskCache {
-    /// The cache in a directory, created on the first write; without one, nothing is kept.
+    /// Uses `directory`, which is created on the first write. Stores nothing if `None`.
     pub fn new(directory: Option<PathBuf>) -> Self {
         Self {
             directory,
             warnings: Mutex::default(),
-            swept: Once::new(),
+            cleaned: Once::new(),
         }
     }
 
-    /// The content stored under a name, if it is whole.
+    /// Returns the content stored under a name, or `None` if it is missing or damaged.
     pub fn load(&self, name: &str) -> Option<Vec<u8>> {
         let file = fs::read(self.directory.as_ref()?.join(name)).ok()?;
         let content = file.strip_prefix(MAGIC)?;
@@ -68,15 +68,15 @@ impl DiskCache {
         (checksum == xxh3_128(content).to_le_bytes()).then(|| content.to_vec())
     }
 
-    /// Stores content under a name. The first failure is noted among the warnings.
+    /// Stores content under a name. Only the first failure adds a warning.
     pub fn store(&self, name: &str, content: &[u8]) {
         let Some(directory) = &self.directory else {
             return;
         };
         let write = || -> std::io::Result<()> {
             fs::create_dir_all(directory)?;
-            self.swept.call_once(|| sweep(directory, ABANDONED));
-            let mut file = tempfile::Builder::new().prefix(UNFINISHED).tempfile_in(directory)?;
+            self.cleaned.call_once(|| remove_stale_files(directory, MAX_TEMP_AGE));
+            let mut file = tempfile::Builder::new().prefix(TEMP_PREFIX).tempfile_in(directory)?;
             file.write_all(MAGIC)?;
             file.write_all(&xxh3_128(content).to_le_bytes())?;
             file.write_all(content)?;
@@ -87,14 +87,14 @@ impl DiskCache {
             let mut warnings = self.warnings.lock().unwrap_or_else(|broken| broken.into_inner());
             if warnings.is_empty() {
                 warnings.push(format!(
-                    "cannot write the shader cache in {} ({error}); every start compiles anew",
+                    "cannot write the shader cache in {} ({error}); shaders are recompiled at every start",
                     directory.display()
                 ));
             }
         }
     }
 
-    /// What went wrong so far.
+    /// Returns the warnings so far.
     pub fn warnings(&self) -> Vec<String> {
         self.warnings
             .lock()
@@ -108,9 +108,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_stored_is_loaded() {
+    fn loads_what_was_stored() {
         let directory = tempfile::tempdir().unwrap();
-        let cache = DiskCache::new(Some(directory.path().join("made/later")));
+        let cache = DiskCache::new(Some(directory.path().join("nested/directory")));
         assert_eq!(cache.load("a"), None);
         cache.store("a", b"content");
         cache.store("empty", b"");
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_or_foreign_file_is_ignored() {
+    fn ignores_damaged_files() {
         let directory = tempfile::tempdir().unwrap();
         let cache = DiskCache::new(Some(directory.path().to_owned()));
         cache.store("a", b"content");
@@ -138,27 +138,27 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_writer_left_is_removed_and_nothing_else() {
+    fn removes_only_stale_temporary_files() {
         let directory = tempfile::tempdir().unwrap();
         let path = |name: &str| directory.path().join(name);
         for name in [".tmpOld", "a.spv", ".hidden"] {
             fs::write(path(name), "").unwrap();
         }
-        sweep(directory.path(), ABANDONED);
-        assert!(path(".tmpOld").exists(), "somebody may still be writing it");
-        sweep(directory.path(), Duration::ZERO);
+        remove_stale_files(directory.path(), MAX_TEMP_AGE);
+        assert!(path(".tmpOld").exists(), "another process may still be writing it");
+        remove_stale_files(directory.path(), Duration::ZERO);
         assert!(!path(".tmpOld").exists() && path("a.spv").exists() && path(".hidden").exists());
         DiskCache::new(Some(directory.path().to_owned())).store("b", b"content");
         let leftovers = fs::read_dir(directory.path()).unwrap().flatten();
         assert!(
             leftovers
                 .into_iter()
-                .all(|entry| !entry.file_name().to_string_lossy().starts_with(UNFINISHED))
+                .all(|entry| !entry.file_name().to_string_lossy().starts_with(TEMP_PREFIX))
         );
     }
 
     #[test]
-    fn an_unwritable_directory_is_one_warning() {
+    fn warns_once_about_an_unwritable_directory() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let cache = DiskCache::new(Some(file.path().join("below a file")));
         cache.store("a", b"content");
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn where_a_part_ends_changes_the_hash() {
+    fn hash_depends_on_part_boundaries() {
         assert_ne!(hash(&[b"ab", b"c"]), hash(&[b"a", b"bc"]));
         assert_eq!(hash(&[b"ab"]), hash(&[b"ab"]));
     }

@@ -1,20 +1,12 @@
-//! Command lists: plain data that says what a submission does.
+//! Command lists: into_error data that describes a submission.
 
+use crate::access::Access;
 use crate::error::Error;
 use crate::info::Limits;
 use crate::memory::Buffer;
 use crate::pipeline::Pipeline;
 
-/// How a command list touches a buffer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Access {
-    /// It only reads.
-    Read,
-    /// It writes, and perhaps reads.
-    Write,
-}
-
-/// One step of a command list.
+/// A command of a command list.
 #[derive(Debug, Clone)]
 pub enum Command {
     /// Runs a kernel.
@@ -23,58 +15,57 @@ pub enum Command {
         pipeline: Pipeline,
         /// Workgroups along x, y and z.
         groups: [u32; 3],
-        /// Push constants: at most as many bytes as the kernel declares.
+        /// Push constants, at most as many bytes as the kernel declares.
         push: Vec<u8>,
     },
-    /// Runs a kernel over workgroups that the device itself counted: three u32 at `offset`.
+    /// Runs a kernel with workgroup counts that the device computed: three `u32` at `offset`.
     DispatchIndirect {
         /// The kernel.
         pipeline: Pipeline,
-        /// Where the counts lie.
+        /// Buffer that holds the counts.
         counts: Buffer,
         /// Byte offset of the counts, a multiple of 4.
         offset: u64,
-        /// Push constants: at most as many bytes as the kernel declares.
+        /// Push constants, at most as many bytes as the kernel declares.
         push: Vec<u8>,
     },
-    /// Kernels after it see what kernels before it wrote: one memory barrier from compute shader
-    /// to compute shader.
+    /// Makes the writes of earlier kernels visible to later kernels: one memory barrier between compute shader stages.
     Barrier,
-    /// Everything after it (kernels, copies, indirect counts) sees everything before it.
+    /// Orders all later commands (kernels, copies, indirect counts) after all earlier ones, and makes their writes
+    /// visible.
     FullBarrier,
-    /// Copies bytes between buffers. Needs a [`Command::FullBarrier`] wherever it meets kernels.
+    /// Copies bytes between buffers. Needs a [`Command::FullBarrier`] between it and kernels that use the same bytes.
     Copy {
-        /// Where the bytes come from.
+        /// Source buffer.
         src: Buffer,
         /// Byte offset in `src`.
         src_offset: u64,
-        /// Where the bytes go.
+        /// Destination buffer.
         dst: Buffer,
         /// Byte offset in `dst`.
         dst_offset: u64,
-        /// How many; 0 does nothing.
+        /// Number of bytes; 0 does nothing.
         bytes: u64,
     },
-    /// Starts a region: it lasts to the next region or the end of the list. Costs nothing unless
-    /// the device was opened with timestamps.
+    /// Starts a timed region, which lasts until the next region or the end of the list. Free unless the device was
+    /// opened with timestamps.
     Timestamp {
         /// The region's name.
         region: String,
     },
 }
 
-/// Commands of one submission, in order.
+/// The commands of one submission, in order.
 ///
-/// The runtime orders submissions against each other: a list sees all effects of the lists
-/// submitted before it, and of uploads to the buffers it names. Within the list, barriers are the
-/// caller's.
+/// The runtime orders submissions: a list sees all effects of lists submitted before it, and of uploads to the buffers
+/// it names. The caller places barriers within the list.
 #[derive(Debug, Clone, Default)]
 pub struct CommandList {
-    /// Shown when the device is lost.
+    /// Name shown in errors, such as a lost device.
     pub name: String,
-    /// What to do.
+    /// Commands in order.
     pub commands: Vec<Command>,
-    /// Every buffer that the commands touch, also those reached only by address.
+    /// Every buffer that the commands access, including those reached only by address.
     pub uses: Vec<(Buffer, Access)>,
 }
 
@@ -87,13 +78,13 @@ impl CommandList {
         }
     }
 
-    /// Whether the commands may write what the host reads where it lies.
+    /// Whether the commands may write memory that the host maps.
     pub(crate) fn host_reads(&self) -> bool {
         let written = self.uses.iter().filter(|(_, access)| *access == Access::Write);
         written.into_iter().any(|(buffer, _)| buffer.class().mapped())
     }
 
-    /// The regions in order.
+    /// Names of the timed regions, in order.
     pub(crate) fn regions(&self) -> impl Iterator<Item = &str> {
         self.commands.iter().filter_map(|command| match command {
             Command::Timestamp { region } => Some(region.as_str()),
@@ -101,14 +92,16 @@ impl CommandList {
         })
     }
 
+    /// Validates every command.
+    ///
     /// # Errors
-    /// If a command exceeds a limit or its buffer.
+    /// Fails if a command exceeds a device limit or the range of its buffer.
     pub(crate) fn check(&self, limits: &Limits) -> Result<(), Error> {
         let push_fits = |pipeline: &Pipeline, push: &[u8]| {
             if push.len() > pipeline.push_bytes() as usize || !push.len().is_multiple_of(4) {
                 return Err(Error::Limit {
-                    what: format!(
-                        "{} bytes of push constants for kernel {}, which takes {}",
+                    message: format!(
+                        "{} bytes of push constants for kernel {}, which declares {}",
                         push.len(),
                         pipeline.name(),
                         pipeline.push_bytes()
@@ -121,11 +114,11 @@ impl CommandList {
             match command {
                 Command::Dispatch { pipeline, groups, push } => {
                     push_fits(pipeline, push)?;
-                    let most = limits.max_group_count;
-                    if groups.iter().zip(most).any(|(groups, most)| *groups > most) {
+                    let max = limits.max_group_count;
+                    if groups.iter().zip(max).any(|(groups, max)| *groups > max) {
                         return Err(Error::Limit {
-                            what: format!(
-                                "{groups:?} workgroups of kernel {}, and the device allows {most:?}",
+                            message: format!(
+                                "{groups:?} workgroups of kernel {} exceed the device limit of {max:?}",
                                 pipeline.name()
                             ),
                         });

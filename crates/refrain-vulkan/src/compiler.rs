@@ -1,18 +1,19 @@
-//! A device's compiler without the device.
+//! The shader compiler of a driver, without a usable device.
 
 use std::sync::Arc;
 
 use crate::backend::Backend;
 use crate::cache::DiskCache;
-use crate::counters::Tally;
-use crate::device::OpenOptions;
+use crate::counters::SharedCounters;
 use crate::error::Error;
 use crate::feature::FeatureSet;
 use crate::info::DeviceInfo;
-use crate::pipeline::{Kernel, Pipeline, Pipelines};
+use crate::kernel::Kernel;
+use crate::options::OpenOptions;
+use crate::pipeline::{Pipeline, Pipelines};
 
-/// Makes pipelines that nothing runs: for what a driver's compiler makes of kernels, where there need be no memory
-/// nor a card, such as the null hardware of Mesa's RADV.
+/// Creates pipelines that are never run, to inspect what a driver compiler makes of kernels. It needs neither device
+/// memory nor a GPU, so it works with the null hardware of Mesa RADV.
 pub struct Compiler(Pipelines);
 
 impl Compiler {
@@ -23,19 +24,19 @@ impl Compiler {
         options: &OpenOptions,
     ) -> Compiler {
         let disk = DiskCache::new(options.cache_dir.clone());
-        let tally = Arc::new(Tally::default());
-        Compiler(Pipelines::new(backend, tally, Arc::new(info), features, disk))
+        let counters = Arc::new(SharedCounters::default());
+        Compiler(Pipelines::new(backend, counters, Arc::new(info), features, disk))
     }
 
-    /// Compiles kernels, in parallel. `progress` hears how many of how many are done, on the calling thread.
+    /// Compiles kernels in parallel. `progress` is called on this thread with the number done and the total.
     ///
     /// # Errors
-    /// A kernel that does not compile, or asks for what the device has not.
+    /// Fails if a kernel does not compile or needs what the device lacks.
     pub fn prepare(&self, kernels: &[Kernel], progress: &dyn Fn(usize, usize)) -> Result<(), Error> {
         self.0.prepare(kernels, progress)
     }
 
-    /// A kernel's pipeline, compiled unless it is there.
+    /// Returns the pipeline of a kernel, compiled on first use.
     ///
     /// # Errors
     /// As [`Compiler::prepare`].

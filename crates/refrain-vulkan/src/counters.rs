@@ -1,52 +1,52 @@
-//! Counters of what the runtime did since the device was opened.
+//! Counters of the work done since a device was opened.
 
 use std::ops::Sub;
 use std::sync::Mutex;
 
 use crate::class::MemoryClass;
 
-/// A snapshot; subtract an earlier one for what happened between them.
+/// A snapshot of the counters. Subtract an earlier one to get the difference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counters {
     /// `vkQueueSubmit2` calls, on any queue.
     pub submits: u64,
     /// `VkSubmitInfo2` batches in those calls.
     pub batches: u64,
-    /// Of the submits, those that carry uploads and read-backs and no command list.
+    /// Submits that only carry uploads and read-backs.
     pub transfer_submits: u64,
     /// `vkCmdDispatch` and `vkCmdDispatchIndirect` commands submitted.
     pub dispatches: u64,
-    /// `vkCmdPipelineBarrier2` commands submitted, those at a submission's ends included.
+    /// `vkCmdPipelineBarrier2` commands submitted, including those at the start and end of a submission.
     pub barriers: u64,
     /// `vkCmdCopyBuffer` commands submitted.
     pub copies: u64,
-    /// Bytes that went through the staging ring, in either direction.
+    /// Bytes copied through the staging ring, in either direction.
     pub bytes_staged: u64,
-    /// Times that a host read or a full staging ring had to wait for the device.
+    /// Number of times that the host blocked on the device, for a read or a full staging ring.
     pub waits: u64,
-    /// Shaders compiled from GLSL to SPIR-V, not found in the cache on disk.
+    /// Shaders compiled from GLSL to SPIR-V because the disk cache did not have them.
     pub glsl_compiled: u64,
     /// Pipelines created.
     pub pipelines_compiled: u64,
-    /// Of those, the ones that the driver found in its pipeline cache (creation feedback).
+    /// Pipelines that the driver found in its pipeline cache (creation feedback).
     pub pipeline_cache_hits: u64,
-    /// `vkAllocateMemory` calls that succeeded.
+    /// Successful `vkAllocateMemory` calls.
     pub allocations: u64,
-    /// Bytes now allocated from the driver, by [`MemoryClass::index`].
+    /// Bytes currently allocated from the driver, by [`MemoryClass::index`].
     pub allocated: [u64; MemoryClass::ALL.len()],
-    /// The largest total that `allocated` ever reached.
+    /// Maximum of the total of `allocated`.
     pub peak_allocated: u64,
-    /// Thread CPU nanoseconds spent translating command lists into command buffers.
+    /// Thread CPU time spent recording command buffers, in nanoseconds.
     pub record_cpu_ns: u64,
 }
 
 impl Counters {
-    /// Bytes now allocated for a class.
+    /// Bytes currently allocated for a class.
     pub fn bytes(&self, class: MemoryClass) -> u64 {
         self.allocated[class.index()]
     }
 
-    /// Bytes now allocated in all.
+    /// Bytes currently allocated in total.
     pub fn total_bytes(&self) -> u64 {
         self.allocated.iter().sum()
     }
@@ -55,7 +55,7 @@ impl Counters {
 impl Sub for Counters {
     type Output = Self;
 
-    /// What happened since `earlier`. The two levels, `allocated` and `peak_allocated`, are kept.
+    /// Returns the difference since `earlier`. `allocated` and `peak_allocated` are levels and stay as they are.
     fn sub(self, earlier: Self) -> Self {
         Self {
             submits: self.submits - earlier.submits,
@@ -77,31 +77,31 @@ impl Sub for Counters {
     }
 }
 
-/// Counters shared by the parts of a device.
+/// Counters shared by the components of a device.
 #[derive(Default)]
-pub(crate) struct Tally(Mutex<Counters>);
+pub(crate) struct SharedCounters(Mutex<Counters>);
 
-impl Tally {
-    /// Changes the counters.
-    pub fn count(&self, change: impl FnOnce(&mut Counters)) {
+impl SharedCounters {
+    /// Updates the counters.
+    pub fn update(&self, change: impl FnOnce(&mut Counters)) {
         change(&mut self.0.lock().unwrap_or_else(|broken| broken.into_inner()));
     }
 
-    /// Notes memory taken from the driver.
+    /// Counts memory allocated from the driver.
     pub fn allocated(&self, class: MemoryClass, bytes: u64) {
-        self.count(|counters| {
+        self.update(|counters| {
             counters.allocations += 1;
             counters.allocated[class.index()] += bytes;
             counters.peak_allocated = counters.peak_allocated.max(counters.total_bytes());
         });
     }
 
-    /// Notes memory given back to the driver.
+    /// Counts memory freed to the driver.
     pub fn freed(&self, class: MemoryClass, bytes: u64) {
-        self.count(|counters| counters.allocated[class.index()] -= bytes);
+        self.update(|counters| counters.allocated[class.index()] -= bytes);
     }
 
-    /// The counters now.
+    /// Returns the current counters.
     pub fn snapshot(&self) -> Counters {
         *self.0.lock().unwrap_or_else(|broken| broken.into_inner())
     }
@@ -112,14 +112,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_peak_outlives_what_was_freed() {
-        let tally = Tally::default();
-        tally.allocated(MemoryClass::Weight, 100);
-        tally.allocated(MemoryClass::State, 50);
-        let before = tally.snapshot();
-        tally.freed(MemoryClass::Weight, 100);
-        tally.allocated(MemoryClass::Scratch, 20);
-        let after = tally.snapshot();
+    fn peak_stays_after_memory_is_freed() {
+        let counters = SharedCounters::default();
+        counters.allocated(MemoryClass::Weight, 100);
+        counters.allocated(MemoryClass::State, 50);
+        let before = counters.snapshot();
+        counters.freed(MemoryClass::Weight, 100);
+        counters.allocated(MemoryClass::Scratch, 20);
+        let after = counters.snapshot();
         assert_eq!((after.total_bytes(), after.peak_allocated), (70, 150));
         assert_eq!(after.bytes(MemoryClass::Weight), 0);
         assert_eq!((after - before).allocations, 1);

@@ -1,79 +1,48 @@
-//! An open device.
+//! An open device: the entry point for memory, pipelines, submissions and reads.
 
 use std::borrow::Borrow;
 use std::cmp::Reverse;
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
-use crate::backend::{Backend, Queue};
+use crate::backend::Backend;
 use crate::cache::DiskCache;
 use crate::class::MemoryClass;
 use crate::command::CommandList;
-use crate::counters::{Counters, Tally};
+use crate::counters::{Counters, SharedCounters};
 use crate::error::Error;
 use crate::feature::{Feature, FeatureSet};
-use crate::info::{DeviceInfo, DeviceKind, Heap, MatrixShape};
+use crate::info::{DeviceInfo, Heap, MatrixShape};
+use crate::kernel::Kernel;
 use crate::memory::{Allocator, Buffer};
-use crate::null::{Null, NullEvent, NullOptions};
-use crate::pipeline::{Kernel, Pipeline, Pipelines};
+use crate::null::{Null, NullOptions};
+use crate::null_event::NullEvent;
+use crate::options::OpenOptions;
+use crate::pipeline::{Pipeline, Pipelines};
+use crate::queue::Queue;
 use crate::queues::Queues;
 use crate::recording::Recording;
+use crate::recording_uses::RecordingUses;
 use crate::staging::{SLOT_BYTES, SLOTS, Staging};
-use crate::stamps::SharedUses;
 
-/// Reads longer than this go through the staging ring where the memory is not cached: the host
-/// reads such memory word by word over the bus.
+/// Longer reads of uncached memory go through the staging ring: the host reads uncached memory word by word over the
+/// bus.
 const UNCACHED_READ_BYTES: u64 = 4096;
-/// How long a device may go without ending a list.
-const PATIENCE: Duration = Duration::from_secs(120);
-const SOFTWARE_PATIENCE: Duration = Duration::from_secs(1200);
-
-/// How to open a device.
-#[derive(Debug, Clone, Default)]
-pub struct OpenOptions {
-    /// Features to leave unused although the device has them.
-    pub disabled: FeatureSet,
-    /// Where compiled shaders and pipelines are kept between runs; nowhere if `None`.
-    pub cache_dir: Option<PathBuf>,
-    /// Measure the regions of command lists on the device.
-    pub timestamps: bool,
-    /// Have the driver tell what became of each kernel ([`Pipeline::statistics`]), if it does so at all.
-    pub statistics: bool,
-    /// Run kernels on a queue family that draws nothing, where the device has one. The first that computes is
-    /// taken otherwise, which usually draws too: which of them is faster differs between devices.
-    pub compute_only_queue: bool,
-    /// How long the device may go without ending a single command list before it counts as hanging; two
-    /// minutes if `None`, and twenty for a driver that computes on the CPU.
-    pub patience: Option<Duration>,
-}
-
-impl OpenOptions {
-    fn patience_with(&self, kind: DeviceKind) -> Duration {
-        let usual = match kind {
-            DeviceKind::Software => SOFTWARE_PATIENCE,
-            _ => PATIENCE,
-        };
-        self.patience.unwrap_or(usual)
-    }
-}
-
 /// A submitted command list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Submission {
-    /// The value that the compute queue's timeline has when the list has completed.
+    /// Value of the timeline of the compute queue once the list has completed.
     pub value: u64,
 }
 
-/// An open device. It may be used from any thread.
+/// An open device. All methods may be called from any thread.
 pub struct Device {
     info: Arc<DeviceInfo>,
     features: FeatureSet,
     timestamps: bool,
-    /// Whether uploads are carried out.
+    /// Whether uploads are executed. False for a null device without contents.
     keeps_contents: bool,
     backend: Arc<dyn Backend>,
-    tally: Arc<Tally>,
+    counters: Arc<SharedCounters>,
     queues: Arc<Queues>,
     memory: Arc<Allocator>,
     staging: Staging,
@@ -87,16 +56,16 @@ impl std::fmt::Debug for Device {
 }
 
 impl Device {
-    /// A device that records what it is asked and computes nothing; needs no driver.
+    /// Opens a null device: it records all calls and computes nothing. It needs no driver.
     ///
     /// # Panics
-    /// If `info` describes memory in which the staging ring does not fit.
+    /// Panics if the memory that `info` describes is too small for the staging ring.
     pub fn null(info: DeviceInfo) -> Arc<Self> {
         Self::null_with(info, NullOptions::default())
     }
 
-    /// As [`Device::null`], but uploads are not even filled: for what is known of a program from its
-    /// shapes alone, however large its weights are.
+    /// As [`Device::null`], but ignores uploads. This allows programs with large weights to be planned from their
+    /// shapes alone.
     ///
     /// # Panics
     /// As [`Device::null`].
@@ -108,21 +77,21 @@ impl Device {
         Self::null_with(info, options)
     }
 
-    /// As [`Device::null`], a device that fails in the ways that `options` name.
+    /// As [`Device::null`], with the faults and stubs in `options`.
     ///
     /// # Panics
     /// As [`Device::null`].
     pub fn null_with(info: DeviceInfo, options: NullOptions) -> Arc<Self> {
         let keeps_contents = !options.without_contents;
-        let opening = OpenOptions {
-            patience: options.patience,
+        let open_options = OpenOptions {
+            stall_timeout: options.stall_timeout,
             cache_dir: options.cache_dir.clone(),
             ..OpenOptions::default()
         };
         let features = info.features;
         let backend = Arc::new(Null::new(info.clone(), options));
-        let made = Self::make(backend, info, features, opening, keeps_contents);
-        made.expect("the made-up device has room for the staging ring")
+        let device = Self::make(backend, info, features, open_options, keeps_contents);
+        device.expect("the staging ring fits the memory of the null device")
     }
 
     pub(crate) fn new(
@@ -142,11 +111,11 @@ impl Device {
         keeps_contents: bool,
     ) -> Result<Arc<Self>, Error> {
         let info = Arc::new(info);
-        let tally = Arc::new(Tally::default());
+        let counters = Arc::new(SharedCounters::default());
         let period = info.limits.timestamp_period_ns;
-        let patience = options.patience_with(info.kind);
-        let queues = Arc::new(Queues::new(backend.clone(), tally.clone(), period, patience));
-        let memory = Allocator::new(backend.clone(), queues.clone(), tally.clone(), info.clone());
+        let stall_timeout = options.stall_timeout_for(info.kind);
+        let queues = Arc::new(Queues::new(backend.clone(), counters.clone(), period, stall_timeout));
+        let memory = Allocator::new(backend.clone(), queues.clone(), counters.clone(), info.clone());
         let ring = memory.allocate(MemoryClass::Staging, SLOTS * SLOT_BYTES)?;
         let copies = if features.contains(Feature::TransferQueue) {
             Queue::Transfer
@@ -154,14 +123,14 @@ impl Device {
             Queue::Compute
         };
         let disk = DiskCache::new(options.cache_dir);
-        let pipelines = Pipelines::new(backend.clone(), tally.clone(), info.clone(), features, disk);
+        let pipelines = Pipelines::new(backend.clone(), counters.clone(), info.clone(), features, disk);
         Ok(Arc::new(Self {
             info,
             features,
             timestamps: options.timestamps && period > 0.0,
             keeps_contents,
             backend,
-            tally,
+            counters,
             queues,
             memory,
             staging: Staging::new(ring, copies),
@@ -169,15 +138,15 @@ impl Device {
         }))
     }
 
-    /// What is known of the device.
+    /// Returns the properties of the device.
     pub fn info(&self) -> &DeviceInfo {
         &self.info
     }
 
-    /// Shapes (rows, columns, depth) in which a subgroup multiplies f16 with sums in f32, square ones and the largest first:
-    /// none unless cooperative matrices, 16-bit floats and what kernels need beside them are there and not switched
-    /// off.
-    pub fn matrix_shapes_of_halves(&self) -> Vec<[u32; 3]> {
+    /// Returns the shapes (rows, columns, depth) in which a subgroup multiplies f16 matrices with f32 accumulation.
+    /// Square shapes come first, then larger ones. Empty unless cooperative matrices, 16-bit floats and the other
+    /// features the kernels need are present and enabled.
+    pub fn f16_matrix_shapes(&self) -> Vec<[u32; 3]> {
         let needed = [
             Feature::CooperativeMatrix,
             Feature::Float16,
@@ -187,75 +156,72 @@ impl Device {
         ];
         let limits = &self.info.limits;
         let has_one_size = limits.min_subgroup_size == limits.max_subgroup_size;
-        let sized = has_one_size || self.features.contains(Feature::SubgroupSizeControl);
-        if !sized || !needed.into_iter().all(|feature| self.features.contains(feature)) {
+        let has_known_size = has_one_size || self.features.contains(Feature::SubgroupSizeControl);
+        if !has_known_size || !needed.into_iter().all(|feature| self.features.contains(feature)) {
             return Vec::new();
         }
         let shapes = self.info.matrix_shapes.iter();
-        let mut shapes: Vec<[u32; 3]> = shapes.filter_map(MatrixShape::of_halves).collect();
+        let mut shapes: Vec<[u32; 3]> = shapes.filter_map(MatrixShape::f16_shape).collect();
         shapes.sort_unstable_by_key(|&[m, n, k]| Reverse((m == n && n == k, m * n * k, m)));
         shapes.dedup();
         shapes
     }
 
     /// Whether regions of command lists are timed.
-    pub fn measures_time(&self) -> bool {
+    pub fn has_timestamps(&self) -> bool {
         self.timestamps
     }
 
-    /// What may be used of it: the device's features without those switched off.
+    /// Returns the enabled features: those of the device without the disabled ones.
     pub fn features(&self) -> &FeatureSet {
         &self.features
     }
 
-    /// The heaps with budget and use as they are now.
+    /// Returns the heaps with their current budget and usage.
     pub fn heaps(&self) -> Vec<Heap> {
         self.backend.heaps()
     }
 
-    /// Bytes that buffers of a class may still take up, as far as the driver tells: over all heaps that serve
-    /// it, each within its budget.
-    pub fn room(&self, class: MemoryClass) -> u64 {
-        self.memory.room(class)
+    /// Returns how many more bytes the driver can allocate for a class, summed over its heaps, each within its budget.
+    pub fn free_bytes(&self, class: MemoryClass) -> u64 {
+        self.memory.free_bytes(class)
     }
 
-    /// Whether the device was lost, as far as is known. Then it can only be dropped, with all that was made
-    /// on it, and opened again.
+    /// Whether the device is known to be lost. A lost device can only be dropped, with everything created from it, and
+    /// opened again.
     pub fn is_lost(&self) -> bool {
         self.queues.is_lost()
     }
 
-    /// Asks the driver whether the device still works. Not every driver says of a wait or of a counter that
-    /// what was waited for will never happen.
+    /// Checks with the driver that the device still works. Not every driver reports a loss from a wait or a counter.
     ///
     /// # Errors
-    /// If it is lost.
+    /// Fails if the device is lost.
     pub fn check_status(&self) -> Result<(), Error> {
         self.queues.check_device()
     }
 
-    /// Notes that the device is lost: the caller has found out that what has completed was not done. From here
-    /// on everything fails with the error returned.
-    pub fn note_loss(&self) -> Error {
-        self.queues.lose()
+    /// Marks the device as lost, for a caller that found that completed work was not done. Returns the error with which
+    /// all later calls fail.
+    pub fn mark_lost(&self) -> Error {
+        self.queues.mark_lost()
     }
 
-    /// A buffer of `bytes` (0 is allowed), aligned to 256 bytes, its content undefined.
+    /// Allocates a buffer of `bytes` (may be 0), aligned to 256 bytes, with undefined content.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`] if no memory fit for the class is left, in particular if a discrete
-    /// card would have to use host memory, or a heap would go beyond its budget;
-    /// [`Error::BufferTooLarge`] beyond the driver's limit.
+    /// [`Error::OutOfMemory`] if no memory suitable for the class is left: in particular, if a discrete card would have
+    /// to use host memory, or a heap would exceed its budget. [`Error::BufferTooLarge`] beyond the limit of the driver.
     pub fn allocate(&self, class: MemoryClass, bytes: u64) -> Result<Buffer, Error> {
         self.memory.allocate(class, bytes)
     }
 
-    /// Fills `bytes` of a buffer from `offset` on. `fill` is called with slices in order, each
-    /// with its offset from the start of the upload, and writes all of it. Copies overlap the
-    /// filling, and the last may still run on return; lists submitted later wait for them.
+    /// Uploads `bytes` to a buffer, starting at `offset`. `fill` is called with consecutive slices, each with its
+    /// offset from the start of the upload, and must write each slice completely. Copies overlap with filling, and the
+    /// last ones may still run on return. Lists submitted later wait for them.
     ///
     /// # Errors
-    /// If the range lies outside the buffer, or the device is lost.
+    /// Fails if the range lies outside the buffer or the device is lost.
     pub fn upload(
         &self,
         buffer: &Buffer,
@@ -268,18 +234,17 @@ impl Device {
             return Ok(());
         }
         self.staging
-            .upload(&self.queues, &self.tally, (buffer, offset), bytes, fill)
+            .upload(&self.queues, &self.counters, (buffer, offset), bytes, fill)
     }
 
-    /// Writes into [`MemoryClass::Control`] memory at once. No submission that is still running
-    /// may touch the buffer.
+    /// Writes to [`MemoryClass::Control`] memory immediately. No running submission may access the buffer.
     ///
     /// # Errors
-    /// If the range lies outside the buffer, the host does not see it, or a submission may be using it.
+    /// Fails if the range lies outside the buffer, the buffer is not host-visible, or a submission may be using it.
     pub fn write_control(&self, buffer: &Buffer, offset: u64, data: &[u8]) -> Result<(), Error> {
         let mapped = buffer.mapped(offset, data.len() as u64)?;
         let mapped = mapped.ok_or(Error::NotHostVisible { class: buffer.class() })?;
-        if !self.queues.is_past(buffer.stamps().used()) {
+        if !self.queues.has_passed(buffer.uses().used()) {
             let buffer = format!("{buffer:?}");
             return Err(Error::InUse { buffer });
         }
@@ -287,31 +252,32 @@ impl Device {
         Ok(())
     }
 
-    /// Reads bytes of a buffer from `offset` on. Waits for the last submission that writes that
-    /// buffer, and for no other.
+    /// Reads from a buffer, starting at `offset`. Waits only for the last submission that writes this buffer.
     ///
     /// # Errors
-    /// If the range lies outside the buffer, or the device is lost.
+    /// Fails if the range lies outside the buffer or the device is lost.
     pub fn read(&self, buffer: &Buffer, offset: u64, data: &mut [u8]) -> Result<(), Error> {
         let bytes = data.len() as u64;
         let mapped = buffer.mapped(offset, bytes)?;
         let cached = self.info.memory_types[buffer.memory_type()].host_cached;
         match mapped {
             Some(mapped) if cached || bytes <= UNCACHED_READ_BYTES => {
-                self.queues.wait_until(buffer.stamps().written())?;
+                self.queues.wait_for_point(buffer.uses().written())?;
                 mapped.read(data);
             }
-            _ => self.staging.read(&self.queues, &self.tally, (buffer, offset), data)?,
+            _ => self
+                .staging
+                .read(&self.queues, &self.counters, (buffer, offset), data)?,
         }
-        // Otherwise old bytes might pass for those that a lost device did not write.
+        // Otherwise stale bytes could pass for those that a lost device never wrote.
         self.queues.check_device()
     }
 
-    /// Reads memory that the host sees as it is now, in words of 4 bytes, each of which is old or new. What
-    /// submissions write to it is there once the caller has seen them complete.
+    /// Reads host-visible memory without waiting, in words of 4 bytes, each of which is old or new. Writes of a
+    /// submission are visible once the caller has seen it complete.
     ///
     /// # Errors
-    /// If the range lies outside the buffer, or the host does not see it.
+    /// Fails if the range lies outside the buffer or the buffer is not host-visible.
     pub fn peek(&self, buffer: &Buffer, offset: u64, data: &mut [u8]) -> Result<(), Error> {
         let mapped = buffer.mapped(offset, data.len() as u64)?;
         mapped
@@ -320,28 +286,30 @@ impl Device {
         Ok(())
     }
 
-    /// The pipeline of a kernel, compiled on first need.
+    /// Returns the pipeline of a kernel, compiled on first use.
     ///
     /// # Errors
-    /// If the shader does not compile, exceeds a limit, or the driver refuses it.
+    /// Fails if the shader does not compile, exceeds a limit, or the driver rejects it.
     pub fn pipeline(&self, kernel: &Kernel) -> Result<Pipeline, Error> {
-        self.pipelines.get(kernel).map_err(|error| self.queues.noted(error))
+        self.pipelines
+            .get(kernel)
+            .map_err(|error| self.queues.record_loss(error))
     }
 
-    /// Compiles those of the kernels that are not there yet, in parallel. `progress` is told, on
-    /// this thread, how many of how many are done.
+    /// Compiles the kernels that are not compiled yet, in parallel. `progress` is called on this thread with the number
+    /// done and the total.
     ///
     /// # Errors
-    /// As [`Device::pipeline`], for the first that fails.
+    /// As [`Device::pipeline`], for the first kernel that fails.
     pub fn prepare(&self, kernels: &[Kernel], progress: &dyn Fn(usize, usize)) -> Result<(), Error> {
         let prepared = self.pipelines.prepare(kernels, progress);
-        prepared.map_err(|error| self.queues.noted(error))
+        prepared.map_err(|error| self.queues.record_loss(error))
     }
 
-    /// Submits a list. It starts after the lists before it and after uploads to what it uses.
+    /// Submits a list. It starts after earlier lists and after uploads to the buffers it uses.
     ///
     /// # Errors
-    /// If a command exceeds a limit or its buffer, memory is short, or the device is lost.
+    /// Fails if a command exceeds a limit or its buffer, memory runs out, or the device is lost.
     pub fn submit(&self, list: impl Borrow<CommandList>) -> Result<Submission, Error> {
         let list = list.borrow();
         list.check(&self.info.limits)?;
@@ -349,8 +317,8 @@ impl Device {
         Ok(Submission { value })
     }
 
-    /// Translates a list once, to be submitted any number of times with [`Device::submit_recorded`]. Its
-    /// regions are timed only where one submission of it is in flight at a time.
+    /// Records a list once, to be submitted any number of times with [`Device::submit_recorded`]. Its regions are timed
+    /// only if at most one submission of it is in flight.
     ///
     /// # Errors
     /// As [`Device::submit`].
@@ -359,29 +327,27 @@ impl Device {
         Ok(recordings.remove(0))
     }
 
-    /// [`Device::record`] several times, for regions that are timed while others of the same list are in
-    /// flight.
+    /// Records a list several times, to time its regions while other copies of it are in flight.
     ///
     /// # Errors
     /// As [`Device::submit`].
     pub fn record_copies(&self, mut list: CommandList, copies: usize) -> Result<Vec<Recording>, Error> {
         list.check(&self.info.limits)?;
         let host_reads = list.host_reads();
-        let uses = Arc::new(SharedUses::new(std::mem::take(&mut list.uses)));
+        let uses = Arc::new(RecordingUses::new(std::mem::take(&mut list.uses)));
         (0..copies)
             .map(|_| {
-                let translated = self.queues.record(Queue::Compute, &list, host_reads, true)?;
-                Ok(Recording::new(translated, uses.clone()))
+                let recorded = self.queues.record(Queue::Compute, &list, host_reads, true)?;
+                Ok(Recording::new(recorded, uses.clone()))
             })
             .collect()
     }
 
-    /// Submits recordings by one call to the driver. They start after the lists before them and after
-    /// uploads to what they use, run one after another, and each completes by itself: the submissions
-    /// returned are theirs, in order.
+    /// Submits recordings in one call to the driver. They start after earlier lists and after uploads to the buffers
+    /// they use, and run one after another. Each completes separately: returns one submission per recording, in order.
     ///
     /// # Errors
-    /// If memory is short, or the device is lost.
+    /// Fails if memory runs out or the device is lost.
     pub fn submit_recorded(&self, recordings: &[&Recording]) -> Result<Vec<Submission>, Error> {
         let last = self.queues.submit_recorded(recordings)?;
         let first = last + 1 - recordings.len() as u64;
@@ -391,7 +357,7 @@ impl Device {
     /// Blocks until a submission has completed.
     ///
     /// # Errors
-    /// If the device is lost or stands still, or the submission was never made on it.
+    /// Fails if the device is lost or hangs, or the submission was never made on it.
     pub fn wait(&self, submission: &Submission) -> Result<(), Error> {
         self.queues.wait(Queue::Compute, submission.value)
     }
@@ -399,34 +365,34 @@ impl Device {
     /// Whether a submission has completed.
     ///
     /// # Errors
-    /// If the device is lost.
+    /// Fails if the device is lost.
     pub fn is_done(&self, submission: &Submission) -> Result<bool, Error> {
         self.queues.poll(Queue::Compute, submission.value)
     }
 
-    /// Whether a submission had completed when the device was last asked, for this or any other.
+    /// Whether a submission is already known to have completed. Does not ask the device.
     pub fn is_known_done(&self, submission: &Submission) -> bool {
         self.queues.known_done(Queue::Compute, submission.value)
     }
 
-    /// Microseconds that each region of a completed submission took on the device, in order.
-    /// Empty if the device was opened without timestamps, the list names no region, it has not
-    /// completed, or its timings were taken before.
+    /// Returns the device time of each region of a completed submission, in microseconds and in order. Empty if the
+    /// device was opened without timestamps, the list has no region, it has not completed, or its timings were read
+    /// before.
     pub fn timings(&self, submission: &Submission) -> Vec<(String, f64)> {
         self.queues.timings(submission.value)
     }
 
-    /// What the runtime did since the device was opened.
+    /// Returns the counters of the work done since the device was opened.
     pub fn counters(&self) -> Counters {
-        self.tally.snapshot()
+        self.counters.snapshot()
     }
 
-    /// What went wrong without stopping anything, such as a cache that cannot be written.
+    /// Returns warnings, such as a cache that cannot be written.
     pub fn warnings(&self) -> Vec<String> {
         self.pipelines.warnings()
     }
 
-    /// Everything that happened, in order, on a null device; empty on others.
+    /// Returns all events of a null device, in order; empty on others.
     pub fn recorded(&self) -> Vec<NullEvent> {
         self.backend.recorded()
     }

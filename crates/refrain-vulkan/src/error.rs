@@ -1,10 +1,10 @@
-//! What can go wrong, in the user's language.
+//! Errors of the runtime, written for the user.
 
 use std::time::Duration;
 
 use crate::class::MemoryClass;
 
-/// Any failure of the runtime. The text says what is wrong and what to do.
+/// Any error of the runtime. The message says what is wrong and what to do.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
     /// No Vulkan loader library could be opened.
@@ -12,7 +12,7 @@ pub enum Error {
         "no Vulkan loader found ({reason}); install it (Debian: apt install libvulkan1, and a driver such as mesa-vulkan-drivers), or run on the CPU"
     )]
     NoLoader {
-        /// What the dynamic linker said.
+        /// Message of the dynamic linker.
         reason: String,
     },
     /// The loader is older than Vulkan 1.3.
@@ -23,61 +23,59 @@ pub enum Error {
         /// The version found, such as `1.2`.
         found: String,
     },
-    /// Validation was asked for, but its layer is not installed.
+    /// Validation was requested, but its layer is not installed.
     #[error("the Vulkan validation layer is not installed (Debian: apt install vulkan-validationlayers)")]
     NoValidationLayer,
-    /// No driver offers any device.
-    #[error(
-        "no Vulkan driver found that works; install one (Debian: apt install mesa-vulkan-drivers), or run on the CPU"
-    )]
+    /// No driver provides a device.
+    #[error("no working Vulkan driver found; install one (Debian: apt install mesa-vulkan-drivers), or run on the CPU")]
     NoDevice,
-    /// No device could be used.
+    /// No device is usable.
     #[error("no usable Vulkan device: {reasons}; update the driver, or run on the CPU")]
     NoUsableDevice {
-        /// Each device with the reason for which it cannot be used.
+        /// Each device with the reason why it is unusable.
         reasons: String,
     },
-    /// The user's choice names nothing that exists.
-    #[error("no device matches {asked:?}; there are: {known}, and cpu")]
+    /// The requested device does not exist.
+    #[error("no device matches {requested:?}; available devices: {known}, cpu")]
     UnknownDevice {
-        /// What the user gave.
-        asked: String,
-        /// The devices there are.
+        /// The device that the user requested.
+        requested: String,
+        /// The available devices.
         known: String,
     },
-    /// The user chose a device that lacks something the runtime needs.
-    #[error("device {name} cannot be used: {reason}; update its driver or choose another device")]
+    /// The requested device lacks something that the runtime needs.
+    #[error("device {name} cannot be used: it lacks {reason}; update its driver or choose another device")]
     UnusableDevice {
         /// The device's name.
         name: String,
         /// What it lacks.
         reason: String,
     },
-    /// Memory of the wanted kind is used up.
-    #[error("out of memory: {asked_text} more of {class} memory asked, {free_text} free in {heap}; {hint}",
-        asked_text = human_bytes(*asked), free_text = human_bytes(*free))]
+    /// No memory of the required kind is left.
+    #[error("out of memory: cannot allocate {requested_text} of {class} memory, {free_text} free in {heap}; {hint}",
+        requested_text = human_bytes(*requested), free_text = human_bytes(*free))]
     OutOfMemory {
-        /// Bytes asked for.
-        asked: u64,
-        /// Bytes still free in the heap, as far as the driver tells.
+        /// Bytes requested.
+        requested: u64,
+        /// Bytes free in the heap, as reported by the driver.
         free: u64,
-        /// The heap in words.
+        /// Description of the heap.
         heap: String,
-        /// What the memory was for.
+        /// Memory class of the allocation.
         class: MemoryClass,
-        /// What to try.
+        /// Suggestion for the user.
         hint: String,
     },
-    /// One buffer would be larger than the driver allows.
-    #[error("a single tensor of {} is more than this driver allows in one buffer ({}); take a more strongly quantised checkpoint, a smaller context, or another device", human_bytes(*asked), human_bytes(*limit))]
+    /// The buffer exceeds the maximum size that the driver allows.
+    #[error("a tensor of {} exceeds the maximum buffer size of this driver ({}); use a more strongly quantised checkpoint, a smaller context, or another device", human_bytes(*requested), human_bytes(*limit))]
     BufferTooLarge {
-        /// Bytes asked for.
-        asked: u64,
-        /// The driver's limit in bytes.
+        /// Bytes requested.
+        requested: u64,
+        /// The limit of the driver in bytes.
         limit: u64,
     },
-    /// A byte range does not lie within its buffer.
-    #[error("bytes {offset}..{} lie outside a buffer of {size} bytes", offset.saturating_add(*bytes))]
+    /// A byte range is not within its buffer.
+    #[error("byte range {offset}..{} is outside a buffer of {size} bytes", offset.saturating_add(*bytes))]
     OutOfRange {
         /// First byte of the range.
         offset: u64,
@@ -86,63 +84,63 @@ pub enum Error {
         /// Size of the buffer.
         size: u64,
     },
-    /// Host access was asked of memory that the host does not see.
-    #[error("{class} memory cannot be written by the host; upload to it instead")]
+    /// Host access to memory that is not host-visible.
+    #[error("{class} memory is not host-visible; upload to it instead")]
     NotHostVisible {
         /// The class of the buffer.
         class: MemoryClass,
     },
-    /// A shader's text does not compile.
+    /// A shader does not compile.
     #[error("shader {kernel} does not compile:\n{log}")]
     Shader {
         /// The kernel's name.
         kernel: String,
-        /// The compiler's message.
+        /// Log of the compiler.
         log: String,
     },
-    /// A command cannot be recorded, because it exceeds a limit of the device.
-    #[error("{what}")]
+    /// A kernel or command exceeds a limit of the device.
+    #[error("{message}")]
     Limit {
         /// What exceeds which limit.
-        what: String,
+        message: String,
     },
-    /// The device stopped answering or was reset.
+    /// The device was lost, for example by a driver reset.
     #[error(
-        "the device was lost while running {during}; a driver reset or too long a submit is the usual cause, the system log may say more"
+        "the device was lost while running {during}; the usual cause is a driver reset or a submission that took too long; see the system log"
     )]
     DeviceLost {
-        /// The command lists in flight and their regions.
+        /// Command lists in flight, with their regions.
         during: String,
     },
-    /// The device ended nothing for a long time.
+    /// The device completed no work for a long time.
     #[error(
-        "the device has ended no work for {} s while running {during}; it hangs, or is far too slow for this model: end other programs that use it, update its driver, or choose another device",
-        patience.as_secs_f32()
+        "the device has completed no work for {} s while running {during}; it hangs or is far too slow for this model: close other programs that use it, update its driver, or choose another device",
+        stall_timeout.as_secs_f32()
     )]
     Stalled {
-        /// The command lists in flight and their regions.
+        /// Command lists in flight, with their regions.
         during: String,
-        /// How long it was waited for.
-        patience: Duration,
+        /// How long the device went without completing a list.
+        stall_timeout: Duration,
     },
-    /// Something was to be waited for that this device was never given.
-    #[error("submission {value} was never made on this device, whose last is {last}")]
+    /// A wait for a submission that was never made on this device.
+    #[error("submission {value} was never made on this device; its last submission is {last}")]
     NeverSubmitted {
-        /// The submission's number.
+        /// Number of the submission.
         value: u64,
-        /// The number of the last one that was made.
+        /// Number of the last submission.
         last: u64,
     },
-    /// Memory was to be written by the host while the device may still be using it.
+    /// A host write to memory that the device may still be using.
     #[error("{buffer} cannot be written by the host while a submission uses it; wait for that submission first")]
     InUse {
-        /// The buffer in words.
+        /// Description of the buffer.
         buffer: String,
     },
-    /// A call of the driver failed in an unexpected way.
+    /// A Vulkan call failed unexpectedly.
     #[error("the driver failed in {call}: {code}")]
     Driver {
-        /// The Vulkan call.
+        /// Name of the call.
         call: &'static str,
         /// The result code.
         code: String,
@@ -150,7 +148,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether memory ran out, of the device or the host.
+    /// Whether device or host memory ran out.
     pub fn is_out_of_memory(&self) -> bool {
         match self {
             Error::OutOfMemory { .. } | Error::BufferTooLarge { .. } => true,
@@ -162,7 +160,7 @@ impl Error {
     }
 }
 
-/// Bytes as people write them: `512 B`, `1.5 KiB`, `3.2 GiB`.
+/// Formats a size in bytes: `512 B`, `1.5 KiB`, `3.2 GiB`.
 pub fn human_bytes(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut value = bytes as f64;
@@ -183,19 +181,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn calls_that_find_no_memory_are_told_from_others() {
+    fn detects_out_of_memory_codes() {
         let driver = |code: &str| Error::Driver {
             call: "vkQueueSubmit2",
             code: code.to_owned(),
         };
         assert!(driver("ERROR_OUT_OF_HOST_MEMORY").is_out_of_memory());
         assert!(driver("ERROR_OUT_OF_DEVICE_MEMORY").is_out_of_memory());
-        assert!(crate::backend::Failure::OutOfMemory.plain().is_out_of_memory());
+        assert!(crate::backend::Failure::OutOfMemory.into_error().is_out_of_memory());
         assert!(!driver("ERROR_UNKNOWN").is_out_of_memory());
     }
 
     #[test]
-    fn bytes_are_written_with_a_binary_unit() {
+    fn formats_bytes_with_binary_units() {
         assert_eq!(human_bytes(0), "0 B");
         assert_eq!(human_bytes(1023), "1023 B");
         assert_eq!(human_bytes(1536), "1.5 KiB");
@@ -205,7 +203,7 @@ mod tests {
     #[test]
     fn out_of_memory_names_the_amounts_and_a_remedy() {
         let text = Error::OutOfMemory {
-            asked: 9 << 30,
+            requested: 9 << 30,
             free: 8 << 30,
             heap: "heap 0 (device-local, 8.0 GiB)".into(),
             class: MemoryClass::Weight,

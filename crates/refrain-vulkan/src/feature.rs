@@ -1,16 +1,16 @@
-//! Optional abilities of a device: probed, never assumed, and each can be switched off.
+//! Optional features of a device. They are probed, never assumed, and each can be disabled.
 
 use std::fmt;
 use std::str::FromStr;
 
 macro_rules! features {
     ($($variant:ident $name:literal $doc:literal)*) => {
-        /// An optional ability of a device. Written in kebab case, such as `float16`.
+        /// An optional feature of a device. Displayed in kebab case, such as `float16`.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum Feature { $(#[doc = $doc] $variant,)* }
 
         impl Feature {
-            /// Every feature, in the order of declaration.
+            /// All features, in declaration order.
             pub const ALL: &'static [Feature] = &[$(Feature::$variant,)*];
 
             /// The kebab-case name.
@@ -31,22 +31,22 @@ features! {
     Int64 "int64" "64-bit integer arithmetic (`shaderInt64`)."
     Storage8 "storage8" "8-bit loads and stores (`storageBuffer8BitAccess`)."
     Storage16 "storage16" "16-bit loads and stores (`storageBuffer16BitAccess`)."
-    IntegerDot "integer-dot" "Integer dot products that the hardware accelerates for four packed signed bytes."
+    IntegerDot "integer-dot" "Hardware-accelerated integer dot products of four packed signed bytes."
     SubgroupBallot "subgroup-ballot" "Ballots across a subgroup."
     SubgroupArithmetic "subgroup-arithmetic" "Reductions and scans across a subgroup."
     SubgroupShuffle "subgroup-shuffle" "Shuffles by lane index or xor mask."
     SubgroupShuffleRelative "subgroup-shuffle-relative" "Shuffles up and down."
-    SubgroupClustered "subgroup-clustered" "Reductions over clusters of lanes."
+    SubgroupClustered "subgroup-clustered" "Reductions over clusters of invocations."
     SubgroupRotate "subgroup-rotate" "Rotations across a subgroup (`VK_KHR_shader_subgroup_rotate`)."
-    SubgroupSizeControl "subgroup-size-control" "A kernel may require its subgroup size in compute shaders."
-    FullSubgroups "full-subgroups" "Workgroups may be required to consist of full subgroups."
-    SubgroupUniformFlow "subgroup-uniform-flow" "A subgroup that parts comes together again where the text says so (`VK_KHR_shader_subgroup_uniform_control_flow`)."
+    SubgroupSizeControl "subgroup-size-control" "Compute kernels may require a subgroup size."
+    FullSubgroups "full-subgroups" "Kernels may require full subgroups."
+    SubgroupUniformFlow "subgroup-uniform-flow" "Diverged subgroups reconverge as the source specifies (`VK_KHR_shader_subgroup_uniform_control_flow`)."
     MemoryModel "memory-model" "The Vulkan memory model with device scope."
-    CooperativeMatrix "cooperative-matrix" "Matrix products by a subgroup (`VK_KHR_cooperative_matrix`)."
-    FragmentOrder "fragment-order" "Elements of such matrices are set one by one, where a probe finds which lane holds which; else they go by way of shared memory."
-    CooperativeMatrix2 "cooperative-matrix2" "All abilities of `VK_NV_cooperative_matrix2`."
-    MemoryBudget "memory-budget" "Budget and use of each heap (`VK_EXT_memory_budget`)."
-    TransferQueue "transfer-queue" "A queue family for copies alone, which overlap compute."
+    CooperativeMatrix "cooperative-matrix" "Matrix products computed by a subgroup (`VK_KHR_cooperative_matrix`)."
+    FragmentOrder "fragment-order" "Cooperative matrix elements are set directly in registers, if a probe finds which invocation holds which element; otherwise through shared memory."
+    CooperativeMatrix2 "cooperative-matrix2" "All features of `VK_NV_cooperative_matrix2`."
+    MemoryBudget "memory-budget" "Budget and usage of each heap (`VK_EXT_memory_budget`)."
+    TransferQueue "transfer-queue" "A transfer-only queue family, whose copies overlap with compute."
 }
 
 impl fmt::Display for Feature {
@@ -55,9 +55,9 @@ impl fmt::Display for Feature {
     }
 }
 
-/// The given name is no feature's.
+/// Error for a name that is not a feature.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("unknown feature {0:?}; features are: {all}", all = FeatureSet::all())]
+#[error("unknown feature {0:?}; known features: {all}", all = FeatureSet::all())]
 pub struct UnknownFeature(pub String);
 
 impl FromStr for Feature {
@@ -74,15 +74,15 @@ impl FromStr for Feature {
 pub struct FeatureSet(u64);
 
 impl FeatureSet {
-    /// The set without members.
+    /// The empty set.
     pub const EMPTY: Self = Self(0);
 
-    /// The set of every feature.
+    /// Returns the set of all features.
     pub fn all() -> Self {
         Feature::ALL.iter().copied().collect()
     }
 
-    /// Whether the feature is a member.
+    /// Whether the set contains the feature.
     pub fn contains(&self, feature: Feature) -> bool {
         self.0 & bit(feature) != 0
     }
@@ -99,27 +99,27 @@ impl FeatureSet {
         }
     }
 
-    /// Takes a feature out.
+    /// Removes a feature.
     pub fn remove(&mut self, feature: Feature) {
         self.0 &= !bit(feature);
     }
 
-    /// The members that are not in `other`.
+    /// Returns the features that are not in `other`.
     pub fn without(&self, other: &Self) -> Self {
         Self(self.0 & !other.0)
     }
 
-    /// The members in the order of declaration.
+    /// Iterates in declaration order.
     pub fn iter(&self) -> impl Iterator<Item = Feature> + '_ {
         Feature::ALL.iter().copied().filter(|feature| self.contains(*feature))
     }
 
-    /// How many members there are.
+    /// Number of features.
     pub fn len(&self) -> usize {
         self.0.count_ones() as usize
     }
 
-    /// Whether there is no member.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.0 == 0
     }
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_set_holds_what_was_inserted_and_not_removed() {
+    fn sets_insert_remove_and_subtract() {
         let mut set = FeatureSet::all();
         assert_eq!(set.len(), Feature::ALL.len());
         set.remove(Feature::Int8);

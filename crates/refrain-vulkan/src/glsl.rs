@@ -1,30 +1,30 @@
-//! GLSL to SPIR-V, in process.
+//! Compiles GLSL to SPIR-V, in process.
 
 use std::fmt;
 use std::sync::Arc;
 
 use glslang::{
-    Compiler, CompilerOptions, ShaderInput, ShaderMessage, ShaderSource, ShaderStage, SourceLanguage, SpirvVersion,
-    Target, VulkanVersion, error::GlslangError,
+    Compiler, CompilerOptions, ShaderInput, ShaderMessage, ShaderSource as GlslangSource, ShaderStage, SourceLanguage,
+    SpirvVersion, Target, VulkanVersion, error::GlslangError,
 };
 use xxhash_rust::xxh3::xxh3_128;
 
-/// The shader compiler and how it is called: part of the key of cached SPIR-V. Change it when
-/// anything below changes what comes out.
+/// Version and settings of the shader compiler, part of the cache key of SPIR-V. Change it whenever a change below
+/// alters the generated code.
 pub const COMPILER: &str = "glslang 0.9.1, Vulkan 1.3, SPIR-V 1.6";
 
-/// A shader's text with its identity: a hash, made once, that stands for the text wherever kernels are looked for, in
-/// memory and on disk.
+/// GLSL source with a hash of it. The hash is computed once and identifies the source in the caches in memory and on
+/// disk.
 #[derive(Clone)]
-pub struct ShaderText {
+pub struct ShaderSource {
     text: Arc<str>,
-    identity: u128,
+    hash: u128,
 }
 
-impl ShaderText {
-    /// A text whose identity whoever made it has made with it: 128 bits that no other text has.
-    pub fn identified(text: Arc<str>, identity: u128) -> ShaderText {
-        ShaderText { text, identity }
+impl ShaderSource {
+    /// Wraps `text` with a 128-bit hash that the caller computed. Different texts must have different hashes.
+    pub fn with_hash(text: Arc<str>, hash: u128) -> ShaderSource {
+        ShaderSource { text, hash }
     }
 
     /// The GLSL.
@@ -32,26 +32,26 @@ impl ShaderText {
         &self.text
     }
 
-    pub(crate) fn identity(&self) -> u128 {
-        self.identity
+    pub(crate) fn hash(&self) -> u128 {
+        self.hash
     }
 }
 
-impl From<&str> for ShaderText {
-    fn from(text: &str) -> ShaderText {
-        ShaderText::identified(text.into(), xxh3_128(text.as_bytes()))
+impl From<&str> for ShaderSource {
+    fn from(text: &str) -> ShaderSource {
+        ShaderSource::with_hash(text.into(), xxh3_128(text.as_bytes()))
     }
 }
 
-impl From<String> for ShaderText {
-    fn from(text: String) -> ShaderText {
-        ShaderText::from(text.as_str())
+impl From<String> for ShaderSource {
+    fn from(text: String) -> ShaderSource {
+        ShaderSource::from(text.as_str())
     }
 }
 
-impl fmt::Debug for ShaderText {
+impl fmt::Debug for ShaderSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "shader {:032x}", self.identity)
+        write!(f, "shader {:032x}", self.hash)
     }
 }
 
@@ -60,11 +60,11 @@ impl fmt::Debug for ShaderText {
 /// # Errors
 /// The compiler's log.
 pub(crate) fn compile(source: &str, defines: &[(String, String)]) -> Result<Vec<u32>, String> {
-    let texts = || defines.iter().flat_map(|(name, value)| [name.as_str(), value.as_str()]);
-    if source.contains('\0') || texts().any(|text| text.contains('\0')) {
-        return Err("the source contains a zero byte".to_owned());
+    let strings = || defines.iter().flat_map(|(name, value)| [name.as_str(), value.as_str()]);
+    if source.contains('\0') || strings().any(|string| string.contains('\0')) {
+        return Err("the source contains a NUL byte".to_owned());
     }
-    let compiler = Compiler::acquire().ok_or("the shader compiler did not start")?;
+    let compiler = Compiler::acquire().ok_or("the shader compiler failed to start")?;
     let options = CompilerOptions {
         source_language: SourceLanguage::GLSL,
         target: Target::Vulkan {
@@ -74,25 +74,25 @@ pub(crate) fn compile(source: &str, defines: &[(String, String)]) -> Result<Vec<
         version_profile: None,
         messages: ShaderMessage::DEFAULT,
     };
-    let source = ShaderSource::from(source);
+    let source = GlslangSource::from(source);
     let no_defines: Option<&[(&str, Option<&str>)]> = None;
-    let input = ShaderInput::new(&source, ShaderStage::Compute, &options, no_defines, None).map_err(readable)?;
+    let input = ShaderInput::new(&source, ShaderStage::Compute, &options, no_defines, None).map_err(error_log)?;
     let mut shader = glslang::Shader::new(compiler, input);
     let preamble: String = defines
         .iter()
         .map(|(name, value)| format!("#define {name} {value}\n"))
         .collect();
     shader.preamble(&preamble);
-    let shader = shader.parse().map_err(readable)?;
-    let spirv = shader.compile().map_err(readable)?;
+    let shader = shader.parse().map_err(error_log)?;
+    let spirv = shader.compile().map_err(error_log)?;
     if spirv.is_empty() {
-        Err("the compiler produced nothing".to_owned())
+        Err("the shader compiler produced no code".to_owned())
     } else {
         Ok(spirv)
     }
 }
 
-fn readable(error: GlslangError) -> String {
+fn error_log(error: GlslangError) -> String {
     match error {
         GlslangError::ParseError(log) | GlslangError::LinkError(log) => log.log.trim().to_owned(),
         other => other.to_string(),
@@ -117,22 +117,26 @@ mod tests {
     fn defines_reach_the_source() {
         let seven = compile(SOURCE, &define("7")).unwrap();
         let eight = compile(SOURCE, &define("8")).unwrap();
-        assert_eq!(seven[0], 0x0723_0203, "SPIR-V's magic number");
+        assert_eq!(seven[0], 0x0723_0203, "SPIR-V magic number");
         assert_eq!(seven[1], 0x0001_0600, "version 1.6");
         assert_ne!(seven, eight);
-        assert_eq!(seven, compile(SOURCE, &define("7")).unwrap(), "equal text, equal code");
+        assert_eq!(
+            seven,
+            compile(SOURCE, &define("7")).unwrap(),
+            "equal source gives equal code"
+        );
     }
 
     #[test]
-    fn an_error_names_the_line_and_the_symbol() {
+    fn errors_name_the_line_and_the_symbol() {
         let log = compile(SOURCE, &[]).unwrap_err();
         assert!(log.contains("VALUE") && log.contains(":6:"), "{log}");
-        assert!(compile("#version 460\0", &[]).unwrap_err().contains("zero byte"));
+        assert!(compile("#version 460\0", &[]).unwrap_err().contains("NUL byte"));
         assert!(compile("", &[]).is_err());
     }
 
     #[test]
-    fn threads_compile_at_the_same_time() {
+    fn compiles_on_several_threads_at_once() {
         std::thread::scope(|scope| {
             let compile_both = |value: &'static str| {
                 scope.spawn(move || (0..5).map(|_| compile(SOURCE, &define(value))).collect::<Vec<_>>())

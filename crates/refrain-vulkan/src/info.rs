@@ -1,24 +1,22 @@
-//! What is known of a device before it is opened: pure data, so that choices are tested on
-//! made-up devices.
+//! Properties of a device before it is opened. Plain data, so that decisions can be tested on mock devices.
 
 use std::fmt;
 
-use crate::class::{MemoryClass, memory_types};
 use crate::error::human_bytes;
 use crate::feature::FeatureSet;
 
-/// What sort of processor a device is.
+/// Kind of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum DeviceKind {
-    /// A card with memory of its own.
+    /// A GPU with its own memory.
     Discrete,
-    /// A GPU that shares the host's memory.
+    /// A GPU that shares host memory.
     Integrated,
-    /// A GPU seen through a virtual machine.
+    /// A GPU in a virtual machine.
     Virtual,
     /// A driver that computes on the CPU.
     Software,
-    /// Something else.
+    /// Any other kind.
     Other,
 }
 
@@ -34,102 +32,102 @@ impl fmt::Display for DeviceKind {
     }
 }
 
-/// A heap of memory.
+/// A memory heap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Heap {
-    /// Bytes in all.
+    /// Size in bytes.
     pub size: u64,
-    /// Whether it is the device's own memory.
+    /// Whether it is memory of the device itself.
     pub device_local: bool,
-    /// Bytes this process may use before the system suffers, where the driver tells.
+    /// Bytes that this process should not exceed, if the driver reports a budget.
     pub budget: Option<u64>,
-    /// Bytes in use by this process, 0 where the driver does not tell.
+    /// Bytes in use by this process; 0 if the driver does not report it.
     pub used: u64,
 }
 
 impl Heap {
-    /// Bytes left: budget (or size, where there is none) less what is used.
+    /// Returns the bytes left: the budget (or the size without one) minus the usage.
     pub fn free(&self) -> u64 {
         self.budget.unwrap_or(self.size).saturating_sub(self.used)
     }
 
-    /// The heap in words, such as `heap 0 (device-local, 8.0 GiB)`.
+    /// Describes the heap, such as `heap 0 (device-local, 8.0 GiB)`.
     pub fn describe(&self, index: usize) -> String {
         let place = if self.device_local { "device-local" } else { "host" };
         format!("heap {index} ({place}, {})", human_bytes(self.size))
     }
 }
 
-/// A way to allocate from a heap.
+/// A memory type: how to allocate from a heap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MemoryType {
     /// Index into [`DeviceInfo::heaps`].
     pub heap: usize,
-    /// Whether ordinary submissions may use it, and at full speed: memory that is protected, uncached or
-    /// a vendor's own way of something serves nothing.
+    /// Whether ordinary submissions may use it at full speed. False for protected, uncached and vendor-specific memory
+    /// types.
     pub usable: bool,
-    /// The device reaches it at full speed.
+    /// Whether the device accesses it at full speed.
     pub device_local: bool,
-    /// The host can map it.
+    /// Whether the host can map it.
     pub host_visible: bool,
-    /// Host and device see each other's writes without flushes.
+    /// Whether host and device see writes of each other without flushes.
     pub host_coherent: bool,
-    /// Host reads go through the cache, so they are fast.
+    /// Whether host reads are cached, and thus fast.
     pub host_cached: bool,
 }
 
-/// One shape of cooperative matrix product, `D[m,n] = A[m,k] B[k,n] + C[m,n]`.
+/// A supported cooperative matrix product, `D[m,n] = A[m,k] B[k,n] + C[m,n]`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct MatrixShape {
     /// Rows of A and D.
     pub m: u32,
     /// Columns of B and D.
     pub n: u32,
-    /// Columns of A, rows of B.
+    /// Columns of A and rows of B.
     pub k: u32,
     /// Component types of A, B, C and D, such as `f16`, `f32`, `s8`, `bf16`.
     pub types: [&'static str; 4],
-    /// Whether a whole workgroup owns the matrix, and not one subgroup.
+    /// Whether a workgroup owns the matrix instead of a subgroup.
     pub workgroup_scope: bool,
 }
 
 impl MatrixShape {
-    /// Rows, columns and depth, if a subgroup multiplies f16 and adds in f32.
-    pub fn of_halves(&self) -> Option<[u32; 3]> {
+    /// Returns rows, columns and depth if a subgroup multiplies f16 with f32 accumulation.
+    pub fn f16_shape(&self) -> Option<[u32; 3]> {
         let types = self.types == ["f16", "f16", "f32", "f32"] && !self.workgroup_scope;
         types.then_some([self.m, self.n, self.k])
     }
 }
 
-/// Numbers that bound what kernels and command lists may do.
+/// Limits on kernels and command lists.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Limits {
-    /// Lanes of a subgroup where none is required.
+    /// Default subgroup size.
     pub subgroup_size: u32,
-    /// Smallest subgroup size that may be required.
+    /// Smallest subgroup size that a kernel may require.
     pub min_subgroup_size: u32,
-    /// Largest subgroup size that may be required.
+    /// Largest subgroup size that a kernel may require.
     pub max_subgroup_size: u32,
-    /// Largest workgroup along each axis.
+    /// Maximum workgroup size along each axis.
     pub max_workgroup_size: [u32; 3],
-    /// Most invocations of a workgroup.
+    /// Maximum invocations per workgroup.
     pub max_workgroup_invocations: u32,
-    /// Most subgroups of a workgroup whose kernel requires a subgroup size.
+    /// Maximum subgroups per workgroup of a kernel that requires a subgroup size.
     pub max_workgroup_subgroups: u32,
-    /// Bytes of shared memory of a workgroup.
+    /// Shared memory per workgroup in bytes.
     pub shared_memory_bytes: u32,
-    /// Bytes of push constants.
+    /// Maximum push constants in bytes.
     pub max_push_constants: u32,
-    /// Largest single allocation and buffer in bytes, as the driver reports it.
+    /// Maximum size of an allocation and a buffer in bytes, as the driver reports it.
     pub max_allocation_bytes: u64,
-    /// Most workgroups of a dispatch along each axis.
+    /// Maximum workgroups of a dispatch along each axis.
     pub max_group_count: [u32; 3],
-    /// Nanoseconds of one step of a timestamp; 0 where there are no timestamps.
+    /// Nanoseconds per timestamp tick; 0 without timestamps.
     pub timestamp_period_ns: f32,
 }
 
 impl Default for Limits {
-    /// What every Vulkan 1.3 device has to offer, with subgroups of 32.
+    /// The minimum of every Vulkan 1.3 device, with subgroups of 32.
     fn default() -> Self {
         Self {
             subgroup_size: 32,
@@ -147,51 +145,51 @@ impl Default for Limits {
     }
 }
 
-/// Everything known of a device before it is opened.
+/// Everything known about a device before it is opened.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DeviceInfo {
-    /// The device's name.
+    /// Name of the device.
     pub name: String,
-    /// PCI vendor.
+    /// PCI vendor id.
     pub vendor_id: u32,
-    /// PCI device.
+    /// PCI device id.
     pub device_id: u32,
-    /// `deviceUUID`: equal for one GPU in every process; all zero where unknown.
+    /// `deviceUUID`: the same for a GPU in every process; all zero if unknown.
     pub uuid: [u8; 16],
-    /// Domain, bus, device and function on the PCI bus, where the driver tells.
+    /// PCI domain, bus, device and function, if the driver reports them.
     pub pci: Option<[u32; 4]>,
-    /// The driver's name, such as `radv`.
+    /// Name of the driver, such as `radv`.
     pub driver_name: String,
-    /// The driver's version in its own words.
+    /// Version of the driver as text.
     pub driver_info: String,
-    /// The driver's version as a number of its own format.
+    /// Version of the driver as a number in its own format.
     pub driver_version: u32,
-    /// `pipelineCacheUUID`: changes whenever cached pipelines become useless.
+    /// `pipelineCacheUUID`: changes when cached pipelines become invalid.
     pub cache_uuid: [u8; 16],
     /// Vulkan version as (major, minor).
     pub api_version: (u32, u32),
-    /// What sort of processor it is.
+    /// Kind of the device.
     pub kind: DeviceKind,
-    /// Processors that take workgroups (compute units, streaming multiprocessors), where the driver tells.
+    /// Number of compute units or streaming multiprocessors, if the driver reports it.
     pub compute_units: Option<u32>,
-    /// Its memory.
+    /// Memory heaps.
     pub heaps: Vec<Heap>,
-    /// How to allocate from it.
+    /// Memory types.
     pub memory_types: Vec<MemoryType>,
-    /// What it is able to do beyond what is required.
+    /// Supported optional features.
     pub features: FeatureSet,
-    /// Shapes of cooperative matrices; empty without them.
+    /// Supported cooperative matrix shapes; empty without cooperative matrices.
     pub matrix_shapes: Vec<MatrixShape>,
-    /// Numeric bounds.
+    /// Limits.
     pub limits: Limits,
-    /// What it lacks of the required; not empty: the device cannot be used.
+    /// Missing requirements. The device is unusable unless this is empty.
     pub missing: Vec<String>,
 }
 
 impl DeviceInfo {
-    /// A made-up discrete card with every feature: 8 GiB of its own memory, 256 MiB of it seen by
-    /// the host, 32 GiB of host memory. For null devices and tests.
-    pub fn made_up(name: &str) -> Self {
+    /// Returns a mock discrete card with every feature: 8 GiB of device memory, 256 MiB of it host-visible, and 32 GiB
+    /// of host memory. For null devices and tests.
+    pub fn mock(name: &str) -> Self {
         let heap = |size, device_local| Heap {
             size,
             device_local,
@@ -247,40 +245,17 @@ impl DeviceInfo {
         }
     }
 
-    /// Whether the runtime can work with the device.
+    /// Whether the device meets the requirements of the runtime.
     pub fn usable(&self) -> bool {
         self.missing.is_empty()
     }
 
-    /// Whether its memory is the host's too.
-    pub fn shares_memory(&self) -> bool {
+    /// Whether device and host share one memory.
+    pub fn has_unified_memory(&self) -> bool {
         match self.kind {
             DeviceKind::Integrated | DeviceKind::Software => true,
             DeviceKind::Discrete => false,
             DeviceKind::Virtual | DeviceKind::Other => self.heaps.iter().all(|heap| heap.device_local),
         }
-    }
-
-    /// The heaps that serve a class, as indices, best first.
-    pub fn heaps_for(&self, class: MemoryClass) -> Vec<usize> {
-        let mut heaps = Vec::new();
-        for memory_type in memory_types(self, class) {
-            let heap = self.memory_types[memory_type].heap;
-            if !heaps.contains(&heap) {
-                heaps.push(heap);
-            }
-        }
-        heaps
-    }
-
-    /// Bytes of memory that models may lie in: a card's own, and the host's where that is an integrated
-    /// GPU's too.
-    pub fn device_memory(&self) -> u64 {
-        let heaps = self.heaps_for(MemoryClass::Weight);
-        heaps
-            .into_iter()
-            .filter_map(|heap| self.heaps.get(heap))
-            .map(|heap| heap.size)
-            .sum()
     }
 }

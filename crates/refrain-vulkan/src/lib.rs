@@ -1,17 +1,16 @@
 //! The Vulkan runtime: devices, memory by class, queues, pipelines and command lists.
 //!
-//! It knows bytes, addresses and kernels, and nothing of arrays or models. [`Vulkan`] finds the
-//! devices, [`Vulkan::open`] opens one, and everything else is done through [`Device`]: allocate
-//! [`Buffer`]s of a [`MemoryClass`], upload to them, make [`Pipeline`]s of [`Kernel`]s, submit
-//! [`CommandList`]s, read results. Buffers are reached by device address alone: there are no
-//! descriptor sets.
+//! This crate knows bytes, device addresses and kernels; it knows nothing of arrays or models. [`Vulkan`] lists the
+//! devices and [`Vulkan::open`] opens one. All other work goes through [`Device`]: allocate [`Buffer`]s of a
+//! [`MemoryClass`], upload data, create [`Pipeline`]s from [`Kernel`]s, submit [`CommandList`]s, read results. Kernels
+//! reach buffers by device address only: there are no descriptor sets.
 //!
 //! ```
 //! use refrain_vulkan::{Access, Command, CommandList, Device, DeviceInfo, Kernel, MemoryClass};
 //!
 //! # fn main() -> Result<(), refrain_vulkan::Error> {
-//! // A null device computes nothing; `Vulkan::load(..)?.open(..)?` gives one that does.
-//! let device = Device::null(DeviceInfo::made_up("card"));
+//! // A null device computes nothing; `Vulkan::load(..)?.open(..)?` opens a real one.
+//! let device = Device::null(DeviceInfo::mock("card"));
 //! let words = device.allocate(MemoryClass::State, 4 * 64)?;
 //! device.upload(&words, 0, words.bytes(), &mut |_offset, part| part.fill(1))?;
 //! let double = device.pipeline(&Kernel {
@@ -39,12 +38,14 @@
 //!     uses: vec![(words.clone(), Access::Write)],
 //! })?;
 //! let mut result = vec![0; 4 * 64];
-//! device.read(&words, 0, &mut result)?; // waits for that list alone
+//! device.read(&words, 0, &mut result)?; // waits for that list only
 //! # Ok(())
 //! # }
 //! ```
 
+mod access;
 mod backend;
+mod buffer_uses;
 mod cache;
 mod choice;
 mod class;
@@ -55,32 +56,41 @@ mod device;
 mod driver;
 mod error;
 mod feature;
+mod free_list;
 mod glsl;
 mod info;
+mod kernel;
 mod mapped;
 mod memory;
+mod memory_types;
 mod null;
+mod null_event;
+mod options;
 mod pipeline;
+mod queue;
 mod queues;
-mod ranges;
 mod recording;
+mod recording_uses;
 pub mod speed;
 mod staging;
-mod stamps;
 
-pub use backend::Queue;
-pub use choice::{Choice, Ranked, choose, rank};
+pub use access::Access;
+pub use choice::{DeviceChoice, RankedDevice, choose, rank};
 pub use class::MemoryClass;
-pub use command::{Access, Command, CommandList};
+pub use command::{Command, CommandList};
 pub use compiler::Compiler;
 pub use counters::Counters;
-pub use device::{Device, OpenOptions, Submission};
+pub use device::{Device, Submission};
 pub use driver::{LoaderVersion, Options, Vulkan};
 pub use error::{Error, human_bytes};
 pub use feature::{Feature, FeatureSet, UnknownFeature};
-pub use glsl::{COMPILER as GLSL_COMPILER, ShaderText};
+pub use glsl::{COMPILER as GLSL_COMPILER, ShaderSource};
 pub use info::{DeviceInfo, DeviceKind, Heap, Limits, MatrixShape, MemoryType};
+pub use kernel::{Kernel, Statistic};
 pub use memory::Buffer;
-pub use null::{Fault, NullEvent, NullOptions, RecordedCommand, StandIn, Words};
-pub use pipeline::{Kernel, Pipeline, Statistic};
+pub use null::{Fault, KernelStub, NullMemory, NullOptions};
+pub use null_event::{NullEvent, RecordedCommand};
+pub use options::OpenOptions;
+pub use pipeline::Pipeline;
+pub use queue::Queue;
 pub use recording::Recording;

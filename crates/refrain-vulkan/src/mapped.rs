@@ -1,30 +1,32 @@
-//! Memory that host and device both see.
+//! Host-mapped device memory.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
-/// A range of mapped, coherent memory. It says nothing of its lifetime: whoever holds the block
-/// keeps it mapped. [`Mapped::write`] and [`Mapped::read`] are copies by atomic words: whoever touches
-/// the same bytes meanwhile, device or thread, makes them a mixture of old and new, and nothing worse.
+/// A range of mapped, coherent memory. It does not track its lifetime: the owner of the block keeps it mapped.
+/// [`Mapped::write`] and [`Mapped::read`] copy in atomic words. If another thread or the device accesses the same bytes
+/// concurrently, the result is a mixture of old and new bytes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Mapped {
     start: NonNull<u8>,
     bytes: usize,
 }
 
-// SAFETY: the address is valid in every thread, and no thread-local state hangs on it.
+// SAFETY: the address is valid in every thread and not tied to thread-local state.
 unsafe impl Send for Mapped {}
-// SAFETY: as above; accesses are atomic, but for a slice that its maker has alone.
+// SAFETY: as above. Accesses are atomic, except through an exclusive slice.
 unsafe impl Sync for Mapped {}
 
 impl Mapped {
+    /// Wraps a mapped range.
+    ///
     /// # Safety
     /// `start..start + bytes` is readable and writable until its block is freed.
     pub unsafe fn new(start: NonNull<u8>, bytes: usize) -> Self {
         Self { start, bytes }
     }
 
-    /// A part of the range, cut off at its end.
+    /// Returns a part of the range, truncated at its end.
     pub fn part(&self, offset: u64, bytes: u64) -> Self {
         let offset = usize::try_from(offset).map_or(self.bytes, |offset| offset.min(self.bytes));
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX).min(self.bytes - offset);
@@ -35,7 +37,7 @@ impl Mapped {
         }
     }
 
-    /// Whether the range has so many bytes.
+    /// Whether the range has at least this many bytes.
     pub fn holds(&self, bytes: usize) -> bool {
         self.bytes >= bytes
     }
@@ -43,7 +45,7 @@ impl Mapped {
     /// Copies `data` to the start of the range.
     ///
     /// # Panics
-    /// If `data` is longer than the range: callers check against the buffer's size first.
+    /// Panics if `data` is longer than the range. Callers check against the size of the buffer first.
     pub fn write(&self, data: &[u8]) {
         assert!(data.len() <= self.bytes, "write beyond mapped memory");
         let (head, words) = data.split_at(self.before_words().min(data.len()));
@@ -60,7 +62,7 @@ impl Mapped {
     /// Copies from the start of the range into `data`.
     ///
     /// # Panics
-    /// If `data` is longer than the range: callers check against the buffer's size first.
+    /// Panics if `data` is longer than the range. Callers check against the size of the buffer first.
     pub fn read(&self, data: &mut [u8]) {
         assert!(data.len() <= self.bytes, "read beyond mapped memory");
         let length = data.len();
@@ -75,7 +77,7 @@ impl Mapped {
         }
     }
 
-    /// Bytes before the first whole word.
+    /// Number of bytes before the first aligned word.
     fn before_words(&self) -> usize {
         self.start.as_ptr().align_offset(align_of::<u32>())
     }
@@ -88,17 +90,16 @@ impl Mapped {
 
     fn word(&self, at: usize) -> &AtomicU32 {
         debug_assert!(at + 4 <= self.bytes);
-        // SAFETY: the word lies within the range, which is mapped, and is aligned: callers count from
-        // `before_words`.
+        // SAFETY: the word lies within the range, which is mapped, and is aligned: callers count from `before_words`.
         unsafe { AtomicU32::from_ptr(self.start.as_ptr().add(at).cast()) }
     }
 
-    /// The range as a slice.
+    /// Returns the range as a slice.
     ///
     /// # Safety
-    /// Until the slice is dropped, nothing else touches the range and its block stays mapped.
+    /// Until the slice is dropped, nothing else may access the range, and its block must stay mapped.
     pub unsafe fn as_mut_slice<'a>(self) -> &'a mut [u8] {
-        // SAFETY: the range is valid, u8 has no invalid values, and the caller has it alone.
+        // SAFETY: the range is valid, u8 has no invalid values, and the caller has exclusive access.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.bytes) }
     }
 }
@@ -108,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn any_range_is_copied_whole_and_nothing_beside_it() {
+    fn copies_exactly_the_given_range() {
         let mut memory = [0u32; 8];
         let start = NonNull::from(&mut memory).cast();
         // SAFETY: the memory outlives the test.

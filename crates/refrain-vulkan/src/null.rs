@@ -1,6 +1,5 @@
-//! The null device: it records everything that the runtime asks of it and computes nothing.
-//! Memory has heaps of the made-up sizes; work completes when it is waited for or polled. It fails in the
-//! ways of real devices where that is asked for.
+//! The null device: records all calls and computes nothing. Its heaps have the sizes of the mock device. Work completes
+//! when it is waited for or polled. [`Fault`]s make it fail as real devices do.
 
 mod faults;
 
@@ -10,114 +9,37 @@ use std::ptr::NonNull;
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
-use crate::backend::{Backend, Failure, Queue, RawMemory, RawPipeline, RawRecording, RecordRequest};
+use crate::backend::{Backend, Failure, RawMemory, RawPipeline, RawRecording, RecordRequest};
 use crate::class::MemoryClass;
 use crate::command::Command;
 use crate::info::{DeviceInfo, Heap};
+use crate::kernel::Kernel;
 use crate::mapped::Mapped;
-use crate::pipeline::Kernel;
+use crate::null_event::{NullEvent, RecordedCommand};
+use crate::queue::Queue;
 
-/// Something that happened on a null device.
-#[derive(Debug, Clone, PartialEq)]
-pub enum NullEvent {
-    /// Memory was taken.
-    Allocate {
-        /// For which class.
-        class: MemoryClass,
-        /// From which memory type.
-        memory_type: usize,
-        /// How much.
-        bytes: u64,
-    },
-    /// Memory was given back.
-    Free {
-        /// To which memory type.
-        memory_type: usize,
-        /// How much.
-        bytes: u64,
-    },
-    /// A pipeline was made.
-    Pipeline {
-        /// Of what.
-        kernel: Kernel,
-    },
-    /// A command list was submitted, alone or behind others in the same call.
-    Submit {
-        /// To which queue.
-        queue: Queue,
-        /// The list's name.
-        list: String,
-        /// What other timelines it waits for.
-        waits: Vec<(Queue, u64)>,
-        /// The value of its queue's timeline when it has completed.
-        value: u64,
-        /// What it does.
-        commands: Vec<RecordedCommand>,
-        /// Whether it ends with a barrier for the host.
-        host_reads: bool,
-    },
-    /// The host waited.
-    Wait {
-        /// For which queue.
-        queue: Queue,
-        /// For which value.
-        value: u64,
-    },
-}
+pub use faults::{Fault, KernelStub, NullMemory, NullOptions};
 
-/// A command as a null device saw it.
-#[derive(Debug, Clone, PartialEq)]
-pub enum RecordedCommand {
-    /// A kernel ran.
-    Dispatch {
-        /// Its name.
-        kernel: String,
-        /// Workgroups; `None` where the device counts them.
-        groups: Option<[u32; 3]>,
-        /// Push constants.
-        push: Vec<u8>,
-    },
-    /// A barrier from kernel to kernel.
-    Barrier,
-    /// A barrier for everything.
-    FullBarrier,
-    /// Bytes were copied.
-    Copy {
-        /// Address they come from.
-        src: u64,
-        /// Address they go to.
-        dst: u64,
-        /// How many.
-        bytes: u64,
-    },
-    /// A region began.
-    Timestamp {
-        /// Its name.
-        region: String,
-    },
-}
-
-pub use faults::{Fault, NullOptions, StandIn, Words};
-
-/// What was recorded and not yet submitted: name, commands, whether the host reads.
+/// A recorded list: name, commands, and whether the host reads its results.
 type NullList = (String, Vec<RecordedCommand>, bool);
 
 #[derive(Default)]
 struct NullState {
     events: Vec<NullEvent>,
+    /// Bytes allocated from each heap.
     used: Vec<u64>,
     next: u64,
     recordings: HashMap<u64, NullList>,
     submitted: [u64; 2],
     completed: [u64; 2],
-    /// What each queue will never complete, because it waits for a list that never ends.
+    /// First value of each queue that is never reached, because it waits for a list that hangs.
     stuck: [Option<u64>; 2],
-    /// How often memory was asked for, and something submitted.
+    /// Number of allocations and of submit calls.
     allocations: u64,
     submits: u64,
-    /// Blocks that the host sees.
+    /// Host-visible blocks.
     mapped: faults::MappedBlocks,
-    /// What the compute queue was given and has not completed.
+    /// Lists submitted to the compute queue that have not completed.
     running: VecDeque<(u64, Vec<RecordedCommand>)>,
 }
 
@@ -180,7 +102,7 @@ impl Backend for Null {
             // SAFETY: the layout is not empty.
             let start = NonNull::new(unsafe { alloc_zeroed(layout) });
             let start = start.ok_or(Failure::OutOfMemory)?;
-            // SAFETY: just allocated with that length; `free` is told of no later use.
+            // SAFETY: just allocated with that length. Nothing uses it after `free`.
             Some(unsafe { Mapped::new(start, layout.size()) })
         } else {
             None
@@ -192,7 +114,7 @@ impl Backend for Null {
             bytes,
         });
         let handle = state.handle();
-        // Each block gets a terabyte of addresses, so that blocks never touch.
+        // Each block gets a terabyte of address space, so that blocks are never adjacent.
         let address = handle << 40;
         if let Some(mapped) = mapped {
             state.mapped.insert(address, (class, mapped));
@@ -214,7 +136,7 @@ impl Backend for Null {
         let (memory_type, bytes) = (memory.memory_type, memory.bytes);
         state.events.push(NullEvent::Free { memory_type, bytes });
         if let (Some(mapped), Some(layout)) = (memory.mapped, layout(memory.bytes)) {
-            // SAFETY: `allocate` took it with this layout, and each block is freed once.
+            // SAFETY: `allocate` used this layout, and each block is freed once.
             unsafe { dealloc(mapped.as_mut_slice().as_mut_ptr(), layout) }
         }
     }
@@ -240,11 +162,11 @@ impl Backend for Null {
     }
 
     fn record(&self, request: &RecordRequest<'_>) -> Result<RawRecording, Failure> {
-        let commands = request.commands.iter().map(recorded).collect();
+        let commands = request.commands.iter().map(record_command).collect();
         let mut state = self.state();
         let handle = state.handle();
-        let translated = (request.name.to_owned(), commands, request.host_reads);
-        state.recordings.insert(handle, translated);
+        let list = (request.name.to_owned(), commands, request.host_reads);
+        state.recordings.insert(handle, list);
         Ok(RawRecording {
             queue: request.queue,
             pool: 0,
@@ -272,11 +194,11 @@ impl Backend for Null {
             state.stuck[queue as usize].get_or_insert(signal);
         }
         for (number, recording) in recordings.iter().enumerate() {
-            let translated = state.recordings.get(&recording.commands).cloned();
-            let (list, commands, host_reads) = translated.unwrap_or_default();
+            let recorded = state.recordings.get(&recording.commands).cloned();
+            let (list, commands, host_reads) = recorded.unwrap_or_default();
             let value = signal + number as u64;
             state.submitted[queue as usize] = value;
-            if queue == Queue::Compute && self.options.stand_in.is_some() {
+            if queue == Queue::Compute && self.options.kernel_stub.is_some() {
                 state.running.push_back((value, commands.clone()));
             }
             state.events.push(NullEvent::Submit {
@@ -316,7 +238,7 @@ impl Backend for Null {
 
     fn status(&self) -> Result<(), Failure> {
         let state = self.state();
-        self.tell(&state)
+        self.reported_status(&state)
     }
 
     fn intervals(&self, _recording: &RawRecording) -> Vec<u64> {
@@ -332,7 +254,7 @@ impl Backend for Null {
     }
 }
 
-fn recorded(command: &Command) -> RecordedCommand {
+fn record_command(command: &Command) -> RecordedCommand {
     match command {
         Command::Dispatch { pipeline, groups, push } => RecordedCommand::Dispatch {
             kernel: pipeline.name().to_owned(),

@@ -1,81 +1,20 @@
-//! Kernels and the pipelines made of them, with their caches.
+//! Pipelines compiled from kernels, with their caches in memory and on disk.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
-use std::hash::{Hash, Hasher};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 
 use crate::backend::{Backend, Failure, RawPipeline};
 use crate::cache::{DiskCache, hash};
-use crate::counters::Tally;
+use crate::counters::SharedCounters;
 use crate::error::Error;
 use crate::feature::{Feature, FeatureSet};
-use crate::glsl::{self, ShaderText};
+use crate::glsl;
 use crate::info::{DeviceInfo, Limits};
+use crate::kernel::{Kernel, Statistic};
 
-/// A shader's text and everything that specialises it. Kernels are equal that differ in their names alone.
-#[derive(Debug, Clone)]
-pub struct Kernel {
-    /// For people.
-    pub name: String,
-    /// Complete GLSL, from `#version` on, with a compute shader's `main`.
-    pub source: ShaderText,
-    /// Macros defined before the source.
-    pub defines: Vec<(String, String)>,
-    /// Specialisation constants: `constant_id` and the 32 bits of the value.
-    pub constants: Vec<(u32, u32)>,
-    /// Bytes of push constants, a multiple of 4.
-    pub push_bytes: u32,
-    /// Lanes of a subgroup that the kernel needs. Ignored without
-    /// [`Feature::SubgroupSizeControl`].
-    pub subgroup_size: Option<u32>,
-    /// Workgroups consist of full subgroups: their first extent must be a multiple of a subgroup's. Ignored without
-    /// [`Feature::FullSubgroups`].
-    pub full_subgroups: bool,
-}
-
-impl Kernel {
-    /// All that tells it from others.
-    fn key(&self) -> impl Hash + Eq {
-        let Self {
-            name: _,
-            source,
-            defines,
-            constants,
-            push_bytes,
-            subgroup_size,
-            full_subgroups,
-        } = self;
-        let text = (source.identity(), defines, constants);
-        (text, *push_bytes, *subgroup_size, *full_subgroups)
-    }
-}
-
-impl PartialEq for Kernel {
-    fn eq(&self, other: &Kernel) -> bool {
-        self.key() == other.key()
-    }
-}
-
-impl Eq for Kernel {}
-
-impl Hash for Kernel {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.key().hash(state);
-    }
-}
-
-/// A figure that a driver tells of a kernel's machine code. Which there are, and their names, differ between drivers.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Statistic {
-    /// Such as `VGPRs`.
-    pub name: String,
-    /// The figure; yes is 1, no 0.
-    pub value: f64,
-}
-
-/// A kernel ready to run. Cloning shares it.
+/// A compiled kernel. Clones share it.
 #[derive(Clone)]
 pub struct Pipeline(Arc<PipelineInner>);
 
@@ -87,23 +26,23 @@ struct PipelineInner {
 }
 
 impl Pipeline {
-    /// The kernel's name.
+    /// Returns the name of the kernel.
     pub fn name(&self) -> &str {
         &self.0.name
     }
 
-    /// Bytes of push constants that it takes.
+    /// Returns the bytes of push constants that the kernel declares.
     pub fn push_bytes(&self) -> u32 {
         self.0.push_bytes
     }
 
-    /// What the driver tells of its machine code: registers, shared memory, spills. Nothing unless the device was
-    /// opened with [`crate::OpenOptions::statistics`] and the driver has `VK_KHR_pipeline_executable_properties`.
+    /// Returns statistics of the machine code: registers, shared memory, spills. Empty unless the device was opened
+    /// with [`crate::OpenOptions::statistics`] and the driver has `VK_KHR_pipeline_executable_properties`.
     ///
     /// # Errors
-    /// If the driver fails.
+    /// Fails if the driver fails.
     pub fn statistics(&self) -> Result<Vec<Statistic>, Error> {
-        self.0.backend.statistics(self.0.raw).map_err(Failure::plain)
+        self.0.backend.statistics(self.0.raw).map_err(Failure::into_error)
     }
 
     pub(crate) fn raw(&self) -> RawPipeline {
@@ -123,62 +62,62 @@ impl Drop for PipelineInner {
     }
 }
 
-/// The pipelines of a device: made on first need, kept until the device is closed.
+/// The pipelines of a device: created on first use, kept until the device is closed.
 pub(crate) struct Pipelines {
     backend: Arc<dyn Backend>,
-    tally: Arc<Tally>,
+    counters: Arc<SharedCounters>,
     info: Arc<DeviceInfo>,
     features: FeatureSet,
     disk: DiskCache,
-    made: Mutex<HashMap<Kernel, Pipeline>>,
-    /// Whether the driver's cache holds something that the file does not.
-    unsaved: AtomicBool,
+    compiled: Mutex<HashMap<Kernel, Pipeline>>,
+    /// Whether the pipeline cache of the driver has entries that the file does not.
+    dirty: AtomicBool,
 }
 
 impl Pipelines {
-    /// Starts from what the cache directory holds for this device, driver and build.
+    /// Loads the pipeline cache of this device, driver and build from the cache directory.
     pub fn new(
         backend: Arc<dyn Backend>,
-        tally: Arc<Tally>,
+        counters: Arc<SharedCounters>,
         info: Arc<DeviceInfo>,
         features: FeatureSet,
         disk: DiskCache,
     ) -> Self {
-        if let Some(data) = disk.load(&driver_file(&info)) {
+        if let Some(data) = disk.load(&pipeline_cache_file(&info)) {
             backend.merge_pipeline_cache(&data);
         }
         Self {
             backend,
-            tally,
+            counters,
             info,
             features,
             disk,
-            made: Mutex::default(),
-            unsaved: AtomicBool::new(false),
+            compiled: Mutex::default(),
+            dirty: AtomicBool::new(false),
         }
     }
 
-    /// The pipeline of a kernel, compiled if it is not there yet.
+    /// Returns the pipeline of a kernel, compiled on first use.
     pub fn get(&self, kernel: &Kernel) -> Result<Pipeline, Error> {
-        let lock = || self.made.lock().unwrap_or_else(|broken| broken.into_inner());
+        let lock = || self.compiled.lock().unwrap_or_else(|broken| broken.into_inner());
         if let Some(pipeline) = lock().get(kernel) {
             return Ok(pipeline.clone());
         }
-        // Not locked meanwhile: others compile too. Two threads after the same kernel both
-        // compile it, and the first result stays.
+        // Compile without the lock, so that other threads can compile too. If two threads compile the same kernel, the
+        // first result is kept.
         let pipeline = self.compile(kernel)?;
         Ok(lock().entry(kernel.clone()).or_insert(pipeline).clone())
     }
 
-    /// Compiles those of the kernels that are not there yet, in parallel. `progress` hears how
-    /// many of how many are done, on the calling thread.
+    /// Compiles the kernels that are not compiled yet, in parallel. `progress` is called on this thread with the number
+    /// done and the total.
     pub fn prepare(&self, kernels: &[Kernel], progress: &dyn Fn(usize, usize)) -> Result<(), Error> {
         let missing: Vec<&Kernel> = {
-            let made = self.made.lock().unwrap_or_else(|broken| broken.into_inner());
+            let compiled = self.compiled.lock().unwrap_or_else(|broken| broken.into_inner());
             let mut seen = HashSet::new();
             kernels
                 .iter()
-                .filter(|k| !made.contains_key(*k) && seen.insert(*k))
+                .filter(|k| !compiled.contains_key(*k) && seen.insert(*k))
                 .collect()
         };
         let total = missing.len();
@@ -187,7 +126,7 @@ impl Pipelines {
             return Ok(());
         }
         if rayon::current_thread_index().is_some() {
-            // A worker of the pool must not block on its fellows.
+            // A worker of the pool must not block on other workers.
             for (done, kernel) in missing.into_iter().enumerate() {
                 self.get(kernel)?;
                 progress(done + 1, total);
@@ -198,7 +137,7 @@ impl Pipelines {
                 for kernel in missing {
                     let sender = sender.clone();
                     scope.spawn(move |_| {
-                        // The receiver is gone only after a failure, which it has reported.
+                        // The receiver is only dropped after a failure, which it has reported.
                         let _ = sender.send(self.get(kernel).map(drop));
                     });
                 }
@@ -224,14 +163,14 @@ impl Pipelines {
                     call,
                     code: format!("{code}, for kernel {}", kernel.name),
                 },
-                other => other.plain(),
+                other => other.into_error(),
             })?;
-        self.tally.count(|counters| {
+        self.counters.update(|counters| {
             counters.pipelines_compiled += 1;
             counters.pipeline_cache_hits += u64::from(hit);
         });
         if !hit {
-            self.unsaved.store(true, Ordering::Relaxed);
+            self.dirty.store(true, Ordering::Relaxed);
         }
         Ok(Pipeline(Arc::new(PipelineInner {
             backend: self.backend.clone(),
@@ -248,14 +187,14 @@ impl Pipelines {
             max_subgroup_size,
             ..
         } = self.info.limits;
-        let limit = |what| {
+        let limit = |message| {
             Err(Error::Limit {
-                what: format!("kernel {}: {what}", kernel.name),
+                message: format!("kernel {}: {message}", kernel.name),
             })
         };
         if kernel.push_bytes > max_push_constants || !kernel.push_bytes.is_multiple_of(4) {
             return limit(format!(
-                "{} bytes of push constants; the device takes multiples of 4 up to {}",
+                "{} bytes of push constants; the device supports multiples of 4 up to {}",
                 kernel.push_bytes, max_push_constants
             ));
         }
@@ -264,7 +203,7 @@ impl Pipelines {
             && !(size.is_power_of_two() && (min_subgroup_size..=max_subgroup_size).contains(&size))
         {
             return limit(format!(
-                "subgroups of {size}; the device has {min_subgroup_size} to {max_subgroup_size}"
+                "subgroup size {size}; the device supports {min_subgroup_size} to {max_subgroup_size}"
             ));
         }
         Ok(())
@@ -272,25 +211,25 @@ impl Pipelines {
 
     fn spirv(&self, kernel: &Kernel) -> Result<Vec<u32>, Error> {
         let file = spirv_file(kernel);
-        if let Some(spirv) = self.disk.load(&file).and_then(|bytes| words_of_spirv(&bytes)) {
+        if let Some(spirv) = self.disk.load(&file).and_then(|bytes| parse_spirv(&bytes)) {
             return Ok(spirv);
         }
         let spirv = glsl::compile(kernel.source.as_str(), &kernel.defines).map_err(|log| Error::Shader {
             kernel: kernel.name.clone(),
             log,
         })?;
-        self.tally.count(|counters| counters.glsl_compiled += 1);
+        self.counters.update(|counters| counters.glsl_compiled += 1);
         let bytes: Vec<u8> = spirv.iter().flat_map(|word| word.to_le_bytes()).collect();
         self.disk.store(&file, &bytes);
         Ok(spirv)
     }
 
-    /// Writes the driver's cache to disk, together with what other processes wrote meanwhile.
+    /// Writes the pipeline cache to disk, merged with what other processes wrote in the meantime.
     pub fn save(&self) {
-        if !self.unsaved.swap(false, Ordering::Relaxed) {
+        if !self.dirty.swap(false, Ordering::Relaxed) {
             return;
         }
-        let file = driver_file(&self.info);
+        let file = pipeline_cache_file(&self.info);
         if let Some(data) = self.disk.load(&file) {
             self.backend.merge_pipeline_cache(&data);
         }
@@ -300,40 +239,43 @@ impl Pipelines {
         }
     }
 
-    /// Destroys all pipelines that nobody else holds. Nothing may run any more.
+    /// Saves the cache and drops all pipelines. Nothing may run any more.
     pub fn close(&self) {
         self.save();
-        self.made.lock().unwrap_or_else(|broken| broken.into_inner()).clear();
+        self.compiled
+            .lock()
+            .unwrap_or_else(|broken| broken.into_inner())
+            .clear();
     }
 
-    /// What went wrong with the cache.
+    /// Returns the warnings of the disk cache.
     pub fn warnings(&self) -> Vec<String> {
         self.disk.warnings()
     }
 }
 
-/// A file's content as SPIR-V; `None` if it is something else.
-fn words_of_spirv(bytes: &[u8]) -> Option<Vec<u32>> {
-    // Of the header: magic number, version, generator, bound, schema (SPIR-V specification, 2.3).
+/// Parses SPIR-V; `None` if the bytes are anything else.
+fn parse_spirv(bytes: &[u8]) -> Option<Vec<u32>> {
+    // Header: magic number, version, generator, bound, schema (SPIR-V specification, 2.3).
     const MAGIC: u32 = 0x0723_0203;
-    const HEADER: usize = 5;
+    const HEADER_WORDS: usize = 5;
     let (words, []) = bytes.as_chunks::<4>() else {
         return None;
     };
     let spirv: Vec<u32> = words.iter().map(|word| u32::from_le_bytes(*word)).collect();
-    (spirv.len() > HEADER && spirv[0] == MAGIC).then_some(spirv)
+    (spirv.len() > HEADER_WORDS && spirv[0] == MAGIC).then_some(spirv)
 }
 
 fn spirv_file(kernel: &Kernel) -> String {
-    let identity = kernel.source.identity().to_le_bytes();
-    let mut parts: Vec<&[u8]> = vec![glsl::COMPILER.as_bytes(), &identity];
+    let source_hash = kernel.source.hash().to_le_bytes();
+    let mut parts: Vec<&[u8]> = vec![glsl::COMPILER.as_bytes(), &source_hash];
     for (name, value) in &kernel.defines {
         parts.extend([name.as_bytes(), value.as_bytes()]);
     }
     format!("{:032x}.spv", hash(&parts))
 }
 
-fn driver_file(info: &DeviceInfo) -> String {
+fn pipeline_cache_file(info: &DeviceInfo) -> String {
     let key = hash(&[
         env!("CARGO_PKG_VERSION").as_bytes(),
         &info.vendor_id.to_le_bytes(),
@@ -350,12 +292,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_spirv_is_compiled_anew() {
+    fn rejects_bytes_that_are_not_spirv() {
         let spirv = glsl::compile("#version 460\nvoid main() {}\n", &[]).unwrap();
         let bytes: Vec<u8> = spirv.iter().flat_map(|word| word.to_le_bytes()).collect();
-        assert_eq!(words_of_spirv(&bytes), Some(spirv));
+        assert_eq!(parse_spirv(&bytes), Some(spirv));
         for other in [&[][..], &[0; 64], &bytes[..bytes.len() - 1], &bytes[..20]] {
-            assert_eq!(words_of_spirv(other), None, "{} bytes", other.len());
+            assert_eq!(parse_spirv(other), None, "{} bytes", other.len());
         }
     }
 }

@@ -1,5 +1,5 @@
-//! How fast a Vulkan device reads each kind of memory, and how long one step waits for another: what bounds
-//! the speed of whatever reads much and computes little.
+//! Measures the read bandwidth of device memory and the latency of dependent dispatches. They bound the speed of
+//! decode, which reads much and computes little.
 
 use std::time::{Duration, Instant};
 
@@ -7,65 +7,64 @@ use crate::{
     Access, Buffer, Command, CommandList, Device, DeviceInfo, DeviceKind, Error, Kernel, MemoryClass, Pipeline,
 };
 
-/// Bytes that a workgroup reads: 16 rounds of four loads of 16 bytes by 128 invocations.
+/// Bytes that a workgroup reads: 16 rounds of four 16-byte loads by 128 invocations.
 const GROUP_BYTES: u64 = ROUNDS as u64 * 4 * 16 * 128;
 const ROUNDS: u32 = 16;
-/// A discrete card's caches hold less than a tenth of this.
-const CARD_BYTES: u64 = 2 << 30;
-/// Larger than the caches of an integrated GPU, and quick through the slowest bus.
-const SHARED_BYTES: u64 = 256 << 20;
-/// Larger than most caches of a processor: more would take a software driver too long.
+/// Bytes read on a discrete card, more than ten times its caches.
+const DISCRETE_BYTES: u64 = 2 << 30;
+/// Bytes read on an integrated GPU: larger than its caches, and quick through the slowest bus.
+const INTEGRATED_BYTES: u64 = 256 << 20;
+/// Bytes read by a software driver: larger than most CPU caches. More would take too long.
 const SOFTWARE_BYTES: u64 = 64 << 20;
-/// Stretches into which a software driver's memory is cut, one a submission: each is over before the system
-/// gives the processor to another program, so the best of many had it for itself.
-const SOFTWARE_STRETCHES: u32 = 16;
-/// The least that tells anything.
-const LEAST_BYTES: u64 = 4 << 20;
-/// Clocks need load before they are at their height.
+/// Number of parts of the memory that a software driver reads in separate submissions. Each completes before the system
+/// preempts the process, so the best one ran undisturbed.
+const SOFTWARE_PARTS: u32 = 16;
+/// Minimum bytes for a meaningful result.
+const MIN_BYTES: u64 = 4 << 20;
+/// Time to let clocks rise under load.
 const WARM_UP: Duration = Duration::from_millis(120);
-/// How long to measure.
+/// Duration of the measurement.
 const MEASURE: Duration = Duration::from_millis(200);
-/// How long to go on until each stretch has been read.
-const MOST: Duration = Duration::from_secs(1);
-/// How long one submission lasts: so long that the wait for its end does not count, so short that
-/// a desktop on the same card stays alive.
-const SUBMISSION: f64 = 0.04;
-/// The most passes of one submission.
-const MOST_PASSES: usize = 512;
-/// Dependent steps of one submission.
-const STEPS: usize = 400;
+/// Maximum duration until each part has been read once.
+const MAX_DURATION: Duration = Duration::from_secs(1);
+/// Duration of one submission in seconds: long enough that its overhead does not count, short enough to keep a desktop
+/// on the same card responsive.
+const SUBMISSION_SECONDS: f64 = 0.04;
+/// Maximum passes per submission.
+const MAX_PASSES: usize = 512;
+/// Dependent dispatches per submission.
+const DEPENDENT_DISPATCHES: usize = 400;
 
-/// A heap's memory as a kernel sees it.
+/// Read bandwidth of a memory heap.
 #[derive(Debug, Clone, Copy)]
-pub struct HeapSpeed {
+pub struct HeapBandwidth {
     /// Index of the heap.
     pub heap: usize,
-    /// What Refrain keeps there.
+    /// Memory class that was measured.
     pub class: MemoryClass,
-    /// Bytes read at a time.
+    /// Bytes read per pass.
     pub bytes: u64,
-    /// Bytes read per second, the best of several.
+    /// Best read bandwidth of several passes, in bytes per second.
     pub bytes_per_second: f64,
 }
 
-/// The reading speed of the memory in which a class of buffers lies, by a kernel that does nothing else: the
-/// best of a third of a second. Takes 2 GiB of a card's memory, less of others', and no more than a quarter
-/// of what is free.
+/// Measures the read bandwidth of the memory that backs a class, with a kernel that only reads: the best of a third of
+/// a second. Uses 2 GiB on a discrete card, less on others, and at most a quarter of the free memory.
 ///
 /// # Errors
-/// If the device fails or lacks the memory.
-pub fn of_class(device: &Device, class: MemoryClass) -> Result<HeapSpeed, Error> {
+/// Fails if the device fails or lacks the memory.
+pub fn measure_class(device: &Device, class: MemoryClass) -> Result<HeapBandwidth, Error> {
     let memory = allocate(device, class)?;
     let groups = (memory.bytes() / GROUP_BYTES) as u32;
     let fill = Pass::new(device, &memory, "FILL", groups)?;
     fill.time(fill.list(0, 1, false))?;
-    let stretches = match device.info().kind {
-        DeviceKind::Software => SOFTWARE_STRETCHES.min(groups),
+    let parts = match device.info().kind {
+        DeviceKind::Software => SOFTWARE_PARTS.min(groups),
         _ => 1,
     };
-    let read = Pass::new(device, &memory, "READ", groups / stretches)?;
-    let bytes_per_second = (u64::from(read.groups) * GROUP_BYTES) as f64 / read.shortest(stretches)?;
-    Ok(HeapSpeed {
+    let read = Pass::new(device, &memory, "READ", groups / parts)?;
+    let bytes_per_second = (u64::from(read.groups) * GROUP_BYTES) as f64 / read.shortest(parts)?;
+    Ok(HeapBandwidth {
         heap: device.info().memory_types[memory.memory_type()].heap,
         class,
         bytes: memory.bytes(),
@@ -73,11 +72,11 @@ pub fn of_class(device: &Device, class: MemoryClass) -> Result<HeapSpeed, Error>
     })
 }
 
-/// The reading speed of every heap that buffers of some class lie in, each once, as [`of_class`] measures it.
-pub fn of_heaps(device: &Device) -> Vec<(MemoryClass, Result<HeapSpeed, Error>)> {
-    let mut speeds: Vec<(MemoryClass, Result<HeapSpeed, Error>)> = Vec::new();
+/// Measures the read bandwidth of every heap that backs some class, once per heap, as [`measure_class`].
+pub fn measure_heaps(device: &Device) -> Vec<(MemoryClass, Result<HeapBandwidth, Error>)> {
+    let mut speeds: Vec<(MemoryClass, Result<HeapBandwidth, Error>)> = Vec::new();
     for class in [MemoryClass::Weight, MemoryClass::Control, MemoryClass::Staging] {
-        let speed = of_class(device, class);
+        let speed = measure_class(device, class);
         let known = |heap: usize| {
             let mut heaps = speeds.iter().filter_map(|(_, speed)| speed.as_ref().ok());
             heaps.any(|speed| speed.heap == heap)
@@ -89,28 +88,31 @@ pub fn of_heaps(device: &Device) -> Vec<(MemoryClass, Result<HeapSpeed, Error>)>
     speeds
 }
 
-/// Seconds that a step which does next to nothing takes, when it waits for the step before it.
+/// Measures the time of a minimal dispatch that waits for the previous one, in seconds.
 ///
 /// # Errors
-/// If the device fails.
-pub fn step_seconds(device: &Device) -> Result<f64, Error> {
+/// Fails if the device fails.
+pub fn dependent_dispatch_seconds(device: &Device) -> Result<f64, Error> {
     let memory = device.allocate(MemoryClass::Scratch, GROUP_BYTES)?;
-    let step = Pass::new(device, &memory, "READ", 1)?;
-    let shortest = |steps: usize| -> Result<f64, Error> {
-        let mut times = (0..5).map(|_| step.time(step.list(0, steps, true)));
+    let dispatch = Pass::new(device, &memory, "READ", 1)?;
+    let shortest = |count: usize| -> Result<f64, Error> {
+        let mut times = (0..5).map(|_| dispatch.time(dispatch.list(0, count, true)));
         times.try_fold(f64::INFINITY, |best, time| Ok(best.min(time?)))
     };
-    // The difference leaves out what a submission and the wait for its end take.
-    let (few, many) = (shortest(STEPS / 4)?, shortest(STEPS + STEPS / 4)?);
-    Ok((many - few).max(0.0) / STEPS as f64)
+    // The difference excludes the overhead of a submission and of waiting for it.
+    let (few, many) = (
+        shortest(DEPENDENT_DISPATCHES / 4)?,
+        shortest(DEPENDENT_DISPATCHES + DEPENDENT_DISPATCHES / 4)?,
+    );
+    Ok((many - few).max(0.0) / DEPENDENT_DISPATCHES as f64)
 }
 
-/// Memory of a class: as much as the measurement wants, or as there is.
+/// Allocates as much memory as the measurement wants, or as is available.
 fn allocate(device: &Device, class: MemoryClass) -> Result<Buffer, Error> {
     let mut bytes = wanted(device, class);
     loop {
         match device.allocate(class, bytes) {
-            Err(Error::OutOfMemory { .. } | Error::BufferTooLarge { .. }) if bytes > LEAST_BYTES => bytes /= 2,
+            Err(Error::OutOfMemory { .. } | Error::BufferTooLarge { .. }) if bytes > MIN_BYTES => bytes /= 2,
             result => return result,
         }
     }
@@ -121,8 +123,8 @@ fn wanted(device: &Device, class: MemoryClass) -> u64 {
     let on_card = info.kind == DeviceKind::Discrete && !class.mapped();
     let most = match info.kind {
         DeviceKind::Software => SOFTWARE_BYTES,
-        _ if on_card => CARD_BYTES,
-        _ => SHARED_BYTES,
+        _ if on_card => DISCRETE_BYTES,
+        _ => INTEGRATED_BYTES,
     };
     let heaps = device.heaps();
     let serving = info.heaps_for(class).into_iter();
@@ -131,10 +133,10 @@ fn wanted(device: &Device, class: MemoryClass) -> u64 {
         .max()
         .unwrap_or(0);
     let bytes = most.min(free / 4).min(info.limits.max_allocation_bytes);
-    (bytes / GROUP_BYTES * GROUP_BYTES).max(LEAST_BYTES)
+    (bytes / GROUP_BYTES * GROUP_BYTES).max(MIN_BYTES)
 }
 
-/// A kernel's pass over a stretch of memory.
+/// A kernel that passes over a part of memory.
 struct Pass<'a> {
     device: &'a Device,
     memory: &'a Buffer,
@@ -161,9 +163,9 @@ impl<'a> Pass<'a> {
         })
     }
 
-    /// So many passes over a stretch, each waiting for the one before it or not.
-    fn list(&self, stretch: u32, passes: usize, dependent: bool) -> CommandList {
-        let offset = u64::from(stretch) * u64::from(self.groups) * GROUP_BYTES;
+    /// Returns a list of `passes` over a part, with a barrier after each if `dependent`.
+    fn list(&self, part: u32, passes: usize, dependent: bool) -> CommandList {
+        let offset = u64::from(part) * u64::from(self.groups) * GROUP_BYTES;
         let address = (self.memory.address() + offset).to_le_bytes();
         let mut list = CommandList::new("memory probe");
         for _ in 0..passes {
@@ -180,7 +182,7 @@ impl<'a> Pass<'a> {
         list
     }
 
-    /// Seconds from submitting a list to its end.
+    /// Returns the seconds from submission to completion of a list.
     fn time(&self, list: CommandList) -> Result<f64, Error> {
         let start = Instant::now();
         let submission = self.device.submit(list)?;
@@ -188,23 +190,23 @@ impl<'a> Pass<'a> {
         Ok(start.elapsed().as_secs_f64())
     }
 
-    /// Seconds of one pass, the shortest of several over so many stretches, one after the other: none is still
-    /// in a cache when it is its turn again.
-    fn shortest(&self, stretches: u32) -> Result<f64, Error> {
+    /// Returns the shortest time of a pass in seconds, cycling through the parts so that no part is still cached when
+    /// it is read again.
+    fn shortest(&self, parts: u32) -> Result<f64, Error> {
         let (start, mut best) = (Instant::now(), f64::INFINITY);
-        let most = match stretches {
-            1 => SUBMISSION,
+        let target = match parts {
+            1 => SUBMISSION_SECONDS,
             _ => 0.0,
         };
-        for (round, stretch) in (0..stretches).cycle().enumerate() {
-            let passes = ((most / best) as usize).clamp(1, MOST_PASSES);
-            best = best.min(self.time(self.list(stretch, passes, false))? / passes as f64);
-            let enough = if round + 1 < stretches as usize {
-                MOST
+        for (round, part) in (0..parts).cycle().enumerate() {
+            let passes = ((target / best) as usize).clamp(1, MAX_PASSES);
+            best = best.min(self.time(self.list(part, passes, false))? / passes as f64);
+            let limit = if round + 1 < parts as usize {
+                MAX_DURATION
             } else {
                 WARM_UP + MEASURE
             };
-            if start.elapsed() > enough {
+            if start.elapsed() > limit {
                 break;
             }
         }

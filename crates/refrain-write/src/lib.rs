@@ -1,5 +1,8 @@
-//! Checkpoints made: converted from others ([`convert`]), or of random weights ([`synthetic`]); and what writes them,
-//! a piece at a time ([`files`]).
+//! Writes checkpoints.
+//!
+//! - [`convert`]: converts a checkpoint to another format.
+//! - [`synthetic`]: writes checkpoints of random weights.
+//! - [`files`]: streams GGUF files and safetensors directories to disk.
 
 pub mod convert;
 pub mod files;

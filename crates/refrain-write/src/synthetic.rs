@@ -1,4 +1,4 @@
-//! Writing a synthetic checkpoint to disk.
+//! Writes synthetic checkpoints to disk.
 
 use std::collections::HashMap;
 use std::ops::{ControlFlow, Range};
@@ -6,9 +6,9 @@ use std::path::Path;
 
 use rayon::prelude::*;
 
-use refrain_formats::write::{Shape, Target, WriteProgress};
+use refrain_formats::write::{Target, TargetKind, WriteProgress};
 use refrain_formats::{Error, Format, RowOrder, Tensor, TensorOrder, store_block};
-use refrain_models::config::{written_gguf, written_json};
+use refrain_models::config::{write_gguf, write_json};
 use refrain_models::tensors::TensorRow;
 use refrain_models::{Checkpoint, FAMILIES, ModelConfig, SyntheticSpec};
 
@@ -18,20 +18,25 @@ use crate::files::{Conversion, Item, ListedTensor, directory, gguf};
 #[cfg(test)]
 mod tests;
 
-/// Write the synthetic checkpoint `spec` (`ARCH:FORMAT`) to `out`: a directory as Hugging Face has it
-/// for `f32`, `f16` and `bf16` (of several files above 4 GiB), the same quantised by MLX for `mlx2` to
-/// `mlx8`, a GGUF file for the rest. The weights are those of [`Checkpoint::synthetic`].
+/// Writes the synthetic checkpoint `spec` (`ARCH:FORMAT`) to `out`. `f32`, `f16` and `bf16` write a Hugging Face
+/// directory (in several files above 4 GiB), `mlx2` to `mlx8` an MLX-quantised directory, all other formats a GGUF
+/// file. The weights are those of [`Checkpoint::synthetic`].
 ///
-/// `progress` is told after every piece, and may break to stop.
+/// `progress` is called after each piece and may break to cancel.
 ///
 /// # Errors
-/// If `spec` is not known, something is at `out` already, the disk is full or the system refuses
-/// otherwise, or `progress` stopped it. Nothing is left at `out` then, nor beside it.
+/// If `spec` is unknown, `out` exists, the disk is full, another I/O error occurs, or `progress` cancelled. In that
+/// case nothing is left at or beside `out`.
 pub fn write(spec: &str, out: &Path, progress: &dyn Fn(WriteProgress) -> ControlFlow<()>) -> Result<(), Error> {
-    write_shards(&SyntheticSpec::parse(spec, FAMILIES)?, out, directory::SHARD, progress)
+    write_shards(
+        &SyntheticSpec::parse(spec, FAMILIES)?,
+        out,
+        directory::SHARD_BYTES,
+        progress,
+    )
 }
 
-/// [`write()`] of a name that has been read: [`SyntheticSpec::parse`] takes other families too.
+/// As [`write()`], for a parsed spec. [`SyntheticSpec::parse`] also accepts further families.
 ///
 /// # Errors
 /// As [`write()`].
@@ -40,46 +45,46 @@ pub fn write_spec(
     out: &Path,
     progress: &dyn Fn(WriteProgress) -> ControlFlow<()>,
 ) -> Result<(), Error> {
-    write_shards(spec, out, directory::SHARD, progress)
+    write_shards(spec, out, directory::SHARD_BYTES, progress)
 }
 
-/// [`write()`] with files of at most `shard` bytes of weights, where the format splits them.
+/// As [`write()`], with weight files of at most `shard` bytes, if the format splits them.
 fn write_shards(
     spec: &SyntheticSpec,
     out: &Path,
     shard: u64,
     progress: &dyn Fn(WriteProgress) -> ControlFlow<()>,
 ) -> Result<(), Error> {
-    let checkpoint = Checkpoint::made(spec);
+    let checkpoint = Checkpoint::from_spec(spec);
     let gguf = spec.format() == Format::Gguf;
     if gguf != out.extension().is_some_and(|extension| extension == "gguf") {
         return Err(Error::Synthetic {
             spec: spec.label(),
             reason: if gguf {
                 format!(
-                    "it is a GGUF file, whose name must end in .gguf; {} is no name for that",
+                    "this format is written to a GGUF file, whose name must end in .gguf, not {}",
                     out.display()
                 )
             } else {
-                format!("it is a directory; {} is no name for that", out.display())
+                format!("this format is written to a directory, not {}", out.display())
             },
         });
     }
-    let shape = if gguf { Shape::File } else { Shape::Directory };
-    let mut target = Target::new(out, shape, false, progress)?;
+    let kind = if gguf { TargetKind::File } else { TargetKind::Directory };
+    let mut target = Target::new(out, kind, false, progress)?;
     let config = checkpoint.config();
     let tensors = checkpoint.tensors().filter_map(|info| checkpoint.tensor(&info.name));
     if !gguf {
         let (ordered, plain): (Vec<_>, Vec<_>) = tensors
             .map(|tensor| (tensor, experts::order(config, &tensor.info.name)))
             .partition(|(_, order)| order.is_some());
-        let ordered = Vec::from_iter(ordered.into_iter().map(|(tensor, order)| by_columns(tensor, order)));
+        let ordered = Vec::from_iter(ordered.into_iter().map(|(tensor, order)| transposed(tensor, order)));
         let items = plain
             .into_iter()
             .map(|(tensor, _)| published(config, Item::planes(tensor)));
         let items = items.chain(ordered.iter().map(Conversion::item));
         let contents = directory::DirectoryContents {
-            config: written_json::object(config, spec.weights().of_vectors()),
+            config: write_json::object(config, spec.weights().vector_encoding()),
             files: Vec::new(),
             framework: match config.quantisation {
                 Some(_) => "mlx",
@@ -92,25 +97,25 @@ fn write_shards(
     if config.family.gguf.is_none() {
         return Err(Error::Synthetic {
             spec: spec.label(),
-            reason: "no GGUF file of this architecture can be written; f32, f16, bf16 and MLX's formats can".to_owned(),
+            reason: "this architecture has no GGUF format; use f32, f16, bf16 or an MLX format".to_owned(),
         });
     }
-    let mut metadata = written_gguf::metadata(&spec.name(), spec.weights().file_type(), config);
-    metadata.extend(written_gguf::no_tokenizer(config));
+    let mut metadata = write_gguf::metadata(&spec.name(), spec.weights().file_type(), config);
+    metadata.extend(write_gguf::no_tokenizer(config));
     let rows = (config.family.tensors)(config);
     let known: HashMap<&str, _> = rows.iter().map(|row| (&row.name[..], row)).collect();
     let known = tensors.filter_map(|tensor| Some((*known.get(&tensor.info.name[..])?, tensor)));
     let (plain, blocks): (Vec<_>, Vec<_>) = known.partition(|(_, tensor)| !tensor.is_quantised());
     let plain = Vec::from_iter(plain.into_iter().map(|(row, tensor)| in_gguf(row, tensor)));
-    let mut items = gguf::vectors(written_gguf::rope_factors(config));
+    let mut items = gguf::vectors(write_gguf::rope_factors(config));
     items.extend(plain.iter().map(Conversion::item));
     items.extend(blocks.into_iter().map(|(row, tensor)| gguf_item(row, tensor)));
     let written = gguf::write(&metadata, &items, &mut target)?;
     target.finish_file(written)
 }
 
-/// A tensor whose matrices transformers has by columns.
-fn by_columns(tensor: Tensor<'_>, order: Option<RowOrder>) -> Conversion<'_> {
+/// Returns a tensor that transformers stores transposed.
+fn transposed(tensor: Tensor<'_>, order: Option<RowOrder>) -> Conversion<'_> {
     let (name, encoding) = (tensor.info.name.clone(), tensor.info.encoding);
     let mut conversion = Conversion::new(tensor, name, encoding);
     conversion.order = order.unwrap_or(RowOrder::AsStored);
@@ -118,15 +123,15 @@ fn by_columns(tensor: Tensor<'_>, order: Option<RowOrder>) -> Conversion<'_> {
     conversion
 }
 
-/// A tensor that is not quantised as a GGUF file has it.
+/// Returns an unquantised tensor as GGUF stores it.
 fn in_gguf<'a>(row: &TensorRow, tensor: Tensor<'a>) -> Conversion<'a> {
     let mut conversion = Conversion::new(tensor, row.gguf.clone(), tensor.info.encoding);
-    (conversion.order, conversion.columns) = (row.rows, row.columns);
+    (conversion.order, conversion.columns) = (row.gguf_rows, row.gguf_columns);
     conversion.shape = row.gguf_shape();
     conversion
 }
 
-/// A quantised tensor as a GGUF file has it.
+/// Returns a quantised tensor as GGUF stores it.
 fn gguf_item<'a>(row: &TensorRow, tensor: Tensor<'a>) -> Item<'a> {
     let info = tensor.info;
     let part = ListedTensor {
@@ -135,7 +140,7 @@ fn gguf_item<'a>(row: &TensorRow, tensor: Tensor<'a>) -> Item<'a> {
         shape: info.shape.clone(),
         bytes: info.bytes,
     };
-    let order = row.in_gguf();
+    let order = row.gguf_order();
     Item::single(part, info.rows(), move |rows, out| pack_rows(&tensor, rows, order, out))
 }
 
@@ -148,8 +153,8 @@ fn pack_rows(tensor: &Tensor<'_>, rows: Range<usize>, order: TensorOrder, out: &
     let [quants, scales, biases] =
         [tensor.quants_bytes(), tensor.scales_bytes(), tensor.biases_bytes()].map(|bytes| (bytes / all) as usize);
     let blocks = tensor.info.columns() / format.values;
-    // Where blocks hold columns that lie apart, the planes have them in the file's order already.
-    let columns = order.columns.of_units(format.values).unwrap_or(RowOrder::AsStored);
+    // If blocks span columns that are not adjacent, the planes already have the file's order.
+    let columns = order.columns.in_units(format.values).unwrap_or(RowOrder::AsStored);
     let buffers = || [vec![0; quants], vec![0; scales], vec![0; biases]];
     let pack = |[quants, scales, biases]: &mut [Vec<u8>; 3], (out, row): (&mut [u8], usize)| {
         let row = order.rows.logical(row) as u64;
@@ -173,13 +178,13 @@ fn pack_rows(tensor: &Tensor<'_>, rows: Range<usize>, order: TensorOrder, out: &
     rows.try_for_each_init(buffers, pack)
 }
 
-/// Gives an item's parts the names and shapes that transformers, or for quantised weights mlx-lm, has for short
-/// convolutions, experts, and the text decoder of a whole model.
+/// Renames and reshapes an item's parts as transformers, or mlx-lm for quantised weights, does for short
+/// convolutions, experts, and text decoders of multimodal models.
 fn published<'a>(config: &ModelConfig, mut item: Item<'a>) -> Item<'a> {
     let mlx = config.quantisation.is_some();
     for part in &mut item.parts {
         if part.name.ends_with("conv1d.weight") {
-            // The one channel that each filter sees.
+            // The single input channel of each filter.
             part.shape.insert(if mlx { part.shape.len() } else { 1 }, 1);
         }
         if mlx {
@@ -194,9 +199,9 @@ fn mlx_name(config: &ModelConfig, name: &str) -> String {
         Some((layer, part)) => {
             let folder = config
                 .feed_forward
-                .mixture
+                .moe
                 .as_ref()
-                .map_or("mlp.switch_mlp", |mixture| mixture.style.in_mlx);
+                .map_or("mlp.switch_mlp", |moe| moe.style.mlx_prefix);
             let (part, kind) = match part.strip_suffix("_bias") {
                 Some(part) => (part, ".bias"),
                 None if part.contains('.') => (part, ""),
@@ -206,7 +211,7 @@ fn mlx_name(config: &ModelConfig, name: &str) -> String {
         }
         None => name.to_owned(),
     };
-    match config.family.whole {
+    match config.family.wrapper {
         Some(_) => format!("language_model.{name}"),
         None => name,
     }

@@ -1,5 +1,5 @@
-//! What programs cost the host, on a device that computes nothing: `cargo bench --workspace --bench host`. Each figure
-//! is that of the fastest of many runs, for on a busy machine the others tell of its other work.
+//! Host-side costs of programs, on the null device: `cargo bench --workspace --bench host`. Each figure is the minimum
+//! of many runs, because other processes disturb the rest.
 
 #[path = "../tests/common/mod.rs"]
 mod common;
@@ -11,7 +11,7 @@ use refrain::graph::Graph;
 use refrain::{Array, Device, Function, eval, passes};
 use refrain_vulkan::DeviceInfo;
 
-/// Microseconds of the fastest of `times` runs of `act` on what `prepare` makes, and the last run's result.
+/// The minimum time of `times` runs of `act` on the results of `prepare`, in µs, and the last run's result.
 fn fastest<P, T>(times: usize, prepare: impl Fn() -> P, act: impl Fn(P) -> T) -> (f64, T) {
     let timed = || {
         let prepared = prepare();
@@ -26,10 +26,10 @@ fn fastest<P, T>(times: usize, prepare: impl Fn() -> P, act: impl Fn(P) -> T) ->
 }
 
 fn null() -> Device {
-    Device::vulkan(refrain_vulkan::Device::null(DeviceInfo::made_up("card")))
+    Device::vulkan(refrain_vulkan::Device::null(DeviceInfo::mock("card")))
 }
 
-/// An operation of a chain, from what the one before it gave and a weight.
+/// An operation of a chain, applied to the previous result and a weight.
 type Link = fn(&Array, &Array) -> Array;
 
 const LINKS: [(&str, Link); 4] = [
@@ -39,9 +39,9 @@ const LINKS: [(&str, Link); 4] = [
     ("softmaxes", |x, _| x.softmax()),
 ];
 
-/// Programs made, evaluated and dropped again and again.
+/// Repeatedly builds, evaluates and drops programs.
 fn evaluations() {
-    println!("evaluation of what was evaluated before, µs by operations:");
+    println!("repeated evaluation of a program, µs by number of operations:");
     for (name, link) in LINKS {
         let times = [1, 10, 100].map(|operations| {
             let device = null();
@@ -60,7 +60,7 @@ fn evaluations() {
     }
 }
 
-/// A decode step of a model of 28 layers, and a chunk of a prompt, by the stages of their lowering.
+/// Lowers a decode step and a prompt chunk of a model of 28 layers, stage by stage.
 fn lowering() {
     const TIMES: usize = 100;
     let device = null();
@@ -94,7 +94,10 @@ fn lowering() {
         let ordered = stage!(order, chosen, passes::order);
         let plan = stage!(place, ordered, |ordered| passes::place(ordered, false));
         stage!(schedule, plan, passes::schedule);
-        assert_eq!(stages.iter().map(|stage| stage.0).collect::<Vec<_>>(), passes::NAMES);
+        assert_eq!(
+            stages.iter().map(|stage| stage.0).collect::<Vec<_>>(),
+            passes::STAGE_NAMES
+        );
         let sum: f64 = stages.iter().map(|stage| stage.1).sum();
         let (all, plan) = fastest(TIMES, || (), |()| passes::plan(&[&logits]).expect("a plan"));
         drop(Function::trace(&[&logits]).expect("lowers"));

@@ -1,4 +1,4 @@
-//! The basics: making arrays, computing with them, reading results, and what a mistake looks like.
+//! The basics: creating arrays, computing with them, reading results, and what an error looks like.
 //!
 //! ```sh
 //! cargo run -p refrain --example arrays
@@ -10,10 +10,10 @@ fn main() -> Result<(), Error> {
     run(&Device::cpu())
 }
 
-/// Computes on `device`, and prints what it has checked.
+/// Computes on `device`, checks the results and prints them.
 ///
 /// # Errors
-/// Those of the evaluation.
+/// Returns errors of the evaluation.
 pub fn run(device: &Device) -> Result<(), Error> {
     println!("computed by {}", device.name());
     elementwise(device)?;
@@ -23,28 +23,28 @@ pub fn run(device: &Device) -> Result<(), Error> {
     Ok(())
 }
 
-/// Operations build a graph; reading computes what it needs.
+/// Operations build a graph; reading evaluates it.
 fn elementwise(device: &Device) -> Result<(), Error> {
     let x = Array::from_slice(device, &[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0], &[2, 3]);
     let row = Array::from_slice(device, &[10.0f32, 20.0, 30.0], &[3]);
 
     let y = (&x * 2.0 + &row).maximum(25.0);
-    assert!(!y.is_evaluated(), "nothing is computed until it is needed");
+    assert!(!y.is_evaluated(), "nothing is computed before it is needed");
     let values = y.to_vec::<f32>()?;
     assert_eq!(values, [25.0, 25.0, 36.0, 25.0, 30.0, 42.0]);
     println!("max(2x + row, 25) = {values:?}");
 
-    // Operands of different dtypes meet in the wider one, and conversions are operations like others.
+    // Operands of different dtypes are promoted to the wider one. Conversions are explicit operations.
     let counts = Array::arange(device, DType::I32, 3);
-    let mixed = &counts + &row;
-    assert_eq!(mixed.dtype(), DType::F32);
+    let sum = &counts + &row;
+    assert_eq!(sum.dtype(), DType::F32);
     let truncated = (&row / 7.0).astype(DType::I32).to_vec::<i32>()?;
     assert_eq!(truncated, [1, 2, 4]);
     println!("row / 7 as integers = {truncated:?}");
     Ok(())
 }
 
-/// Reordering, cutting and repeating copy nothing: the next operation reads the elements where they lie.
+/// Permuting, slicing and broadcasting copy nothing: the next operation reads the elements in place.
 fn views(device: &Device) -> Result<(), Error> {
     let x = Array::arange(device, DType::F32, 12).reshape(&[3, -1]);
     assert_eq!(x.shape(), [3, 4]);
@@ -62,7 +62,7 @@ fn views(device: &Device) -> Result<(), Error> {
     Ok(())
 }
 
-/// Matrix products broadcast their leading dimensions; the best entries are chosen by index.
+/// Matrix products broadcast their leading dimensions. The largest elements are fetched by index.
 fn products(device: &Device) -> Result<(), Error> {
     let rotate = Array::from_slice(device, &[0.0f32, -1.0, 1.0, 0.0], &[2, 2]);
     let points = Array::from_slice(device, &[1.0f32, 0.0, 0.0, 1.0, 2.0, 3.0], &[3, 2, 1]);
@@ -80,11 +80,11 @@ fn products(device: &Device) -> Result<(), Error> {
     Ok(())
 }
 
-/// A mistake makes an invalid array, and so does what is computed from it; evaluating names the line.
+/// An invalid operation returns an invalid array, and so does every operation on it. Evaluation names the source line.
 fn mistakes(device: &Device) {
     let x = Array::zeros(device, DType::F32, &[2, 3]);
     let wrong = x.matmul(&x).exp().sum(&[0]);
     let error = wrong.eval().expect_err("3 columns do not meet 2 rows");
     assert!(matches!(error, Error::Invalid { op: "matmul", .. }));
-    println!("a mistake: {error}");
+    println!("an error: {error}");
 }

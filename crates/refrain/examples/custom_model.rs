@@ -1,5 +1,5 @@
-//! A model of one's own: a gated recurrent unit (Cho et al. 2014) over tokens, with its hidden state on
-//! the device and one step traced once and called for every token.
+//! A custom model: a gated recurrent unit (Cho et al. 2014) over tokens. Its hidden state is on the device, and its
+//! step is traced once and called for every token.
 //!
 //! ```sh
 //! cargo run -p refrain --example custom_model
@@ -11,16 +11,16 @@ const VOCABULARY: usize = 11;
 const HIDDEN: usize = 16;
 const TOKENS: [u32; 6] = [3, 1, 4, 1, 5, 9];
 
-/// The matrices of a gated recurrent unit and its embedding, row-major: all that a model file would hold.
+/// The matrices of a gated recurrent unit and its embedding, row-major: the contents of a model file.
 struct SmallWeights {
     /// `[VOCABULARY, HIDDEN]`, also the output head.
     embedding: Vec<f32>,
-    /// For update gate, reset gate and candidate: `[HIDDEN, HIDDEN]` of the input and of the state.
+    /// For update gate, reset gate and candidate: `[HIDDEN, HIDDEN]` matrices for the input and for the state.
     gates: [[Vec<f32>; 2]; 3],
 }
 
 impl SmallWeights {
-    /// Made-up ones: a different wave for each matrix.
+    /// Synthetic weights: a different wave for each matrix.
     fn new() -> SmallWeights {
         let matrix = |rows: usize, seed: f32| {
             let wave = |i: usize| ((i as f32 + 1.0) * (seed + 0.37)).sin() * 0.4;
@@ -34,7 +34,7 @@ impl SmallWeights {
     }
 }
 
-/// A matrix `[rows, HIDDEN]` in memory that is written once; files would be read piece by piece.
+/// A weight `[rows, HIDDEN]`. A real model would read it from a file piece by piece.
 fn load(device: &Device, values: &[f32]) -> Result<Array, Error> {
     let bytes: &[u8] = bytemuck::cast_slice(values);
     let shape = [values.len() / HIDDEN, HIDDEN];
@@ -43,7 +43,7 @@ fn load(device: &Device, values: &[f32]) -> Result<Array, Error> {
     })
 }
 
-/// One step of the model as a program: token in, logits out, the state changed in place.
+/// The model with its step as a program: token in, logits out, the state updated in place.
 struct SmallModel {
     step: Function,
     state: Array,
@@ -67,14 +67,14 @@ impl SmallModel {
         let next = &state + &(&z * &(&n - &state));
         let logits = next.matmul(&embedding.transpose());
 
-        // The next version of the state is an output, so that it is written at each call.
+        // The next version of the state is an output, so that every call updates it.
         let slot = Array::from_slice(device, &[0i32], &[1]);
         let updated = state.write_rows(&next, &slot);
         let step = Function::trace(&[&logits, &updated])?;
         Ok(SmallModel { step, state })
     }
 
-    /// Logits `[VOCABULARY]` of what follows all tokens so far and this one.
+    /// Logits `[VOCABULARY]` for the next token, after all tokens so far and this one.
     fn forward(&self, token: u32) -> Result<Vec<f32>, Error> {
         self.step.call_bytes(&[("token", &token.to_le_bytes())])?;
         self.step.read(0)
@@ -110,10 +110,10 @@ fn main() -> Result<(), Error> {
     run(&Device::cpu())
 }
 
-/// Runs the model over some tokens on `device`, checks it against plain Rust, and prints the logits.
+/// Runs the model over some tokens on `device`, checks it against plain Rust and prints the logits.
 ///
 /// # Errors
-/// Those of the evaluation.
+/// Returns errors of the evaluation.
 pub fn run(device: &Device) -> Result<(), Error> {
     let weights = SmallWeights::new();
     let model = SmallModel::new(device, &weights)?;

@@ -1,6 +1,6 @@
-//! A two-layer network's forward pass, on the CPU executor and on a Vulkan device if there is one.
+//! The forward pass of a two-layer network, on the CPU executor and on a Vulkan device if there is one.
 //!
-//! The network knows exclusive or: of two truth values it tells how likely exactly one is true.
+//! The network computes exclusive or: the probability that exactly one of two inputs is true.
 //!
 //! ```sh
 //! cargo run -p refrain --example network
@@ -8,16 +8,16 @@
 
 use refrain::nn::Linear;
 use refrain::{Array, DType, Device, Error};
-use refrain_vulkan::{Choice, OpenOptions, Options, Vulkan};
+use refrain_vulkan::{DeviceChoice, OpenOptions, Options, Vulkan};
 
-/// A layer of row-major weights `[outputs, inputs]`, kept in f16, and biases `[outputs]`.
+/// A layer with row-major weights `[outputs, inputs]`, stored in f16, and biases `[outputs]`.
 fn linear(device: &Device, weight: &[f32], bias: &[f32]) -> Linear {
     let shape = [bias.len(), weight.len() / bias.len()];
     let weight = Array::from_slice(device, weight, &shape).astype(DType::F16);
     Linear::new(weight, Some(Array::from_slice(device, bias, &[bias.len()])))
 }
 
-/// Two layers with a hyperbolic tangent between them and a softmax after them.
+/// Two layers with tanh between them and a softmax at the end.
 struct Network {
     hidden: Linear,
     output: Linear,
@@ -25,14 +25,14 @@ struct Network {
 
 impl Network {
     fn new(device: &Device) -> Network {
-        // The first hidden unit is "at least one is true", the second "both are".
+        // The first hidden unit computes "at least one is true", the second "both are true".
         Network {
             hidden: linear(device, &[4.0, 4.0, 4.0, 4.0], &[-2.0, -6.0]),
             output: linear(device, &[-3.0, 3.0, 3.0, -3.0], &[3.0, -3.0]),
         }
     }
 
-    /// x f32 `[rows, 2]` → probabilities f32 `[rows, 2]`: of "equal" and of "different".
+    /// x f32 `[rows, 2]` → probabilities f32 `[rows, 2]` of "equal" and "different".
     fn forward(&self, x: &Array) -> Array {
         self.output.forward(&self.hidden.forward(x).tanh()).softmax()
     }
@@ -40,10 +40,10 @@ impl Network {
 
 const INPUTS: [f32; 8] = [0.0, 0.0, 0.0, 1.0, 1.0, 0.0, 1.0, 1.0];
 
-/// Computes on both devices and compares.
+/// Computes on both devices and compares the results.
 ///
 /// # Errors
-/// Those of the evaluation.
+/// Returns errors of the evaluation.
 pub fn main() -> Result<(), Error> {
     let on_cpu = run(&Device::cpu())?;
     match vulkan() {
@@ -57,28 +57,28 @@ pub fn main() -> Result<(), Error> {
             assert!(difference < 1e-5, "the devices differ by {difference}");
             println!("both agree within {difference:e}");
         }
-        Err(why) => println!("no Vulkan device to compare with: {why}"),
+        Err(why) => println!("there is no Vulkan device to compare with: {why}"),
     }
     Ok(())
 }
 
-/// The first device that Vulkan offers, as the runtime ranks them.
+/// The Vulkan device that the runtime ranks best.
 fn vulkan() -> Result<Device, refrain_vulkan::Error> {
     let vulkan = Vulkan::load(Options::default())?;
-    let index = vulkan.choose(&Choice::Auto)?;
+    let index = vulkan.choose(&DeviceChoice::Auto)?;
     Ok(Device::vulkan(vulkan.open(index, &OpenOptions::default())?))
 }
 
-/// The probabilities `[4, 2]` for all four inputs, checked and printed.
+/// Computes the probabilities `[4, 2]` of all four inputs, checks and prints them.
 ///
 /// # Errors
-/// Those of the evaluation.
+/// Returns errors of the evaluation.
 pub fn run(device: &Device) -> Result<Vec<f32>, Error> {
     let network = Network::new(device);
     let inputs = Array::from_slice(device, &INPUTS, &[4, 2]);
     let probabilities = network.forward(&inputs);
     let likelier = probabilities.argmax();
-    // Both are computed by one plan and one submit.
+    // One plan and one submit compute both.
     refrain::eval(&[&probabilities, &likelier])?;
 
     println!("computed by {}", device.name());

@@ -1,4 +1,4 @@
-//! An operation of one's own, with its own shader: a moving average that is kept on the device.
+//! A custom operation with its own shader: a moving average in a state on the device.
 //!
 //! ```sh
 //! cargo run -p refrain --example own_operation
@@ -8,17 +8,18 @@ use std::hash::{Hash, Hasher};
 
 use refrain::operation::glsl::{self, AccessorKind};
 use refrain::operation::{
-    ArraySpec, Call, HostStep, KernelText, Kernels, OperandSpec, Operation, Push, Traits, Unsupported, Values,
+    ArraySpec, Call, HostArray, HostStep, KernelSource, Kernels, OperandSpec, Operation, Push, Traits, Unsupported,
+    Values,
 };
 use refrain::{Array, DType, Device, Error};
 
-/// (averages, x), both f32 of one shape → `keep` · averages + (1 − keep) · x, and the averages, which are that now.
+/// (averages, x), both f32 of one shape → `keep` · averages + (1 − keep) · x; the averages are updated to the same.
 #[derive(Clone, Copy, Debug)]
 struct MovingAverage {
     keep: f32,
 }
 
-/// What stands behind the accessors of averages, x and result.
+/// The shader, after the generated accessors of averages, x and result.
 const SHADER: &str = "
 layout(local_size_x_id = 0) in;
 layout(push_constant, scalar) uniform Arguments { averages_ref averages; x_ref x; y_ref y; uint count; float keep; } push;
@@ -78,7 +79,7 @@ impl Operation for MovingAverage {
             .map(|(number, operand)| operand.address(number))
             .collect();
         push.extend([Push::U32(count as u32), Push::F32(self.keep)]);
-        let kernel = KernelText::new(&format!("own.{op}"), source + SHADER, &[(0, workgroup)]);
+        let kernel = KernelSource::new(&format!("own.{op}"), source + SHADER, &[(0, workgroup)]);
         Ok(Kernels {
             calls: vec![Call {
                 kernel,
@@ -91,9 +92,7 @@ impl Operation for MovingAverage {
 
     fn reference(&self, step: &HostStep<'_>) {
         step.compute(|inputs| {
-            let [averages, x] = inputs else {
-                unreachable!("the result is that of two inputs")
-            };
+            let [averages, x]: &mut [HostArray; 2] = inputs.try_into().expect("`results` accepts two inputs");
             let pairs = averages.values.f32().iter().zip(x.values.f32());
             let new = pairs.map(|(average, x)| x * (1.0 - self.keep) + average * self.keep);
             averages.values = Values::F32(new.collect());
@@ -106,10 +105,10 @@ fn main() -> Result<(), Error> {
     run(&Device::cpu())
 }
 
-/// Averages on `device`, and prints what it has checked.
+/// Averages on `device`, checks the results and prints them.
 ///
 /// # Errors
-/// Those of the evaluation.
+/// Returns errors of the evaluation.
 pub fn run(device: &Device) -> Result<(), Error> {
     let mut averages = Array::state(device, DType::F32, &[2])?;
     for x in [[1.0f32, 10.0], [2.0, 20.0], [3.0, 30.0]] {

@@ -2,29 +2,32 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use refrain_kernels::{Traits, tuning};
-use refrain_vulkan::{Choice, DeviceKind, MemoryClass, OpenOptions, Options, Vulkan};
+use refrain_vulkan::{DeviceChoice, DeviceKind, MemoryClass, OpenOptions, Options, Vulkan};
 
+mod kernel;
 mod matrix_cores;
 mod traits;
 
+pub(crate) use kernel::vulkan_kernel;
+
 use crate::Error;
-use crate::program::{ProgramCounts, Programs};
+use crate::program::{ProgramCache, ProgramCounts};
 use crate::storage::{HostBuffer, Memory, Storage};
 
-/// What computes: a Vulkan device, or the CPU executor. Cheap to clone; every array carries its device.
+/// A compute device: a Vulkan device or the CPU executor. Cheap to clone; every array refers to its device.
 #[derive(Clone)]
 pub struct Device(Arc<Inner>);
 
 struct Inner {
-    /// Goes first: programs hold kernels and memory of the device.
-    programs: Programs,
+    /// Dropped first, because programs hold kernels and memory of the device.
+    programs: ProgramCache,
     backend: Backend,
     flushes: [AtomicU64; 3],
-    compiling: OnceLock<Watch>,
+    compile_progress: OnceLock<CompileProgress>,
 }
 
-/// Hears how many of how many kernels are compiled.
-type Watch = Box<dyn Fn(usize, usize) + Send + Sync>;
+/// Called with the numbers of compiled kernels and of all kernels.
+type CompileProgress = Box<dyn Fn(usize, usize) + Send + Sync>;
 
 pub(crate) enum Backend {
     Cpu,
@@ -34,7 +37,7 @@ pub(crate) enum Backend {
     },
 }
 
-/// Why recorded work was handed to the device.
+/// Why work was submitted to the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Flush {
     Requested,
@@ -42,49 +45,49 @@ pub(crate) enum Flush {
     SizeCap,
 }
 
-/// How often work was submitted, by reason.
+/// Number of submissions, by reason.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Flushes {
-    /// An evaluation or a function call was asked for.
+    /// An evaluation or a function call was requested.
     pub requested: u64,
-    /// The host wanted to read an array that was not evaluated yet.
+    /// The host read an array that was not evaluated yet.
     pub read_back: u64,
-    /// One evaluation held more dispatches than one submit may.
+    /// One evaluation exceeded the size of a submit.
     pub size_cap: u64,
 }
 
 impl Device {
-    /// The CPU executor: everything in f32, no driver needed. All of them share the host's memory.
+    /// The CPU executor: computes in f32 and needs no driver. All CPU devices share the host's memory.
     pub fn cpu() -> Device {
         Device::new(Backend::Cpu)
     }
 
-    /// The best Vulkan device that there is.
+    /// The best available Vulkan device.
     ///
     /// # Errors
-    /// Where there is no Vulkan driver, no device that it can use, or the device does not open; what is
-    /// missing is said. [`Device::cpu`] needs none of them.
+    /// Fails if there is no Vulkan driver or no suitable device, or if the device does not open; the error says what is
+    /// missing. [`Device::cpu`] needs none of them.
     pub fn auto() -> Result<Device, Error> {
         let vulkan = Vulkan::load(Options::default())?;
-        let best = vulkan.choose(&Choice::Auto)?;
+        let best = vulkan.choose(&DeviceChoice::Auto)?;
         Ok(Device::vulkan(vulkan.open(best, &OpenOptions::default())?))
     }
 
-    /// An opened Vulkan device (or its null device, which records and computes nothing).
+    /// Wraps an opened Vulkan device (or its null device, which records work and computes nothing).
     pub fn vulkan(device: Arc<refrain_vulkan::Device>) -> Device {
-        let traits = traits::of(device.info(), *device.features());
+        let traits = traits::device_traits(device.info(), *device.features());
         let traits = Traits {
-            matrix_cores: matrix_cores::found(&device, &traits),
+            matrix_cores: matrix_cores::detect(&device, &traits),
             ..traits
         };
         Device::new(Backend::Vulkan { device, traits })
     }
 
-    /// This device with kernels that are sized as a text of settings says ([`refrain_kernels::tuning::read`]), for arrays
-    /// and programs of its own; the CPU executor has none of them.
+    /// This device with kernel settings from a text ([`refrain_kernels::tuning::read`]). Arrays and programs of the
+    /// returned device are separate. The CPU executor ignores the settings.
     ///
     /// # Errors
-    /// [`Error::Tuning`]: settings that there are not, or that the device cannot have.
+    /// [`Error::Tuning`] if a setting is unknown or not supported by the device.
     pub fn tuned(&self, settings: &str) -> Result<Device, Error> {
         let Backend::Vulkan { device, traits } = self.backend() else {
             return Ok(self.clone());
@@ -101,26 +104,26 @@ impl Device {
 
     fn new(backend: Backend) -> Device {
         Device(Arc::new(Inner {
-            programs: Programs::default(),
+            programs: ProgramCache::default(),
             backend,
             flushes: Default::default(),
-            compiling: OnceLock::new(),
+            compile_progress: OnceLock::new(),
         }))
     }
 
-    /// Has `watch(done, total)` called while kernels that a plan needs are compiled, so that a program can
-    /// show it. Only the first watch of a device counts.
+    /// Sets a callback `watch(done, total)` that reports the progress of kernel compilation. Only the first callback of
+    /// a device is used.
     pub fn on_compile(&self, watch: impl Fn(usize, usize) + Send + Sync + 'static) {
-        self.0.compiling.get_or_init(|| Box::new(watch));
+        self.0.compile_progress.get_or_init(|| Box::new(watch));
     }
 
-    pub(crate) fn compiling(&self, done: usize, total: usize) {
-        if let Some(watch) = self.0.compiling.get().filter(|_| total > 0) {
+    pub(crate) fn report_compile_progress(&self, done: usize, total: usize) {
+        if let Some(watch) = self.0.compile_progress.get().filter(|_| total > 0) {
             watch(done, total);
         }
     }
 
-    /// The device's name as the driver gives it, or `CPU executor`.
+    /// The device name from the driver, or `CPU executor`.
     pub fn name(&self) -> &str {
         match &self.0.backend {
             Backend::Cpu => "CPU executor",
@@ -133,16 +136,16 @@ impl Device {
         matches!(self.0.backend, Backend::Cpu)
     }
 
-    /// Whether shaders are run by a processor (lavapipe, SwiftShader).
+    /// Whether shaders run on the CPU (lavapipe, SwiftShader).
     pub fn is_software(&self) -> bool {
         self.as_vulkan()
             .is_some_and(|device| device.info().kind == DeviceKind::Software)
     }
 
-    /// How many multiplications one submit should have at most: longer ones keep the screen from being
-    /// drawn, and look to a driver like a hang (Windows ends them after 2 seconds). Slow integrated GPUs do
-    /// some 40 thousand million a second, discrete ones a hundred times as many.
-    pub fn most_work(&self) -> u64 {
+    /// Maximum number of multiplications per submit. A longer submit blocks the screen, and drivers take it for a hang
+    /// (Windows resets the device after 2 seconds). Slow integrated GPUs do some 40 billion multiplications a second,
+    /// discrete GPUs a hundred times as many.
+    pub fn max_submit_work(&self) -> u64 {
         let kind = self.as_vulkan().map(|device| device.info().kind);
         match kind {
             Some(DeviceKind::Discrete) => 1 << 38,
@@ -150,12 +153,12 @@ impl Device {
         }
     }
 
-    /// Whether products of many tokens run on matrix cores here.
+    /// Whether matrix products of many tokens run on matrix cores.
     pub fn has_matrix_cores(&self) -> bool {
         matches!(self.backend(), Backend::Vulkan { traits, .. } if traits.matrix_cores.is_some())
     }
 
-    /// The Vulkan device behind, if any: for counters, memory figures and timings.
+    /// The underlying Vulkan device, if any: for counters, memory statistics and timings.
     pub fn as_vulkan(&self) -> Option<&Arc<refrain_vulkan::Device>> {
         match &self.0.backend {
             Backend::Cpu => None,
@@ -163,19 +166,19 @@ impl Device {
         }
     }
 
-    /// Bytes that models may still take up: what the device has for them, within its budgets, or host memory
-    /// without swapping for the CPU executor. `None` where nobody tells.
+    /// Bytes that models may still use: within the device's memory budget, or available host memory for the CPU
+    /// executor. `None` if that is unknown.
     pub fn free_memory(&self) -> Option<u64> {
         match self.as_vulkan() {
             None => free_host_memory(&std::fs::read_to_string("/proc/meminfo").ok()?),
-            Some(device) => Some(device.room(MemoryClass::Weight)),
+            Some(device) => Some(device.free_bytes(MemoryClass::Weight)),
         }
     }
 
-    /// Asks the driver whether the device still works: not every wait fails that waits for a lost device.
+    /// Asks the driver whether the device still works. A wait on a lost device does not always fail.
     ///
     /// # Errors
-    /// If it is lost.
+    /// Fails if the device is lost.
     pub fn check_status(&self) -> Result<(), Error> {
         match self.as_vulkan() {
             Some(device) => Ok(device.check_status()?),
@@ -183,16 +186,16 @@ impl Device {
         }
     }
 
-    /// Notes that the device is lost: what it said to be done was never done. From here on everything fails with
-    /// the error returned.
-    pub fn note_loss(&self) -> Error {
+    /// Marks the device as lost, because work that it reported as done was not done. From now on everything fails with
+    /// the returned error.
+    pub fn mark_lost(&self) -> Error {
         match self.as_vulkan() {
-            Some(device) => device.note_loss().into(),
-            None => Error::Call("the CPU executor has not done what it was given".to_string()),
+            Some(device) => device.mark_lost().into(),
+            None => Error::Call("the CPU executor did not complete its work".to_string()),
         }
     }
 
-    /// Submissions so far, by reason.
+    /// Number of submissions so far, by reason.
     pub fn flushes(&self) -> Flushes {
         let [requested, read_back, size_cap] = &self.0.flushes;
         Flushes {
@@ -202,12 +205,12 @@ impl Device {
         }
     }
 
-    /// Programs lowered so far for this device, and those found again.
-    pub fn programs_counted(&self) -> ProgramCounts {
+    /// Counters of the device's program cache.
+    pub fn program_counts(&self) -> ProgramCounts {
         self.0.programs.counts()
     }
 
-    pub(crate) fn programs(&self) -> &Programs {
+    pub(crate) fn programs(&self) -> &ProgramCache {
         &self.0.programs
     }
 
@@ -236,8 +239,8 @@ impl Device {
         Ok(Storage::new(memory, class))
     }
 
-    /// Fills `bytes` bytes from the start: `fill(offset, piece)` is called for consecutive pieces,
-    /// each a multiple of 4 bytes long except the last.
+    /// Fills `bytes` bytes from the start. `fill(offset, piece)` is called for consecutive pieces; the length of each
+    /// but the last is a multiple of 4.
     pub(crate) fn fill(
         &self,
         storage: &Storage,
@@ -247,7 +250,7 @@ impl Device {
         self.fill_from(storage, 0, bytes, fill)
     }
 
-    /// As [`Device::fill`] from byte `start` of the memory on.
+    /// [`Device::fill`] from byte `start` of the memory on.
     pub(crate) fn fill_from(
         &self,
         storage: &Storage,
@@ -265,11 +268,11 @@ impl Device {
                 );
                 Ok(())
             }
-            _ => unreachable!("a storage stays with the device that made it"),
+            _ => unreachable!("memory belongs to the backend of its device"),
         }
     }
 
-    /// Writes bytes into memory that the host sees. Nothing that still runs may use it.
+    /// Writes bytes into host-visible memory. No running work may use it.
     pub(crate) fn write(&self, storage: &Storage, offset: u64, bytes: &[u8]) -> Result<(), Error> {
         match (&self.0.backend, &storage.memory) {
             (Backend::Vulkan { device, .. }, Memory::Vulkan(buffer)) => {
@@ -280,11 +283,11 @@ impl Device {
                 bytemuck::cast_slice_mut(&mut words)[offset as usize..][..bytes.len()].copy_from_slice(bytes);
                 Ok(())
             }
-            _ => unreachable!("a storage stays with the device that made it"),
+            _ => unreachable!("memory belongs to the backend of its device"),
         }
     }
 
-    /// Reads words of memory that the host sees, as they are now.
+    /// Reads words of host-visible memory as they are at this moment.
     pub(crate) fn peek(&self, storage: &Storage, offset: u64, out: &mut [u8]) -> Result<(), Error> {
         match (&self.0.backend, &storage.memory) {
             (Backend::Vulkan { device, .. }, Memory::Vulkan(buffer)) => Ok(device.peek(buffer, offset, out)?),
@@ -292,7 +295,7 @@ impl Device {
         }
     }
 
-    /// Reads bytes back; waits only for the last write to this very buffer.
+    /// Reads bytes back. Waits only for the last write to this buffer.
     pub(crate) fn read(&self, storage: &Storage, offset: u64, out: &mut [u8]) -> Result<(), Error> {
         match (&self.0.backend, &storage.memory) {
             (Backend::Vulkan { device, .. }, Memory::Vulkan(buffer)) => Ok(device.read(buffer, offset, out)?),
@@ -301,7 +304,7 @@ impl Device {
                 out.copy_from_slice(&bytemuck::cast_slice(&words)[offset as usize..][..out.len()]);
                 Ok(())
             }
-            _ => unreachable!("a storage stays with the device that made it"),
+            _ => unreachable!("memory belongs to the backend of its device"),
         }
     }
 }
@@ -312,9 +315,9 @@ impl std::fmt::Debug for Device {
     }
 }
 
-/// Of what Linux tells in lines such as `MemAvailable:   1234 kB`, in bytes.
-fn free_host_memory(told: &str) -> Option<u64> {
-    let line = told.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+/// `MemAvailable` of `/proc/meminfo`, in bytes.
+fn free_host_memory(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     let kibibytes: u64 = line.split_whitespace().next()?.parse().ok()?;
     Some(kibibytes << 10)
 }
@@ -325,8 +328,8 @@ mod tests {
 
     #[test]
     fn free_host_memory_is_read_in_bytes() {
-        let told = "MemTotal:  8000000 kB\nMemAvailable:    4096 kB\n";
-        assert_eq!(free_host_memory(told), Some(4 << 20));
+        let meminfo = "MemTotal:  8000000 kB\nMemAvailable:    4096 kB\n";
+        assert_eq!(free_host_memory(meminfo), Some(4 << 20));
         assert_eq!(free_host_memory("MemTotal: 8000000 kB\n"), None);
         assert_eq!(free_host_memory("MemAvailable: much kB"), None);
     }

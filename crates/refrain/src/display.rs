@@ -1,4 +1,4 @@
-//! Arrays as text.
+//! `Display` for arrays.
 
 use std::fmt;
 
@@ -6,37 +6,38 @@ use refrain_kernels::Values;
 
 use crate::{Array, DType, Error, Layout};
 
-/// Of more elements than these, the first and last few of each dimension are shown.
-const MOST_SHOWN: usize = 1000;
-const EDGE: usize = 3;
+/// Arrays of more elements are abbreviated: only the first and last few of each dimension are printed.
+const MAX_FULL_ELEMENTS: usize = 1000;
+/// Elements printed at each end of an abbreviated dimension.
+const EDGE_ELEMENTS: usize = 3;
 
 impl fmt::Display for Array {
-    /// The elements in brackets, a line for each row, evaluated if need be; floats with 4 decimals, or as
-    /// many as the format says (`{:.2}`). What cannot be evaluated shows its error.
+    /// Prints the elements in brackets, one line per row, evaluated if necessary. Floats have 4 decimals, or as many
+    /// as the format says (`{:.2}`). If evaluation fails, the error is printed.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match Shown::of(self, f.precision().unwrap_or(4)) {
+        match ElementText::of(self, f.precision().unwrap_or(4)) {
             Ok(text) => text.write(f, 0, 0),
             Err(error) => write!(f, "Array(invalid: {error})"),
         }
     }
 }
 
-/// What is shown of an array.
-struct Shown<'a> {
+/// Formats the elements of an array.
+struct ElementText<'a> {
     shape: &'a [usize],
     values: Values,
     is_bool: bool,
-    /// Decimals, and whether numbers are so large or small that they have an exponent.
+    /// Decimals of floats, and whether they are so large or small that all are printed with an exponent.
     decimals: usize,
     exponents: bool,
-    /// Characters of the widest element.
+    /// Width in characters of the widest printed element.
     width: usize,
 }
 
-impl<'a> Shown<'a> {
-    fn of(array: &'a Array, decimals: usize) -> Result<Shown<'a>, Error> {
+impl<'a> ElementText<'a> {
+    fn of(array: &'a Array, decimals: usize) -> Result<ElementText<'a>, Error> {
         let bytes = array.to_bytes()?;
-        let mut text = Shown {
+        let mut text = ElementText {
             shape: array.shape(),
             values: Values::load(array.dtype(), &Layout::contiguous(array.shape()), &bytes),
             is_bool: array.dtype() == DType::Bool,
@@ -45,42 +46,42 @@ impl<'a> Shown<'a> {
             width: 0,
         };
         let mut shown = vec![];
-        text.places(0, 0, &mut shown);
+        text.printed_indices(0, 0, &mut shown);
         if let Values::F32(values) = &text.values {
-            let sizes = shown.iter().map(|&place| values[place].abs()).filter(|x| x.is_finite());
+            let sizes = shown.iter().map(|&index| values[index].abs()).filter(|x| x.is_finite());
             text.exponents = sizes.clone().any(|x| x >= 1e7) || sizes.clone().any(|x| x > 0.0 && x < 1e-4);
         }
-        text.width = shown.iter().map(|&place| text.element(place).len()).max().unwrap_or(0);
+        text.width = shown.iter().map(|&index| text.element(index).len()).max().unwrap_or(0);
         Ok(text)
     }
 
-    /// Indices of dimension `dim` that are shown: all, or those at its ends.
+    /// Indices of dimension `dim` that are printed: all, or those at its ends.
     fn indices(&self, dim: usize) -> impl Iterator<Item = usize> + use<> {
         let n = self.shape[dim];
-        let all = self.values.len() <= MOST_SHOWN || n <= 2 * EDGE;
-        let [first, last] = if all { [n, 0] } else { [EDGE, EDGE] };
+        let all = self.values.len() <= MAX_FULL_ELEMENTS || n <= 2 * EDGE_ELEMENTS;
+        let [first, last] = if all { [n, 0] } else { [EDGE_ELEMENTS, EDGE_ELEMENTS] };
         (0..first).chain(n - last..n)
     }
 
-    /// Numbers of the elements that are shown below element `at` of the first `dim` dimensions.
-    fn places(&self, dim: usize, at: usize, shown: &mut Vec<usize>) {
+    /// Row-major indices of the printed elements below element `at` of the first `dim` dimensions.
+    fn printed_indices(&self, dim: usize, at: usize, shown: &mut Vec<usize>) {
         if dim == self.shape.len() {
             shown.push(at);
             return;
         }
         for index in self.indices(dim) {
-            self.places(dim + 1, at * self.shape[dim] + index, shown);
+            self.printed_indices(dim + 1, at * self.shape[dim] + index, shown);
         }
     }
 
-    fn element(&self, place: usize) -> String {
+    fn element(&self, index: usize) -> String {
         let decimals = self.decimals;
         match &self.values {
-            Values::F32(values) if self.exponents => format!("{:.decimals$e}", values[place]),
-            Values::F32(values) => format!("{:.decimals$}", values[place]),
-            Values::I32(values) => values[place].to_string(),
-            Values::U32(values) if self.is_bool => (values[place] != 0).to_string(),
-            Values::U32(values) => values[place].to_string(),
+            Values::F32(values) if self.exponents => format!("{:.decimals$e}", values[index]),
+            Values::F32(values) => format!("{:.decimals$}", values[index]),
+            Values::I32(values) => values[index].to_string(),
+            Values::U32(values) if self.is_bool => (values[index] != 0).to_string(),
+            Values::U32(values) => values[index].to_string(),
         }
     }
 

@@ -2,20 +2,20 @@ use std::panic::Location;
 
 use crate::DType;
 
-/// What can go wrong when arrays are computed. Cheap to clone: an invalid array hands it on.
+/// An error of array code. Cheap to clone: operations on an invalid array pass it on.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
-    /// Shapes, axes or dtypes that do not fit the operation.
+    /// Shapes, axes or dtypes do not fit the operation.
     #[error("{op}: {what} (at {at})")]
     Invalid {
         /// The operation.
         op: &'static str,
         /// What does not fit, with the shapes.
         what: String,
-        /// Where in the source the operation was called.
+        /// The source location that called the operation.
         at: &'static Location<'static>,
     },
-    /// The device has no kernel for this operation.
+    /// The device has no kernel for the operation.
     #[error("{device} cannot compute {op} of {dtype}: {why}")]
     Unsupported {
         /// The operation.
@@ -34,18 +34,18 @@ pub enum Error {
     StaleState {
         /// The reading operation.
         op: String,
-        /// The version that it wants.
+        /// The version that it reads.
         read: u64,
-        /// The version that the state has.
+        /// The state's current version.
         current: u64,
     },
-    /// A placeholder was evaluated outside of a function.
+    /// A placeholder was evaluated outside a function.
     #[error("input {name:?} has no value: it stands for an argument of a traced function")]
     UnboundInput {
         /// The placeholder's name.
         name: String,
     },
-    /// A traced function was made or called with what does not fit it.
+    /// Invalid use of a function, an argument or a device.
     #[error("{0}")]
     Call(String),
     /// A file of arrays could not be read or written.
@@ -53,16 +53,16 @@ pub enum Error {
     File {
         /// The file.
         path: std::path::PathBuf,
-        /// What is wrong with it.
+        /// What is wrong.
         what: String,
     },
-    /// Settings of kernels that a device cannot have.
+    /// Invalid kernel settings, or settings that the device does not support.
     #[error(transparent)]
-    Tuning(#[from] refrain_kernels::tuning::BadTuning),
-    /// The CPU executor asked for more memory than there is.
-    #[error("there is no memory for {bytes} bytes; compute less at once, or free arrays")]
+    Tuning(#[from] refrain_kernels::tuning::TuningError),
+    /// Host memory is exhausted.
+    #[error("out of host memory: {bytes} bytes are not available; compute less at once, or free arrays")]
     HostMemory {
-        /// How much was asked for.
+        /// The size of the allocation.
         bytes: u64,
     },
     /// The GPU or its driver failed.

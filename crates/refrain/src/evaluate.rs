@@ -1,54 +1,56 @@
-//! Evaluation: from arrays to a program, one submit, and arrays that are ready.
+//! Evaluation of arrays: trace, lower (or find the cached program), run once, store the results.
 
 use std::sync::Arc;
 
 use crate::array::{Content, Value};
-use crate::claims::{Claim, ClaimedWork};
 use crate::device::Flush;
 use crate::execute::{Executable, layout_in_storage};
-use crate::graph::StateUpdate;
+use crate::locks::{LockKey, WorkLock};
+use crate::lookup::Lookup;
 use crate::passes::LowerOptions;
-use crate::program::{Bindings, Lookup};
-use crate::written::Written;
+use crate::program::StateUpdate;
+use crate::storage::Bindings;
+use crate::traced_graph::TracedGraph;
 use crate::{Array, Error, Layout};
 
-/// Computes several arrays of one device by one plan and one submit. Updates of states among what they
-/// depend on happen, in the order in which the program made them, and once: where several threads evaluate
-/// what depends on an update, one of them makes it, and all see it. What was evaluated before in the same way,
-/// from whatever memory, is not lowered again.
+/// Computes several arrays of one device by one plan and one submit.
+///
+/// Updates of states that the arrays depend on happen once each, in program order. If several threads evaluate
+/// arrays that depend on the same update, one of them performs it and all see the result. A program of the same
+/// structure that was evaluated before is not lowered again, whatever memory it used.
 ///
 /// # Errors
-/// The first error of an invalid array; operations that the device cannot do; a state read at a version
-/// that is no longer there; a placeholder of a traced function; failures of the device.
+/// Returns the first error of an invalid array. Fails if the device does not support an operation, if a state is
+/// read at an old version, if an array depends on a placeholder of a traced function, or if the device fails.
 pub fn eval(arrays: &[&Array]) -> Result<(), Error> {
     evaluate(arrays, Flush::Requested)
 }
 
 pub(crate) fn evaluate(arrays: &[&Array], reason: Flush) -> Result<(), Error> {
-    let (pending, claim) = Claim::of(|| pending(arrays))?;
-    let Some(Pending { written, found }) = pending else {
+    let (pending, lock) = WorkLock::acquire(|| pending(arrays))?;
+    let Some(Pending { traced, found }) = pending else {
         return Ok(());
     };
     let device = arrays[0].device();
-    let Written {
+    let TracedGraph {
         computed,
         outputs,
         slots,
         signature,
         ..
-    } = written;
-    let program = found.lowered(device, signature, LowerOptions::default())?;
+    } = traced;
+    let program = found.get_or_lower(device, signature, LowerOptions::default())?;
     let executable = Arc::new(Executable::new(device, program.compiled.clone(), Bindings(slots))?);
     executable.run(reason)?;
-    claim.end(|| {
-        let versions: Vec<Option<u64>> = (program.seen.iter())
+    lock.publish(|| {
+        let versions: Vec<Option<u64>> = (program.output_versions.iter())
             .map(|seen| seen.map(|seen| executable.slot(seen.slot).version().wrapping_add_signed(seen.version)))
             .collect();
         let publish = |update: &StateUpdate| update.publish(&computed, executable.slot(update.slot));
         program.updates.iter().for_each(publish);
         for (number, array) in outputs.iter().enumerate() {
             let (operand, storage) = executable.output(number);
-            // What aliases a state sees it as it was then, and may be stale by now.
+            // A view of a state has the version that it was made at, and may be stale by now.
             let version = versions[number].unwrap_or(storage.version());
             array.set_ready(Value {
                 version,
@@ -62,12 +64,12 @@ pub(crate) fn evaluate(arrays: &[&Array], reason: Flush) -> Result<(), Error> {
 
 /// What is left to compute.
 struct Pending {
-    written: Written,
+    traced: TracedGraph,
     found: Lookup,
 }
 
-/// Those of the arrays that are not ready, and what computing them works on.
-fn pending(arrays: &[&Array]) -> Result<(Option<Pending>, Vec<ClaimedWork>), Error> {
+/// Traces the arrays that are not ready, and lists what has to be locked to compute them.
+fn pending(arrays: &[&Array]) -> Result<(Option<Pending>, Vec<LockKey>), Error> {
     let mut pending: Vec<&Array> = Vec::new();
     for array in arrays {
         match &*array.content() {
@@ -79,19 +81,19 @@ fn pending(arrays: &[&Array]) -> Result<(Option<Pending>, Vec<ClaimedWork>), Err
     if pending.is_empty() {
         return Ok((None, vec![]));
     }
-    let written = Written::with_siblings(&pending, LowerOptions::default())?;
-    // Here, where nobody else makes arrays ready: the graph is of what was seen.
-    let found = Lookup::on(pending[0].device(), &written)?;
+    let traced = TracedGraph::with_siblings(&pending, LowerOptions::default())?;
+    // Built while the lock is held: no other thread changes the arrays that were traced.
+    let found = Lookup::on(pending[0].device(), &traced)?;
     if let Some(name) = found.graph().inputs().next() {
         return Err(Error::UnboundInput { name: name.to_string() });
     }
-    let computed = written.outputs.iter().map(|array| ClaimedWork::Array(array.id()));
-    let work = computed.chain(written.states().map(ClaimedWork::on)).collect();
-    Ok((Some(Pending { written, found }), work))
+    let computed = traced.outputs.iter().map(|array| LockKey::Array(array.id()));
+    let work = computed.chain(traced.states().map(LockKey::of_state)).collect();
+    Ok((Some(Pending { traced, found }), work))
 }
 
 impl StateUpdate {
-    /// `computed`: the program's arrays; `storage`: the state's memory.
+    /// Marks the new version of the state as ready. `computed` are the program's arrays, `storage` the state's memory.
     fn publish(&self, computed: &[Array], storage: &crate::Storage) {
         storage.advance();
         let (number, result) = self.by;

@@ -1,20 +1,23 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::array::Value;
-use crate::claims::{Claim, ClaimedWork};
 use crate::device::Flush;
 use crate::execute::{ArgumentMemory, Difference, Executable, Executor, Tape, layout_in_storage};
 use crate::graph::Graph;
+use crate::locks::{LockKey, WorkLock};
+use crate::lookup::Lookup;
 use crate::passes::LowerOptions;
 use crate::plan::{Input, Operand, Plan};
-use crate::program::{Bindings, Lookup, Program};
-use crate::written::Written;
+use crate::program::Program;
+use crate::storage::Bindings;
+use crate::traced_graph::TracedGraph;
 use crate::{Array, Device, Element, Error, eval};
 
-/// A program traced once and called many times: its placeholders ([`Array::input`]) stand for other arrays
-/// at each call, and the states that it updates keep what the last call wrote. An array that names
-/// such a state ([`Array::state`]) reads what the last call left there. Whatever is not evaluated when it
-/// is traced is computed at every call: evaluate first what arguments do not change.
+/// A program traced once and called many times, like a jitted function.
+///
+/// Its placeholders ([`Array::input`]) stand for other arrays at each call. States that it updates keep their contents
+/// between calls, and an array of such a state ([`Array::state`]) reads what the last call wrote. Everything that is
+/// not evaluated at the time of tracing is computed at every call, so evaluate what does not depend on arguments first.
 ///
 /// ```
 /// use refrain::{Array, DType, Device, Function};
@@ -27,64 +30,69 @@ use crate::{Array, Device, Element, Error, eval};
 /// assert_eq!(twice[0].to_vec::<f32>().unwrap(), [4.0, 10.0]);
 /// ```
 ///
-/// Two functions of one structure (a model traced for two sessions, say) are one program over other memory: the
-/// second lowers nothing.
+/// Functions of the same structure (a model traced for two sessions, say) share one cached program over different
+/// memory: tracing the second lowers nothing.
 pub struct Function {
     device: Device,
     program: Arc<Program>,
     bindings: Bindings,
-    /// The memory of calls with bytes and of tapes, once there is one. Held while a call is given to the device, so
-    /// that calls from several threads each keep their arguments.
-    own: Mutex<Option<Arc<Executable>>>,
+    /// The program with its own memory, for `call_bytes` and tapes; allocated on first use. Locked while a call is
+    /// submitted, so that calls from several threads keep their arguments.
+    cached: Mutex<Option<Arc<Executable>>>,
 }
 
 impl Function {
-    /// Lowers the program that computes `outputs`. Updates of states among them happen at each call.
+    /// Traces and lowers the program that computes `outputs`. Updates of states that they depend on happen at each
+    /// call.
     ///
     /// # Errors
-    /// As [`crate::eval`], and when `outputs` is empty.
+    /// As [`crate::eval`]; also fails if `outputs` is empty.
     pub fn trace(outputs: &[&Array]) -> Result<Function, Error> {
         Function::trace_with(outputs, LowerOptions::default())
     }
 
-    /// [`Function::trace`], lowered in another way than usual.
+    /// [`Function::trace`] with lowering options.
     ///
     /// # Errors
     /// As [`Function::trace`].
     pub fn trace_with(outputs: &[&Array], options: LowerOptions) -> Result<Function, Error> {
-        // What another thread has begun to evaluate is evaluated before it is traced.
-        let ((written, found), claim) = Claim::of(|| {
-            let written = Written::of(outputs, options)?;
-            let found = Lookup::on(outputs[0].device(), &written)?;
-            let work = written.states().map(ClaimedWork::on).collect();
-            Ok(((written, found), work))
+        // Waits for evaluations that another thread has begun, then traces.
+        let ((traced, found), lock) = WorkLock::acquire(|| {
+            let traced = TracedGraph::of(outputs, options)?;
+            let found = Lookup::on(outputs[0].device(), &traced)?;
+            let work = traced.states().map(LockKey::of_state).collect();
+            Ok(((traced, found), work))
         })?;
-        let current = |slot: usize, since: i64| written.slots[slot].version().wrapping_add_signed(since);
-        let stale = found.seen().iter().flatten().find(|seen| seen.version != seen.last);
+        let current = |slot: usize, since: i64| traced.slots[slot].version().wrapping_add_signed(since);
+        let stale = found
+            .output_versions()
+            .iter()
+            .flatten()
+            .find(|seen| seen.version != seen.last);
         let stale = stale.map(|seen| Error::StaleState {
             op: "the output of a function".to_string(),
             read: current(seen.slot, seen.version),
             current: current(seen.slot, seen.last),
         });
-        drop(claim);
+        drop(lock);
         if let Some(stale) = stale {
             return Err(stale);
         }
         let device = outputs[0].device();
         Ok(Function {
             device: device.clone(),
-            program: found.lowered(device, written.signature, options)?,
-            bindings: Bindings(written.slots),
-            own: Mutex::default(),
+            program: found.get_or_lower(device, traced.signature, options)?,
+            bindings: Bindings(traced.slots),
+            cached: Mutex::default(),
         })
     }
 
-    /// The device it runs on.
+    /// The device that it runs on.
     pub fn device(&self) -> &Device {
         &self.device
     }
 
-    /// What it does at each call.
+    /// The plan of a call.
     pub fn plan(&self) -> &Plan {
         self.program.plan()
     }
@@ -99,64 +107,64 @@ impl Function {
         &self.bindings
     }
 
-    /// Bytes of memory that a run needs beside weights and states.
-    pub fn own_bytes(&self) -> u64 {
-        self.plan().own_bytes()
+    /// Bytes of memory that a run needs besides weights and states.
+    pub fn working_bytes(&self) -> u64 {
+        self.plan().working_bytes()
     }
 
-    /// Takes the memory that calls with bytes need and has the driver translate their commands, which else the first
-    /// calls do. Runs nothing.
+    /// Allocates the memory for [`Function::call_bytes`] and translates its commands ahead of the first call. Runs
+    /// nothing.
     ///
     /// # Errors
-    /// Too little memory, a device that fails.
+    /// Fails if memory runs out or the device fails.
     pub fn prepare(&self) -> Result<(), Error> {
-        self.executable(&mut self.own())?.translate()
+        self.executable(&mut self.cached())?.translate()
     }
 
-    /// The program as a tape that `executor` runs: for one without arguments, whose values are all in states.
+    /// The program as a tape for `executor`. The program must have no arguments: all its inputs are weights and states.
     ///
     /// # Errors
-    /// A program with arguments, or one that the executor cannot serve; too little memory.
+    /// Fails if the program has arguments, if the executor does not support it, or if memory runs out.
     pub fn tape(&self, executor: &'static dyn Executor) -> Result<Tape, Error> {
-        Tape::new(self.executable(&mut self.own())?, executor)
+        Tape::new(self.executable(&mut self.cached())?, executor)
     }
 
-    /// As [`Function::tape`] with a wrong number put into the result of step `step` at each run: for
-    /// trying whether that is found.
+    /// [`Function::tape`] with a fault: a wrong number is written into the result of step `step` at each run. Used to
+    /// test that comparisons find it.
     ///
     /// # Errors
-    /// As [`Function::tape`]; no such step, another device than a Vulkan one.
+    /// As [`Function::tape`]; also fails if there is no such step or the device is not a Vulkan device.
     pub fn faulty_tape(&self, executor: &'static dyn Executor, step: usize) -> Result<Tape, Error> {
-        let faulty = self.executable(&mut self.own())?.with_fault(step)?;
+        let faulty = self.executable(&mut self.cached())?.with_fault(step)?;
         Tape::new(Arc::new(faulty), executor)
     }
 
-    /// The first step whose result differs from the other function's, each as its last run left it. Both
-    /// are traced from one program, with [`LowerOptions::keep`].
+    /// The first step whose result differs between the last runs of this function and of another. Both must be traced
+    /// from the same program, with [`LowerOptions::keep`].
     ///
     /// # Errors
-    /// Functions of different programs, a failing device.
+    /// Fails if the functions have different programs, or if the device fails.
     pub fn first_difference(&self, other: &Function) -> Result<Option<Difference>, Error> {
-        let [one, other] = [self, other].map(|function| function.executable(&mut function.own()));
+        let [one, other] = [self, other].map(|function| function.executable(&mut function.cached()));
         crate::execute::first_difference(&*one?, &*other?)
     }
 
-    /// Microseconds of each step of one run, for a function without arguments, or with those of its last call with
-    /// bytes, on a device that measures time. It changes states like any run.
+    /// Runs the function once, with the arguments of its last [`Function::call_bytes`] if it has any, and returns the
+    /// time of each step in microseconds. The run updates states like any other.
     ///
     /// # Errors
-    /// Arguments that were never given, a device that does not measure, or one that fails.
+    /// Fails if arguments were never passed, if the device does not measure time, or if it fails.
     pub fn profile(&self) -> Result<Vec<f64>, Error> {
-        self.executable(&mut self.own())?.profile()
+        self.executable(&mut self.cached())?.profile()
     }
 
-    /// Computes the outputs, new arrays at each call, from `arguments`: for each placeholder its name and an array of
-    /// its shape and dtype, evaluated if need be. Names that the program does not use are passed over. Returns once
-    /// the work is submitted.
+    /// Calls the function. `arguments` has, for each placeholder, its name and an array of its shape and dtype, which
+    /// is evaluated if necessary; names that the program does not use are ignored. Returns new arrays for the outputs,
+    /// once the work is submitted.
     ///
     /// # Errors
-    /// A placeholder without argument, an argument of another shape, dtype or device; those of the arguments'
-    /// evaluation; too little memory, a failing device.
+    /// Fails if an argument is missing, or has another shape, dtype or device; if the evaluation of an argument fails;
+    /// if memory runs out, or if the device fails.
     pub fn call(&self, arguments: &[(&str, &Array)]) -> Result<Vec<Array>, Error> {
         let mut given: Vec<(&Input, Array)> = Vec::with_capacity(self.plan().inputs.len());
         for input in &self.plan().inputs {
@@ -167,7 +175,8 @@ impl Function {
             given.push((input, (*array).clone()));
         }
         eval(&given.iter().map(|(_, array)| array).collect::<Vec<_>>())?;
-        // A kernel reads an argument from its memory's start on. What it updates must not be what it is given.
+        // Kernels read an argument from the start of its memory. An argument must not be a state, which the call may
+        // update.
         for (_, array) in given.iter_mut().filter(|(_, array)| !is_whole(array)) {
             *array = array.contiguous();
         }
@@ -176,7 +185,7 @@ impl Function {
         let arguments = ArgumentMemory::Arrays(memory.collect());
         let (compiled, bindings) = (self.program.compiled.clone(), self.bindings.clone());
         let executable = Arc::new(Executable::with_arguments(&self.device, compiled, bindings, arguments)?);
-        let calling = self.own();
+        let calling = self.cached();
         executable.run(Flush::Requested)?;
         drop(calling);
         Ok((0..self.plan().outputs.len())
@@ -218,11 +227,11 @@ impl Function {
         Ok(())
     }
 
-    /// As [`Function::call`] with the elements' bytes (little-endian, row-major) and outputs that [`Function::read`]
-    /// reads, until the next such call. Allocates no device memory but at the first.
+    /// Calls the function with the bytes of the arguments' elements (little-endian, row-major). [`Function::read`]
+    /// reads the outputs until the next such call. Only the first call allocates device memory.
     ///
     /// # Errors
-    /// A placeholder without argument, an argument of the wrong size, a failing device.
+    /// Fails if an argument is missing or has the wrong size, or if the device fails.
     pub fn call_bytes(&self, arguments: &[(&str, &[u8])]) -> Result<(), Error> {
         let plan = self.plan();
         let mut control = vec![0; plan.control_bytes as usize];
@@ -245,17 +254,17 @@ impl Function {
         if let Some(input) = plan.inputs.iter().find(|input| !given(input)) {
             return Err(missing(input));
         }
-        let mut own = self.own();
-        let executable = self.executable(&mut own)?;
+        let mut cached = self.cached();
+        let executable = self.executable(&mut cached)?;
         executable.write_control(&control)?;
         executable.run(Flush::Requested)
     }
 
-    /// The elements of output `number` after the last call with bytes or run of a tape, row-major. Waits for that
-    /// output alone.
+    /// The elements of output `number` after the last [`Function::call_bytes`] or tape run, row-major. Waits only for
+    /// that output.
     ///
     /// # Errors
-    /// No such output, another dtype, no call yet, a failing device.
+    /// Fails if there is no such output, if it has another dtype, if nothing ran yet, or if the device fails.
     pub fn read<T: Element>(&self, number: usize) -> Result<Vec<T>, Error> {
         let count = self.plan().outputs.get(number).map_or(0, |o| o.layout.count());
         self.read_range(number, 0, count)
@@ -264,51 +273,51 @@ impl Function {
     /// `count` elements of output `number` from element `start` on, row-major.
     ///
     /// # Errors
-    /// As [`Function::read`], and when the range leaves the output.
+    /// As [`Function::read`]; also fails if the range exceeds the output.
     pub fn read_range<T: Element>(&self, number: usize, start: usize, count: usize) -> Result<Vec<T>, Error> {
         let Some(output) = self.plan().outputs.get(number) else {
             return Err(Error::Call(format!("there is no output {number}")));
         };
-        let ran = self.own().clone().filter(|executable| executable.has_run());
+        let ran = self.cached().clone().filter(|executable| executable.has_run());
         let Some(executable) = ran else {
             return Err(Error::Call(
-                "the function was not called yet, so its outputs hold nothing".to_string(),
+                "the function was not called yet, so it has no outputs".to_string(),
             ));
         };
         let (layout, dtype) = (&output.layout, output.dtype);
         let end = start.checked_add(count).filter(|&end| end <= layout.count());
         if end.is_none() || dtype != T::DTYPE {
-            let what = format!("{count} elements from {start} on of output {number}, {dtype}{layout}, do not read as");
-            return Err(Error::Call(format!("{what} {}", T::DTYPE)));
+            let what = format!("cannot read {count} elements from element {start} of output {number}, {dtype}{layout}");
+            return Err(Error::Call(format!("{what}, as {}", T::DTYPE)));
         }
         let size = dtype.size();
         if layout.is_contiguous() {
             let bytes = read_bytes(&executable, output, layout.offset + start, count)?;
             return crate::element::decode(&bytes).map_err(Error::Call);
         }
-        // The host puts into order what the device left with gaps.
+        // The output has gaps: gather its elements on the host.
         let spread = layout.end().saturating_sub(layout.offset);
         let spread = read_bytes(&executable, output, layout.offset, spread)?;
         let mut bytes = Vec::with_capacity(layout.count() * size);
-        layout.for_each(|place| bytes.extend(&spread[(place - layout.offset) * size..][..size]));
+        layout.for_each(|index| bytes.extend(&spread[(index - layout.offset) * size..][..size]));
         crate::element::decode(&bytes[start * size..][..count * size]).map_err(Error::Call)
     }
 
-    fn own(&self) -> MutexGuard<'_, Option<Arc<Executable>>> {
-        self.own.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    fn cached(&self) -> MutexGuard<'_, Option<Arc<Executable>>> {
+        self.cached.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// The program over its own memory, which is allocated when it is first wanted.
-    fn executable(&self, own: &mut Option<Arc<Executable>>) -> Result<Arc<Executable>, Error> {
-        if let Some(executable) = own {
+    /// The program over its own memory, which is allocated on first use.
+    fn executable(&self, cached: &mut Option<Arc<Executable>>) -> Result<Arc<Executable>, Error> {
+        if let Some(executable) = cached {
             return Ok(executable.clone());
         }
         let (compiled, bindings) = (self.program.compiled.clone(), self.bindings.clone());
         let executable = Arc::new(Executable::new(&self.device, compiled, bindings)?.into_tape());
-        Ok(own.insert(executable).clone())
+        Ok(cached.insert(executable).clone())
     }
 
-    /// Bytes of weights that one call reads if it reads each once.
+    /// Bytes of weights that one call reads, each weight once.
     pub fn weight_bytes(&self) -> u64 {
         let plan = self.plan();
         plan.steps.iter().map(|step| plan.weight_bytes(step)).sum()
@@ -319,7 +328,7 @@ fn missing(input: &Input) -> Error {
     Error::Call(format!("argument {} is missing", input.name))
 }
 
-/// Whether an evaluated array is all there is from its memory's start on, and nothing updates that.
+/// Whether an evaluated array is contiguous from the start of its memory, and that memory is no state.
 fn is_whole(array: &Array) -> bool {
     array.value().is_some_and(|Value { storage, layout, .. }| {
         layout.offset == 0 && layout.is_contiguous() && !storage.is_state()
@@ -331,7 +340,7 @@ fn storage_of(array: &Array) -> crate::Storage {
     array.value().expect("arguments are evaluated").storage
 }
 
-/// Bytes of `count` elements from place `first` of an output's memory on.
+/// Bytes of `count` elements of an output, from element `first` of its memory on.
 fn read_bytes(executable: &Executable, output: &Operand, first: usize, count: usize) -> Result<Vec<u8>, Error> {
     let size = output.dtype.size();
     let mut bytes = vec![0; count * size];

@@ -1,75 +1,70 @@
-//! The graph that passes work on: nodes in program order, edges that see their source through a layout.
+//! The graph that passes work on: nodes in program order, and edges that read their source through a layout.
 
 mod trace;
 
 use std::fmt;
 
-use crate::array::Array;
 use crate::operation::ArraySpec;
-use crate::passes::LowerOptions;
-use crate::written::Written;
-use crate::{DType, Error, Layout, Primitive};
+use crate::{DType, Layout, Primitive};
 
-pub(crate) use trace::{SeenVersion, StateUpdate, Traced};
-
-/// Nodes in an order in which every node comes after its inputs.
+/// Nodes in topological order: every node comes after its inputs.
 #[derive(Clone, Debug)]
 pub struct Graph {
-    /// What is computed; a node's number is its index.
+    /// The computations. A node's number is its index.
     pub nodes: Vec<Node>,
-    /// What is wanted.
+    /// The results that the program returns.
     pub outputs: Vec<Edge>,
 }
 
-/// A computation and its results: first what is new, then the next version of each state that it updates, in the
+/// A computation and its results: first the new ones, then the next version of each state that it updates, in the
 /// memory of that state.
 #[derive(Clone, Debug)]
 pub struct Node {
-    /// How they are computed.
+    /// What it computes.
     pub primitive: Primitive,
-    /// From what.
+    /// What it reads.
     pub inputs: Vec<Edge>,
     /// Extents of the first result.
     pub shape: Vec<usize>,
     /// Storage type of the first result.
     pub dtype: DType,
-    /// How the first result lies in its own memory: without gaps, unless a pass lets it be written in the
-    /// layout that its consumer wants.
-    pub written: Layout,
-    /// The results behind the first, which lie without gaps.
-    pub further: Vec<ArraySpec>,
+    /// Layout in which the first result is stored. Contiguous, unless a pass makes the node write in the layout that
+    /// its consumer reads.
+    pub layout: Layout,
+    /// The results after the first; they are stored contiguously.
+    pub extra_results: Vec<ArraySpec>,
 }
 
-/// A use of a node's result: which, and through which layout (relative to the result's memory).
+/// A use of a node's result, read through a layout relative to the result's memory.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Edge {
     /// Number of the source.
     pub node: usize,
-    /// Which of its results.
+    /// Index among the source's results.
     pub result: usize,
-    /// How the user sees the source's memory.
+    /// Layout through which the user reads the source's memory.
     pub layout: Layout,
 }
 
 impl Node {
-    /// A node whose result is written without gaps.
+    /// A node with one result, stored contiguously.
     pub fn new(primitive: Primitive, inputs: Vec<Edge>, shape: Vec<usize>, dtype: DType) -> Node {
         Node {
             primitive,
             inputs,
-            written: Layout::contiguous(&shape),
+            layout: Layout::contiguous(&shape),
             shape,
             dtype,
-            further: vec![],
+            extra_results: vec![],
         }
     }
 
-    /// How many results there are.
+    /// Number of results.
     pub fn results(&self) -> usize {
-        1 + self.further.len()
+        1 + self.extra_results.len()
     }
 
-    /// How many of the results, the first ones, are new: memory of their own.
+    /// Number of results with memory of their own; these come first.
     pub fn new_results(&self) -> usize {
         self.results() - self.primitive.updates().len()
     }
@@ -79,16 +74,16 @@ impl Node {
         if result == 0 {
             self.dtype
         } else {
-            self.further[result - 1].dtype
+            self.extra_results[result - 1].dtype
         }
     }
 
-    /// How a result lies in its memory.
-    pub fn written_of(&self, result: usize) -> Layout {
+    /// Layout in which a result is stored.
+    pub fn layout_of(&self, result: usize) -> Layout {
         if result == 0 {
-            self.written.clone()
+            self.layout.clone()
         } else {
-            Layout::contiguous(&self.further[result - 1].shape)
+            Layout::contiguous(&self.extra_results[result - 1].shape)
         }
     }
 
@@ -100,7 +95,7 @@ impl Node {
 }
 
 impl Edge {
-    /// The first result of a node, seen through a layout.
+    /// The first result of a node, read through a layout.
     pub fn first(node: usize, layout: Layout) -> Edge {
         Edge {
             node,
@@ -109,28 +104,19 @@ impl Edge {
         }
     }
 
-    /// The same result seen through another layout.
+    /// The same result read through another layout.
     pub fn through(&self, layout: Layout) -> Edge {
         Edge { layout, ..*self }
     }
 
-    /// Which result of which node it sees.
+    /// The node and the result that it reads.
     pub fn source(&self) -> (usize, usize) {
         (self.node, self.result)
     }
 }
 
 impl Graph {
-    /// The part of the program that `outputs` need, as it was written: what the passes start from.
-    ///
-    /// # Errors
-    /// The error of an invalid array; [`Error::StaleState`]; arrays of several devices, or none.
-    pub fn trace(outputs: &[&Array]) -> Result<Graph, Error> {
-        Ok(Traced::of(&Written::alone(outputs, LowerOptions::default())?)?.graph)
-    }
-
-    /// The same program with its nodes in another order, in which inputs still stand before what needs
-    /// them. `sequence` names each node once.
+    /// The same graph with its nodes reordered. `sequence` names each node once, inputs before their users.
     pub(crate) fn rearranged(self, sequence: &[usize]) -> Graph {
         let mut renamed = vec![0; sequence.len()];
         sequence.iter().enumerate().for_each(|(new, &old)| renamed[old] = new);
@@ -155,13 +141,12 @@ impl Graph {
         })
     }
 
-    /// Storage type of what an edge sees.
+    /// Storage type of the result that an edge reads.
     pub fn dtype(&self, edge: &Edge) -> DType {
         self.nodes[edge.node].dtype_of(edge.result)
     }
 
-    /// Whether an edge sees a state. States change in place between a node and its user: what reads one stays where it
-    /// is.
+    /// Whether an edge reads a state. States change in place, so a pass must not move a reader past an update.
     pub fn is_state(&self, edge: &Edge) -> bool {
         let node = &self.nodes[edge.node];
         match &node.primitive {
@@ -170,9 +155,9 @@ impl Graph {
         }
     }
 
-    /// Whether an edge sees all that its source holds, in order.
+    /// Whether an edge reads the whole result of its source, in row-major order.
     pub fn is_whole(&self, edge: &Edge) -> bool {
-        let written = self.nodes[edge.node].written_of(edge.result);
+        let written = self.nodes[edge.node].layout_of(edge.result);
         let gapless = written.is_contiguous() && edge.layout.is_contiguous();
         gapless && edge.layout.offset == written.offset && edge.layout.count() == written.count()
     }
@@ -191,7 +176,7 @@ impl Graph {
         users
     }
 
-    /// How many inputs (and outputs of the graph) use each node.
+    /// Number of inputs and graph outputs that use each node.
     pub fn use_counts(&self) -> Vec<usize> {
         let mut counts = vec![0; self.nodes.len()];
         let edges = self.nodes.iter().flat_map(|n| &n.inputs).chain(&self.outputs);
@@ -218,11 +203,11 @@ impl fmt::Display for Graph {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (number, node) in self.nodes.iter().enumerate() {
             write!(f, "%{number} = {} {}{:?}", node.primitive, node.dtype, node.shape)?;
-            if !node.written.is_contiguous() {
-                write!(f, " written {:?}", node.written.strides)?;
+            if !node.layout.is_contiguous() {
+                write!(f, " written {:?}", node.layout.strides)?;
             }
-            // The next versions of states are as the states are.
-            for ArraySpec { shape, dtype } in node.further.iter().take(node.new_results().saturating_sub(1)) {
+            // The next versions of states have the states' shapes and dtypes.
+            for ArraySpec { shape, dtype } in node.extra_results.iter().take(node.new_results().saturating_sub(1)) {
                 write!(f, ", {dtype}{shape:?}")?;
             }
             let inputs: Vec<String> = node.inputs.iter().map(Edge::to_string).collect();

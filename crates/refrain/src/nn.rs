@@ -1,13 +1,13 @@
-//! Layers: the parts that models of many kinds are made of.
+//! Neural network layers: [`Linear`], [`RmsNorm`], and the [`Weight`]s that they hold.
 
 use crate::{Array, DType, Device, Quantised, fast};
 
-/// A matrix `[N, K]`, as a checkpoint has it.
+/// A weight matrix `[N, K]` in checkpoint layout, dense or quantised.
 #[derive(Clone)]
 pub enum Weight {
     /// f32, f16 or bf16 elements.
     Dense(Array),
-    /// A few bits per element.
+    /// Quantised elements.
     Quantised(Quantised),
 }
 
@@ -21,7 +21,7 @@ impl Weight {
         }
     }
 
-    /// Where it lies.
+    /// The device that stores it.
     pub fn device(&self) -> &Device {
         match self {
             Weight::Dense(w) => w.device(),
@@ -69,17 +69,17 @@ impl From<&Weight> for Weight {
     }
 }
 
-/// A projection y = x · Wᵀ + b.
+/// A linear layer: y = x · Wᵀ + b.
 #[derive(Clone)]
 pub struct Linear {
     /// W `[outputs, inputs]`.
     pub weight: Weight,
-    /// b `[outputs]`, if there is one.
+    /// b `[outputs]`, optional.
     pub bias: Option<Array>,
 }
 
 impl Linear {
-    /// Of weights `[outputs, inputs]`, plain or quantised, and biases `[outputs]` or none.
+    /// A layer with weights `[outputs, inputs]`, dense or quantised, and an optional bias `[outputs]`.
     pub fn new(weight: impl Into<Weight>, bias: Option<Array>) -> Linear {
         Linear {
             weight: weight.into(),
@@ -87,7 +87,7 @@ impl Linear {
         }
     }
 
-    /// Where it lies.
+    /// The device that stores it.
     pub fn device(&self) -> &Device {
         self.weight.device()
     }
@@ -106,14 +106,14 @@ impl Linear {
 /// RMS norm (Zhang & Sennrich 2019): x / √(mean(x²) + eps) · weight.
 #[derive(Clone)]
 pub struct RmsNorm {
-    /// `[n]`.
+    /// The scale of each element, `[n]`.
     pub weight: Array,
-    /// Added below the root.
+    /// Added to mean(x²), so that the root is not zero.
     pub eps: f32,
 }
 
 impl RmsNorm {
-    /// x `[.., n]` → the same.
+    /// Normalises the last dimension of x `[.., n]`.
     #[track_caller]
     pub fn forward(&self, x: &Array) -> Array {
         fast::rms_norm(x, Some(&self.weight), self.eps)

@@ -1,6 +1,6 @@
-//! A plan: the steps that a device takes, their operands' places and the barriers between them.
+//! Plans: the steps of a program, the memory of their operands and the order of their dispatches.
 //!
-//! Places are symbolic (block, offset); an [`crate::execute::Executable`] resolves them to memory.
+//! Memory is symbolic: a [`Place`] is a block and an offset. An [`crate::execute::Executable`] resolves it to buffers.
 
 use std::fmt;
 
@@ -9,25 +9,25 @@ use refrain_vulkan::MemoryClass;
 
 use crate::{DType, Layout, Primitive};
 
-/// A piece of memory that a plan names without knowing its address.
+/// A block of memory that a plan names without knowing its address.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Block {
     /// A weight, a state or an evaluated array: an index into [`Plan::leaves`].
     Storage(usize),
     /// The arguments of a traced function.
     Control,
-    /// The arena of intermediate results.
+    /// Scratch memory for intermediate results.
     Scratch,
-    /// Counters that are zero between runs.
+    /// Counters ("tickets") that are zero between runs.
     Tickets,
-    /// A result that outlives the plan.
+    /// An output of the program.
     Output(usize),
 }
 
-/// Where a node's memory lies.
+/// The start of an operand's memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Place {
-    /// In which block.
+    /// The block.
     pub block: Block,
     /// Bytes from the block's start.
     pub offset: u64,
@@ -36,11 +36,11 @@ pub struct Place {
 /// An operand of a step.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Operand {
-    /// Start of the memory that the layout counts from.
+    /// The start of the memory that the layout is relative to.
     pub place: Place,
     /// Storage type of the elements.
     pub dtype: DType,
-    /// The elements' places, counted from `place`.
+    /// The layout of the elements, relative to `place`.
     pub layout: Layout,
 }
 
@@ -51,7 +51,7 @@ pub struct Range {
     pub block: Block,
     /// First byte.
     pub start: u64,
-    /// Just after the last byte.
+    /// One past the last byte.
     pub end: u64,
 }
 
@@ -62,65 +62,65 @@ impl Range {
     }
 }
 
-/// One primitive to compute, and the dispatches that compute it on this device.
+/// One primitive, and the dispatches that compute it on this device.
 #[derive(Clone, Debug)]
 pub struct Step {
-    /// What is computed: all that the CPU executor needs.
+    /// What is computed. The CPU executor needs nothing else.
     pub primitive: Primitive,
-    /// Operands that are read.
+    /// The operands that it reads.
     pub inputs: Vec<Operand>,
-    /// The operands that are written: the primitive's new results.
+    /// The operands that it writes: the primitive's new results.
     pub outputs: Vec<Operand>,
-    /// Memory that only this step uses, as one further operand after the outputs.
+    /// Memory that only this step uses: one more operand, after the outputs.
     pub workspace: Option<Operand>,
-    /// Counters of this step alone that each run leaves at zero, as one further operand.
+    /// Counters of this step, which each run leaves at zero: one more operand, after the workspace.
     pub tickets: Option<Operand>,
-    /// Dispatches, in order; operands are numbered inputs, outputs, workspace, tickets. Empty on the CPU executor.
+    /// Dispatches in order. Their operands are numbered inputs, outputs, workspace, tickets. Empty on the CPU executor.
     pub calls: Vec<Call>,
-    /// What the calls wait for, beside what other steps wrote.
+    /// How the calls of this step depend on each other.
     pub order: CallOrder,
 }
 
-/// A dispatch in the order of a plan; on the CPU executor, a whole step.
+/// A dispatch in execution order; on the CPU executor, a whole step.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Dispatch {
-    /// Number of its step.
+    /// Index of its step.
     pub step: usize,
-    /// Which of the step's calls.
+    /// Index among the step's calls.
     pub call: usize,
-    /// Numbers of earlier dispatches, ascending, that must be over before it begins: with those that they themselves
-    /// wait for, all that it conflicts with.
+    /// Indices of earlier dispatches, ascending, that must complete before it begins. Together with those that they
+    /// wait for themselves, these are all dispatches that it conflicts with.
     pub after: Vec<usize>,
 }
 
 /// An argument of a traced function.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Input {
-    /// The name given to it.
+    /// The argument's name.
     pub name: String,
     /// Storage type of its elements.
     pub dtype: DType,
     /// Extents.
     pub shape: Vec<usize>,
-    /// Bytes from the control block's start.
+    /// Byte offset in the control block.
     pub offset: u64,
 }
 
-/// Memory that is there before the plan runs.
+/// Memory that exists before the plan runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Leaf {
-    /// The number by which it is bound ([`crate::Bindings`]).
+    /// The slot to which its memory is bound ([`crate::Bindings`]).
     pub slot: usize,
-    /// What it is for.
+    /// What the memory is used for.
     pub class: MemoryClass,
 }
 
-/// Everything that a device needs to compute the outputs, again and again, but for the memory.
+/// Everything that a device needs to compute the outputs any number of times, except the memory.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// What is done, in order.
+    /// The steps in order.
     pub steps: Vec<Step>,
-    /// The dispatches of all steps, in order, and what each waits for.
+    /// The dispatches of all steps in order, with those that each waits for. Empty before the `schedule` pass.
     pub order: Vec<Dispatch>,
     /// Weights, states and evaluated arrays that steps read or update.
     pub leaves: Vec<Leaf>,
@@ -128,20 +128,20 @@ pub struct Plan {
     pub inputs: Vec<Input>,
     /// Bytes of the control block.
     pub control_bytes: u64,
-    /// Bytes of the arena.
+    /// Bytes of scratch memory.
     pub scratch_bytes: u64,
-    /// The most bytes of results that are needed at once: what no arena can do without.
-    pub least_scratch_bytes: u64,
+    /// Maximum bytes of intermediate results that are live at once: a lower bound of `scratch_bytes`.
+    pub min_scratch_bytes: u64,
     /// Bytes of the counters.
     pub ticket_bytes: u64,
     /// Bytes of each output block.
     pub output_bytes: Vec<u64>,
-    /// What was asked for, in order.
+    /// The program's results, in order.
     pub outputs: Vec<Operand>,
 }
 
 impl Operand {
-    /// The bytes between the first and the last element reached.
+    /// The bytes from the first to the last element.
     pub fn range(&self) -> Range {
         let size = self.dtype.size() as u64;
         let at = |elements: usize| self.place.offset + elements as u64 * size;
@@ -152,8 +152,8 @@ impl Operand {
         }
     }
 
-    /// As kernel families see it.
-    pub fn shaped(&self) -> refrain_kernels::OperandSpec {
+    /// The operand's dtype and layout, as kernel families take them.
+    pub fn spec(&self) -> refrain_kernels::OperandSpec {
         refrain_kernels::OperandSpec {
             dtype: self.dtype,
             layout: self.layout.clone(),
@@ -162,37 +162,37 @@ impl Operand {
 }
 
 impl Range {
-    /// Whether both name a byte in common.
+    /// Whether both share a byte.
     pub fn overlaps(&self, other: &Range) -> bool {
         self.block == other.block && self.start < other.end && other.start < self.end
     }
 }
 
 impl Step {
-    /// The operands that dispatch `call` reads: those whose addresses it is given. (On the CPU executor, where steps have
-    /// no dispatches, all that the step reads.)
+    /// The operands that dispatch `call` reads: those whose addresses it receives. On the CPU executor, where steps
+    /// have no dispatches, all operands that the step reads.
     pub fn read_by(&self, call: usize) -> impl Iterator<Item = &Operand> + '_ {
         let own = self.workspace.iter().chain(&self.tickets);
         let first_own = self.inputs.len() + self.outputs.len();
         let read = (0..).zip(&self.inputs).chain((first_own..).zip(own));
-        read.filter(move |&(number, _)| self.is_given(call, number))
+        read.filter(move |&(number, _)| self.receives(call, number))
             .map(|(_, operand)| operand)
     }
 
-    /// The operands that dispatch `call` writes, as far as is known: of those whose addresses it is given, all that
-    /// the step writes.
+    /// The operands that dispatch `call` may write: those that the step writes and whose addresses the dispatch
+    /// receives.
     pub fn written_by(&self, call: usize) -> impl Iterator<Item = &Operand> + '_ {
         let updated = self.primitive.updates().iter();
         let updated = updated.map(|&number| (number, &self.inputs[number]));
         let own = self.outputs.iter().chain(&self.workspace).chain(&self.tickets);
         let written = updated.chain((self.inputs.len()..).zip(own));
         written
-            .filter(move |&(number, _)| self.is_given(call, number))
+            .filter(move |&(number, _)| self.receives(call, number))
             .map(|(_, operand)| operand)
     }
 
-    fn is_given(&self, call: usize, operand: usize) -> bool {
-        let names = |push: &Push| matches!(push, Push::Address { operand: given, .. } if *given == operand);
+    fn receives(&self, call: usize, operand: usize) -> bool {
+        let names = |push: &Push| matches!(push, Push::Address { operand: number, .. } if *number == operand);
         (self.calls.get(call)).is_none_or(|call| call.push.iter().any(names))
     }
 
@@ -201,7 +201,7 @@ impl Step {
         self.inputs.iter().map(Operand::range)
     }
 
-    /// The operands that the step writes: its new results, the states that it updates, its own memory.
+    /// The operands that the step writes: new results, updated states, workspace and tickets.
     pub fn written(&self) -> impl Iterator<Item = &Operand> + '_ {
         let own = self.workspace.iter().chain(&self.tickets);
         self.outputs.iter().chain(self.updated()).chain(own)
@@ -217,21 +217,21 @@ impl Step {
         self.written().map(Operand::range)
     }
 
-    /// About how many multiplications the step takes, attention over as many positions as its pages hold;
-    /// of steps that multiply little, the elements that they touch.
+    /// Approximate number of multiplications, with attention over all positions of its pages. For steps that multiply
+    /// little, the number of elements that they access.
     pub fn multiplications(&self) -> u64 {
         let touched = || {
             let operands = self.inputs.iter().chain(&self.outputs);
             operands.map(|operand| operand.layout.count() as u64).max().unwrap_or(0)
         };
         match &self.primitive {
-            Primitive::Operation(operation) => operation.multiplications(&self.shaped()),
+            Primitive::Operation(operation) => operation.multiplications(&self.spec()),
             _ => touched(),
         }
     }
 
-    /// Bytes of keys and values that a step of attention reads, of one sequence: those of `depth` positions, or of its
-    /// window.
+    /// Bytes of keys and values that an attention step reads for one sequence: those of `depth` positions, or of its
+    /// window. 0 for other steps.
     pub fn cache_bytes(&self, depth: usize) -> u64 {
         let Primitive::Operation(operation) = &self.primitive else {
             return 0;
@@ -245,16 +245,16 @@ impl Step {
         (positions * slots.sum::<usize>()) as u64
     }
 
-    /// Inputs and new results as kernel families see them.
-    fn shaped(&self) -> Vec<refrain_kernels::OperandSpec> {
-        self.inputs.iter().chain(&self.outputs).map(Operand::shaped).collect()
+    /// Inputs and new results, as kernel families take them.
+    fn spec(&self) -> Vec<refrain_kernels::OperandSpec> {
+        self.inputs.iter().chain(&self.outputs).map(Operand::spec).collect()
     }
 
     /// Operand `number` of the step's calls.
     pub fn operand(&self, number: usize) -> &Operand {
         let own = || self.workspace.iter().chain(&self.tickets);
         let mut all = self.inputs.iter().chain(&self.outputs).chain(own());
-        all.nth(number).expect("a call names operands that its step has")
+        all.nth(number).expect("calls name only operands of their step")
     }
 }
 
@@ -264,15 +264,15 @@ impl Plan {
         self.steps.iter().map(|s| s.calls.len()).sum()
     }
 
-    /// Bytes of weights that a step reads if it reads each once: of a table only the rows that are looked
-    /// up, of experts no more than tokens are routed to.
+    /// Bytes of weights that a step reads, each weight once: of a table only the rows that are looked up, of experts no
+    /// more than the tokens are routed to.
     pub fn weight_bytes(&self, step: &Step) -> u64 {
         let is_weight = |operand: &&Operand| match operand.place.block {
             Block::Storage(number) => self.leaves[number].class == MemoryClass::Weight,
             _ => false,
         };
         let [wanted, all] = match &step.primitive {
-            Primitive::Operation(operation) => operation.rows_read(&step.shaped()).unwrap_or([1, 1]),
+            Primitive::Operation(operation) => operation.rows_read(&step.spec()).unwrap_or([1, 1]),
             _ => [1, 1],
         };
         let (all, wanted) = (all.max(1) as u64, wanted.min(all) as u64);
@@ -280,7 +280,7 @@ impl Plan {
         step.inputs.iter().filter(is_weight).map(bytes).sum()
     }
 
-    /// Every block with its bytes: of storages, those that steps reach.
+    /// Every block with its size in bytes. For storages, the size is what the steps access.
     pub fn blocks(&self) -> Vec<(Block, u64)> {
         let storages = (0..self.leaves.len()).map(Block::Storage);
         let own = [Block::Control, Block::Scratch, Block::Tickets].into_iter();
@@ -290,7 +290,7 @@ impl Plan {
         all.map(|block| (block, self.bytes_of(block))).collect()
     }
 
-    /// Bytes of a block: of a storage, those that steps reach.
+    /// Size of a block in bytes; of a storage, what the steps access.
     pub fn bytes_of(&self, block: Block) -> u64 {
         match block {
             Block::Storage(_) => {
@@ -308,13 +308,13 @@ impl Plan {
         }
     }
 
-    /// Bytes of memory that a run needs beside leaves.
-    pub fn own_bytes(&self) -> u64 {
+    /// Bytes of memory that a run needs besides leaves.
+    pub fn working_bytes(&self) -> u64 {
         self.scratch_bytes + self.ticket_bytes + self.control_bytes + self.output_bytes.iter().sum::<u64>()
     }
 
-    /// Of each dispatch, whether a barrier stands before it: the fewest that make each wait for what it must, each as
-    /// late as may be.
+    /// For each dispatch, whether a barrier precedes it. These are the fewest barriers that satisfy all dependencies,
+    /// each placed as late as possible.
     pub fn barriers_before(&self) -> Vec<bool> {
         let mut last = 0;
         let waits = |(number, dispatch): (usize, &Dispatch)| {
@@ -327,7 +327,7 @@ impl Plan {
         self.order.iter().enumerate().map(waits).collect()
     }
 
-    /// Of each step, whether a barrier stands before its first dispatch.
+    /// For each step, whether a barrier precedes its first dispatch.
     pub fn barriers_before_steps(&self) -> Vec<bool> {
         let dispatches = self.order.iter().zip(self.barriers_before());
         let first = dispatches.filter(|(dispatch, _)| dispatch.call == 0);
@@ -363,11 +363,11 @@ impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let barriers = self.barriers_before_steps();
         for (number, step) in self.steps.iter().enumerate() {
-            // Before it is scheduled, a plan has none.
+            // Empty until the plan is scheduled.
             if barriers.get(number) == Some(&true) {
                 writeln!(f, "---- barrier")?;
             }
-            // What makes nothing new is told by what it updates.
+            // A step without new results is printed with the states that it updates.
             let made: Vec<&Operand> = match &step.outputs[..] {
                 [] => step.updated().collect(),
                 outputs => outputs.iter().collect(),

@@ -8,22 +8,21 @@ use refrain_vulkan::MemoryClass;
 
 use crate::operation::Operation;
 
-/// Everything that a graph's node can be: what is structural, which passes rewrite, and operations.
+/// The kind of a graph node: structural primitives, which passes rewrite, elementwise expressions and operations.
 ///
-/// What is new among its results stands behind the arrow; the next version of each state that it updates
-/// ([`Primitive::updates`]) is a result behind that.
-/// Inputs are named in parentheses, in order; those in braces may be missing. Arrays are row-major as in
-/// NumPy, negative axes already resolved.
+/// Notation: inputs are in parentheses, optional inputs in braces, and new results follow the arrow. The next version
+/// of each state that the primitive updates ([`Primitive::updates`]) is one more result. Arrays are row-major as in
+/// NumPy; negative axes are already resolved.
 #[derive(Clone, Debug)]
 pub enum Primitive {
-    /// An evaluated array, a weight or a state at one of its versions.
+    /// An evaluated array, a weight or a version of a state.
     Stored {
-        /// The number by which the memory is bound when the program runs.
+        /// The slot to which the memory is bound when the program runs.
         slot: usize,
-        /// What the memory is for.
+        /// What the memory is used for.
         class: MemoryClass,
-        /// How many versions of the contents have come since the one that is meant.
-        behind: u64,
+        /// Number of updates since the version that is read.
+        updates_since: u64,
     },
     /// An argument of a traced function, read from the control block.
     Input {
@@ -41,21 +40,21 @@ pub enum Primitive {
     Slice {
         /// First index, per dimension.
         start: Vec<usize>,
-        /// Index before which to stop, per dimension.
+        /// One past the last index, per dimension.
         stop: Vec<usize>,
-        /// Distance between indices, per dimension; at least 1.
+        /// Step between indices, per dimension; at least 1.
         step: Vec<usize>,
     },
-    /// (x) → repeated to a larger shape.
+    /// (x) → x broadcast to a larger shape.
     Broadcast,
     /// (x0, x1, …), all of the result's shape → one value per element.
     Elementwise(Expression),
-    /// All others: each stands in a file of its own ([`crate::operation`]), or comes from a user's.
+    /// Any other operation: see [`crate::operation`].
     Operation(Arc<dyn Operation>),
 }
 
 impl Primitive {
-    /// The name in printed graphs, error messages and tables.
+    /// Name in printed graphs, error messages and tables.
     pub fn name(&self) -> &'static str {
         match self {
             Primitive::Stored { .. } => "stored",
@@ -77,12 +76,12 @@ impl Primitive {
         }
     }
 
-    /// Whether this only names memory that is there before anything is computed.
+    /// Whether this is memory that exists before anything is computed.
     pub fn is_leaf(&self) -> bool {
         matches!(self, Primitive::Stored { .. } | Primitive::Input { .. })
     }
 
-    /// Whether this writes the elements of its one input somewhere else, and nothing more.
+    /// Whether this only copies the elements of its single input.
     pub fn is_copy(&self) -> bool {
         match self {
             Primitive::Elementwise(expression) => match expression.inputs[..] {
@@ -93,7 +92,8 @@ impl Primitive {
         }
     }
 
-    /// The inputs, all states, that this updates in place: the next version of each is a result behind the new ones.
+    /// Indices of the inputs, all states, that this updates in place. The next version of each is a result after the
+    /// new ones.
     pub fn updates(&self) -> &[usize] {
         match self {
             Primitive::Operation(operation) => operation.updates(),
@@ -106,7 +106,11 @@ impl Hash for Primitive {
     fn hash<H: Hasher>(&self, state: &mut H) {
         std::mem::discriminant(self).hash(state);
         match self {
-            Primitive::Stored { slot, class, behind } => (slot, class, behind).hash(state),
+            Primitive::Stored {
+                slot,
+                class,
+                updates_since,
+            } => (slot, class, updates_since).hash(state),
             Primitive::Input { name } => name.hash(state),
             Primitive::Permute { axes } => axes.hash(state),
             Primitive::Slice { start, stop, step } => (start, stop, step).hash(state),
@@ -123,9 +127,15 @@ impl Hash for Primitive {
 impl fmt::Display for Primitive {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Primitive::Stored { class, behind, .. } => {
+            Primitive::Stored {
+                class, updates_since, ..
+            } => {
                 write!(f, "{}", format!("{class:?}").to_lowercase())?;
-                if *behind > 0 { write!(f, "@-{behind}") } else { Ok(()) }
+                if *updates_since > 0 {
+                    write!(f, "@-{updates_since}")
+                } else {
+                    Ok(())
+                }
             }
             Primitive::Input { name } => write!(f, "input {name}"),
             Primitive::Permute { axes } => write!(f, "permute {axes:?}"),

@@ -1,4 +1,4 @@
-//! Arrays in safetensors files.
+//! Reads and writes arrays in safetensors files.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,15 +11,15 @@ use ::safetensors::{Dtype, View};
 
 use crate::{Array, DType, Device, Error};
 
-/// The longest header that is read: the format's own limit.
-const LONGEST_HEADER: u64 = 100_000_000;
+/// Maximum length in bytes of the header: the format's own limit.
+const MAX_HEADER_BYTES: u64 = 100_000_000;
 
-/// The arrays of a safetensors file by their names, on `device`. They are read piece by piece: the file is never whole
-/// in host memory.
+/// Loads the arrays of a safetensors file, by name, to `device`. The file is read piece by piece and is never whole in
+/// host memory.
 ///
 /// # Errors
-/// Naming the file, if it cannot be read, is none or damaged, or has a tensor of a dtype that arrays do not have; too
-/// little memory.
+/// Fails if memory runs out. Other errors name the file: it cannot be read, is not a safetensors file, is damaged, or
+/// has a tensor of an unsupported dtype.
 pub fn load_safetensors(device: &Device, path: &Path) -> Result<BTreeMap<String, Array>, Error> {
     let mut file = SafetensorsFile::open(path)?;
     let header = file.header()?;
@@ -30,11 +30,12 @@ pub fn load_safetensors(device: &Device, path: &Path) -> Result<BTreeMap<String,
     Ok(arrays)
 }
 
-/// Writes arrays to a safetensors file, which is there whole or not at all; one that is there is replaced. The elements
-/// go through host memory.
+/// Writes arrays to a safetensors file, atomically: an existing file is replaced only by a complete one. The elements
+/// pass through host memory.
 ///
 /// # Errors
-/// Those of evaluating the arrays; naming the file, if it cannot be written, or two arrays have one name.
+/// Returns errors of evaluating the arrays. Other errors name the file: it cannot be written, or two arrays have the
+/// same name.
 pub fn save_safetensors<'a, N: AsRef<str>>(
     path: &Path,
     arrays: impl IntoIterator<Item = (N, &'a Array)>,
@@ -44,34 +45,34 @@ pub fn save_safetensors<'a, N: AsRef<str>>(
     for (name, array) in arrays {
         let name = name.as_ref().to_owned();
         if !names.insert(name.clone()) {
-            return Err(wrong(path, format!("there are two arrays {name:?}")));
+            return Err(file_error(path, format!("two arrays have the name {name:?}")));
         }
         let bytes = array.to_bytes()?;
         tensors.push((name, Elements { array, bytes }));
     }
-    ::safetensors::serialize_to_file(tensors, None, path).map_err(|error| wrong(path, error))
+    ::safetensors::serialize_to_file(tensors, None, path).map_err(|error| file_error(path, error))
 }
 
-fn wrong(path: &Path, what: impl ToString) -> Error {
+fn file_error(path: &Path, what: impl ToString) -> Error {
     Error::File {
         path: path.to_owned(),
         what: what.to_string(),
     }
 }
 
-/// A file that is read.
+/// An open safetensors file.
 struct SafetensorsFile<'a> {
     path: &'a Path,
     file: File,
     bytes: u64,
-    /// Where the elements begin.
+    /// Byte offset of the elements in the file.
     data: u64,
 }
 
 impl SafetensorsFile<'_> {
     fn open(path: &Path) -> Result<SafetensorsFile<'_>, Error> {
-        let file = File::open(path).map_err(|error| wrong(path, error))?;
-        let bytes = file.metadata().map_err(|error| wrong(path, error))?.len();
+        let file = File::open(path).map_err(|error| file_error(path, error))?;
+        let bytes = file.metadata().map_err(|error| file_error(path, error))?.len();
         Ok(SafetensorsFile {
             path,
             file,
@@ -83,27 +84,29 @@ impl SafetensorsFile<'_> {
     fn header(&mut self) -> Result<Metadata, Error> {
         let mut length = [0; 8];
         let read = self.file.read_exact(&mut length);
-        read.map_err(|_| self.wrong("it is too short for a safetensors file"))?;
+        read.map_err(|_| self.error("it is too short for a safetensors file"))?;
         let length = u64::from_le_bytes(length);
-        if length > LONGEST_HEADER.min(self.bytes.saturating_sub(8)) {
-            return Err(self.wrong("it is no safetensors file, or cut short: its header does not end in it"));
+        if length > MAX_HEADER_BYTES.min(self.bytes.saturating_sub(8)) {
+            return Err(self.error("it is not a safetensors file, or is truncated: the header exceeds the file"));
         }
         let mut header = vec![0; length as usize];
         let read = self.file.read_exact(&mut header);
-        read.map_err(|error| self.wrong(error))?;
+        read.map_err(|error| self.error(error))?;
         self.data = 8 + length;
-        serde_json::from_slice(&header)
-            .map_err(|error| self.wrong(format!("it is damaged, its header cannot be followed: {error}")))
+        serde_json::from_slice(&header).map_err(|error| self.error(format!("it is damaged: invalid header: {error}")))
     }
 
     fn array(&mut self, device: &Device, name: &str, info: &TensorInfo) -> Result<Array, Error> {
         let Some(dtype) = dtype_of(info.dtype) else {
-            return Err(self.wrong(format!("tensor {name:?} is of {:?}, which no array is", info.dtype)));
+            return Err(self.error(format!(
+                "tensor {name:?} has dtype {:?}, which is not supported",
+                info.dtype
+            )));
         };
-        // That these are as many bytes as the shape needs, the header was checked for.
+        // The header's parser has checked that the number of bytes matches the shape.
         let (start, end) = info.data_offsets;
         if end as u64 > self.bytes - self.data {
-            return Err(self.wrong(format!("it is cut short: it ends before tensor {name:?} does")));
+            return Err(self.error(format!("it is truncated: it ends before tensor {name:?} does")));
         }
         let mut read = self.file.seek(SeekFrom::Start(self.data + start as u64)).map(|_| ());
         let array = Array::weight(device, dtype, &info.shape, &mut |_, piece| {
@@ -114,16 +117,16 @@ impl SafetensorsFile<'_> {
                 piece.iter_mut().for_each(|byte| *byte = u8::from(*byte != 0));
             }
         })?;
-        read.map_err(|error| self.wrong(error))?;
+        read.map_err(|error| self.error(error))?;
         Ok(array)
     }
 
-    fn wrong(&self, what: impl ToString) -> Error {
-        wrong(self.path, what)
+    fn error(&self, what: impl ToString) -> Error {
+        file_error(self.path, what)
     }
 }
 
-/// What arrays have of a file's dtypes.
+/// The dtype of arrays for a dtype of the file, if it is supported.
 fn dtype_of(stored: Dtype) -> Option<DType> {
     DType::ALL.into_iter().find(|&dtype| stored_as(dtype) == stored)
 }
@@ -140,7 +143,7 @@ fn stored_as(dtype: DType) -> Dtype {
     }
 }
 
-/// An array that is written.
+/// An array to write, in the form that the `safetensors` crate expects.
 struct Elements<'a> {
     array: &'a Array,
     bytes: Vec<u8>,

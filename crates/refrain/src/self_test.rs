@@ -1,5 +1,5 @@
-//! Every kernel family on a device, beside the plain-Rust reference of the CPU executor: whether its driver
-//! computes right.
+//! The self-test of a device: compares every kernel family with the plain-Rust reference of the CPU executor, which
+//! shows whether the driver computes correctly.
 
 mod cases;
 mod random;
@@ -9,24 +9,25 @@ pub use random::{RandomArrays, quantised};
 
 use crate::{Array, DType, Device, Error, eval};
 
-/// A family's name, and what builds its programs on a device: named results, the same on every device.
+/// Name of a kernel family, and a function that builds its test programs on a device: named arrays whose values must be
+/// the same on every device.
 pub type FamilyTest = (&'static str, fn(&Device) -> Vec<(String, Array)>);
 
-/// How a family's kernels fared.
+/// The result of testing one family.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FamilyVerdict {
-    /// Its name, for people.
+    /// The family's name, for users.
     pub family: &'static str,
-    /// Results that were compared.
+    /// Number of results compared.
     pub compared: usize,
-    /// The largest difference, as a share of what is allowed.
+    /// The largest difference, as a fraction of the tolerance.
     pub worst: f32,
-    /// What is wrong, if anything is.
+    /// What is wrong; `None` if the test passed.
     pub fault: Option<String>,
 }
 
-/// Tests families, [`FAMILIES`] or more, in seconds at most once kernels are compiled. `progress` is told how many of how many
-/// are done.
+/// Tests families, such as [`FAMILIES`]. Takes seconds at most once kernels are compiled. Calls `progress` with the
+/// number of families done and of all.
 pub fn run(device: &Device, families: &[FamilyTest], progress: &dyn Fn(usize, usize)) -> Vec<FamilyVerdict> {
     let test = |(done, family): (usize, &FamilyTest)| {
         progress(done, families.len());
@@ -62,10 +63,10 @@ fn verdict((family, build): FamilyTest, device: &Device) -> FamilyVerdict {
     verdict
 }
 
-/// The largest difference as a share of what is allowed: at most 1.
+/// The largest difference as a fraction of the tolerance: at most 1.
 ///
 /// # Errors
-/// What differs, or why nothing could be compared.
+/// What differs, or why the arrays could not be compared.
 fn compare(found: &Array, expected: &Array) -> Result<f32, String> {
     let values = |array: &Array| -> Result<Vec<f32>, Error> { array.astype(DType::F32).to_vec() };
     let tolerance = match found.dtype() {
@@ -80,17 +81,19 @@ fn compare(found: &Array, expected: &Array) -> Result<f32, String> {
     differ(&found, &expected, tolerance)
 }
 
-/// As [`compare`], for values that may differ by `tolerance` times the largest expected one.
+/// [`compare`] for values that may differ by `tolerance` times the largest expected absolute value.
 fn differ(found: &[f32], expected: &[f32], tolerance: f32) -> Result<f32, String> {
-    let largest = expected.iter().fold(0.0, |most: f32, value| most.max(value.abs()));
-    // What is below the smallest normal number may be flushed to zero.
+    let largest = expected
+        .iter()
+        .fold(0.0, |largest: f32, value| largest.max(value.abs()));
+    // Devices may flush subnormal numbers to zero.
     let allowed = (tolerance * largest).max(f32::MIN_POSITIVE);
     let mut worst = 0.0f32;
-    for (place, (found, expected)) in found.iter().zip(expected).enumerate() {
+    for (index, (found, expected)) in found.iter().zip(expected).enumerate() {
         let share = (found - expected).abs() / allowed;
         if share.is_nan() || share > 1.0 {
             return Err(format!(
-                "element {place} is {found:?} instead of {expected:?} (±{allowed:.1e})"
+                "element {index} is {found:?} instead of {expected:?} (±{allowed:.1e})"
             ));
         }
         worst = worst.max(share);
@@ -105,11 +108,11 @@ mod tests {
     use super::*;
 
     fn null() -> Device {
-        Device::vulkan(refrain_vulkan::Device::null(DeviceInfo::made_up("card")))
+        Device::vulkan(refrain_vulkan::Device::null(DeviceInfo::mock("card")))
     }
 
     #[test]
-    fn a_device_that_computes_nothing_fails_every_family() {
+    fn device_that_computes_nothing_fails_every_family() {
         let verdicts = run(&null(), FAMILIES, &|_, _| ());
         assert_eq!(verdicts.len(), FAMILIES.len());
         for verdict in verdicts {
@@ -119,14 +122,14 @@ mod tests {
     }
 
     #[test]
-    fn the_reference_passes_its_own_test() {
+    fn reference_passes_its_own_test() {
         for verdict in run(&Device::cpu(), FAMILIES, &|_, _| ()) {
             assert_eq!((verdict.fault, verdict.worst), (None, 0.0), "{}", verdict.family);
         }
     }
 
     #[test]
-    fn differences_beyond_the_tolerance_and_what_is_no_number_are_named() {
+    fn differences_beyond_the_tolerance_and_nan_are_reported() {
         assert_eq!(differ(&[1.0, 2.0], &[1.0, 2.0], 0.0), Ok(0.0));
         assert_eq!(differ(&[1.0, 2.0], &[1.5, 2.0], 0.5), Ok(0.5));
         let error = differ(&[1.0, 2.5], &[1.0, 2.0], 1e-3).unwrap_err();

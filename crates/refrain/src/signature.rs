@@ -1,10 +1,10 @@
-//! What tells programs apart, word by word.
+//! Program signatures: cache keys that are equal exactly when two programs differ in nothing but their memory.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 
-/// All that is fed to it as to a hasher, kept: two are equal only where all that was fed is, so nothing rests on a
-/// hash alone.
+/// A hasher that keeps every word it is fed. Two signatures are equal only if all fed words are, so a lookup never
+/// relies on a hash alone.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Signature(Vec<u64>);
 
@@ -44,7 +44,7 @@ impl Hasher for Signature {
     }
 
     fn finish(&self) -> u64 {
-        self.0.iter().fold(0, |state, &word| mixed(state ^ word))
+        self.0.iter().fold(0, |state, &word| mix(state ^ word))
     }
 }
 
@@ -54,10 +54,10 @@ impl Hash for Signature {
     }
 }
 
-/// A map by numbers that nobody chooses to collide: ids, addresses, [`Signature`]s.
+/// A map with a fast hasher, for keys that are not attacker-controlled: ids, addresses, [`Signature`]s.
 pub(crate) type FastMap<K, V> = HashMap<K, V, BuildHasherDefault<NumberHasher>>;
 
-/// A hasher of single numbers.
+/// A fast hasher of single numbers.
 #[derive(Default)]
 pub(crate) struct NumberHasher(u64);
 
@@ -67,7 +67,7 @@ impl Hasher for NumberHasher {
     }
 
     fn write_u64(&mut self, number: u64) {
-        self.0 = mixed(self.0 ^ number);
+        self.0 = mix(self.0 ^ number);
     }
 
     fn write_usize(&mut self, number: usize) {
@@ -79,9 +79,9 @@ impl Hasher for NumberHasher {
     }
 }
 
-/// Each bit of the result depends on all of the number: the halves of a product with an odd constant (of the golden
-/// ratio), laid over each other.
-fn mixed(number: u64) -> u64 {
+/// Mixes the bits of a number: multiplies by an odd constant (of the golden ratio) and folds both halves of the
+/// 128-bit product. Every bit of the result depends on the whole number.
+fn mix(number: u64) -> u64 {
     let product = u128::from(number ^ 0x2545_f491_4f6c_dd1d) * 0x9e37_79b9_7f4a_7c15;
     product as u64 ^ (product >> 64) as u64
 }
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_has_another_signature() {
+    fn differing_values_have_different_signatures() {
         let same = [signature("ab"), signature("ab")];
         assert_eq!(same[0], same[1]);
         assert_eq!(same[0].finish(), same[1].finish());

@@ -1,4 +1,4 @@
-//! How fast a device reads weights, measured now: what bounds the speed of decoding on it.
+//! Measures how fast a device reads weights, which bounds the speed of decoding.
 
 use std::time::{Duration, Instant};
 
@@ -7,22 +7,22 @@ use refrain_vulkan::{MemoryClass, speed};
 
 use crate::{Device, Error};
 
-/// Larger than the caches of a processor, and quick on the slowest.
+/// Bytes read on the CPU: more than its caches hold, and quick even on the slowest.
 const HOST_BYTES: u64 = 256 << 20;
-/// Pieces into which that is cut. A sum of one is over before the system gives the processor to another
-/// program, so the best of many had it for itself.
+/// Number of pieces that the bytes are split into. A piece is summed within a scheduler time slice, so that the fastest
+/// of many sums is one that no other program interrupted.
 const PIECES: usize = 4;
-/// How long to measure on the CPU at least.
-const MEASURE: Duration = Duration::from_millis(150);
+/// Minimum duration of the measurement on the CPU.
+const MIN_DURATION: Duration = Duration::from_millis(150);
 
-/// Bytes per second that the device reads, the best of many short measurements: by a kernel that does nothing
-/// else, or on the CPU executor by plain sums on all threads. Takes up to half a second and, on cards, 2 GiB.
+/// Memory read bandwidth in bytes per second, the best of many short measurements. GPUs run a kernel that only reads;
+/// the CPU executor sums on all threads. Takes up to half a second and, on discrete GPUs, 2 GiB of memory.
 ///
 /// # Errors
-/// If the device fails or lacks the memory.
+/// Fails if memory runs out or the device fails.
 pub fn read_bandwidth(device: &Device) -> Result<f64, Error> {
     match device.as_vulkan() {
-        Some(vulkan) => Ok(speed::of_class(vulkan, MemoryClass::Weight)?.bytes_per_second),
+        Some(vulkan) => Ok(speed::measure_class(vulkan, MemoryClass::Weight)?.bytes_per_second),
         None => host_bandwidth(device.free_memory().map_or(HOST_BYTES, |free| HOST_BYTES.min(free / 4))),
     }
 }
@@ -33,9 +33,9 @@ fn host_bandwidth(bytes: u64) -> Result<f64, Error> {
     values
         .try_reserve_exact(count)
         .map_err(|_| Error::HostMemory { bytes })?;
-    // Zeros might never be brought to memory.
+    // Pages of zeros might never be backed by memory.
     values.resize(count, 1.0f32);
-    Ok(cpu::in_team(|| {
+    Ok(cpu::with_awake_pool(|| {
         let (start, mut best) = (Instant::now(), 0.0f64);
         loop {
             for piece in values.chunks_exact(count / PIECES) {
@@ -43,21 +43,21 @@ fn host_bandwidth(bytes: u64) -> Result<f64, Error> {
                 std::hint::black_box(cpu::sum(piece));
                 best = best.max(size_of_val(piece) as f64 / begin.elapsed().as_secs_f64());
             }
-            if start.elapsed() > MEASURE {
+            if start.elapsed() > MIN_DURATION {
                 return best;
             }
         }
     }))
 }
 
-/// Seconds that a step which does next to nothing takes, when it waits for the step before it; 0 on the CPU
-/// executor, where no step waits.
+/// Duration in seconds of a trivial step that waits for the step before it. 0 on the CPU executor, which has no
+/// barriers.
 ///
 /// # Errors
-/// If the device fails.
+/// Fails if the device fails.
 pub fn step_seconds(device: &Device) -> Result<f64, Error> {
     match device.as_vulkan() {
-        Some(vulkan) => Ok(speed::step_seconds(vulkan)?),
+        Some(vulkan) => Ok(speed::dependent_dispatch_seconds(vulkan)?),
         None => Ok(0.0),
     }
 }
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_cpu_reads_however_little_memory_there_is_to_measure_with() {
+    fn cpu_bandwidth_is_measured_with_any_amount_of_memory() {
         for bytes in [0, 1000, 8 << 20] {
             let speed = host_bandwidth(bytes).unwrap();
             assert!(speed.is_finite() && speed > 0.0, "{bytes} bytes: {speed}");

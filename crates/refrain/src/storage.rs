@@ -1,4 +1,4 @@
-//! Where evaluated elements live.
+//! The memory of evaluated arrays.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -7,7 +7,7 @@ use refrain_vulkan::MemoryClass;
 
 use crate::Error;
 
-/// Host memory in 4-byte words, so that it can be read as any element type.
+/// Host memory in 4-byte words, aligned for every element type.
 #[derive(Debug)]
 pub struct HostBuffer(RwLock<Vec<u32>>);
 
@@ -15,7 +15,7 @@ impl HostBuffer {
     /// Zeroed memory of at least `bytes` bytes.
     ///
     /// # Errors
-    /// [`Error::HostMemory`] if there is not that much.
+    /// [`Error::HostMemory`] if memory runs out.
     pub fn zeroed(bytes: u64) -> Result<HostBuffer, Error> {
         let words = usize::try_from(bytes.div_ceil(4)).ok();
         let words = words.and_then(|words| bytemuck::allocation::try_zeroed_vec(words).ok());
@@ -24,12 +24,12 @@ impl HostBuffer {
             .ok_or(Error::HostMemory { bytes })
     }
 
-    /// The words, for reading.
+    /// Locks the words for reading.
     pub fn read(&self) -> RwLockReadGuard<'_, Vec<u32>> {
         self.0.read().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// The words, for writing.
+    /// Locks the words for writing.
     pub fn write(&self) -> RwLockWriteGuard<'_, Vec<u32>> {
         self.0.write().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
@@ -38,18 +38,18 @@ impl HostBuffer {
 /// The memory behind a [`Storage`].
 #[derive(Clone, Debug)]
 pub enum Memory {
-    /// Of the CPU executor.
+    /// Host memory, of the CPU executor.
     Host(Arc<HostBuffer>),
-    /// Of a Vulkan device.
+    /// A buffer of a Vulkan device.
     Vulkan(refrain_vulkan::Buffer),
 }
 
-/// A piece of memory with its class, shared by every array that is stored in it.
+/// A piece of memory with its class, shared by all arrays that are stored in it.
 #[derive(Clone, Debug)]
 pub struct Storage {
     pub(crate) memory: Memory,
     class: MemoryClass,
-    /// How often a state was updated in place.
+    /// Number of in-place updates.
     version: Arc<AtomicU64>,
 }
 
@@ -62,7 +62,7 @@ impl Storage {
         }
     }
 
-    /// What the memory is for.
+    /// What the memory is used for.
     pub fn class(&self) -> MemoryClass {
         self.class
     }
@@ -72,7 +72,7 @@ impl Storage {
         self.class.is_state()
     }
 
-    /// How often the contents were updated in place.
+    /// Number of in-place updates so far.
     pub fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)
     }
@@ -86,8 +86,12 @@ impl Storage {
         Arc::ptr_eq(&self.version, &other.version)
     }
 
-    /// A number that tells storages apart while they live.
+    /// A number that is unique among live storages.
     pub(crate) fn key(&self) -> usize {
         Arc::as_ptr(&self.version) as usize
     }
 }
+
+/// The memory of a program's leaves, by slot.
+#[derive(Clone, Debug)]
+pub struct Bindings(pub(crate) Vec<Storage>);

@@ -1,4 +1,4 @@
-//! Public operations with random arguments, sensible or not.
+//! Public operations with random arguments, valid or not.
 
 mod common;
 
@@ -8,12 +8,12 @@ use refrain::{Array, DType, Device, QuantFormat, Quantised, concatenate, passes}
 use refrain_lm::{AttentionParams, BatchTokens, RopeParams, paged_attention, rope};
 use refrain_vulkan::DeviceInfo;
 
-/// A device that records what it is asked and computes nothing.
+/// The null device, which records commands and computes nothing.
 fn null() -> Device {
-    Device::vulkan(refrain_vulkan::Device::null(DeviceInfo::made_up("card")))
+    Device::vulkan(refrain_vulkan::Device::null(DeviceInfo::mock("card")))
 }
 
-/// One random operation with random arguments, sensible or not.
+/// One random operation with random arguments, valid or not.
 fn random_operation(random: &mut Random, device: &Device, arrays: &[Array]) -> Array {
     let mut any = || arrays[random.below(arrays.len())].clone();
     let (x, y, z) = (any(), any(), any());
@@ -90,7 +90,7 @@ fn random_operation(random: &mut Random, device: &Device, arrays: &[Array]) -> A
     }
 }
 
-/// A product with, or rows of, a matrix whose planes may not fit its format.
+/// A product with, or rows of, a quantised matrix whose planes may not fit its format.
 fn random_quantised(random: &mut Random, x: Array, y: Array, z: Array) -> Array {
     let format = random.pick(&[
         QuantFormat::Q4_0,
@@ -112,8 +112,8 @@ fn random_quantised(random: &mut Random, x: Array, y: Array, z: Array) -> Array 
     }
 }
 
-/// Arrays of many ranks and dtypes: attention's and quantisation's operands among them, a state, a
-/// placeholder, an array of another device, an invalid one.
+/// Arrays of many ranks and dtypes, including operands of attention and of quantisation, a state, a placeholder, an
+/// array of another device and an invalid array.
 fn material(random: &mut Random, device: &Device) -> Vec<Array> {
     let mut arrays: Vec<Array> = DType::ALL
         .iter()
@@ -133,9 +133,9 @@ fn material(random: &mut Random, device: &Device) -> Vec<Array> {
     arrays
 }
 
-/// What random operations give is an error or elements, on every device and in plans.
+/// Random operations return an error or elements, on every device and in plans.
 #[test]
-fn no_argument_makes_a_public_operation_panic() {
+fn no_arguments_make_a_public_operation_panic() {
     let (cpu, null) = (Device::cpu(), null());
     let mut outcomes = [0, 0];
     for seed in 0..600 {
@@ -148,7 +148,7 @@ fn no_argument_makes_a_public_operation_panic() {
         let mut arrays = material(&mut random, device);
         for _ in 0..25 {
             let x = random_operation(&mut random, device, &arrays);
-            // Arrays of gigabytes are computed as asked, which takes too long here.
+            // Skips arrays of gigabytes, which are valid but take too long.
             if x.count() > 100_000 && x.error().is_none() {
                 continue;
             }

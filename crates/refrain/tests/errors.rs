@@ -1,4 +1,4 @@
-//! Mistakes give errors that say what is wrong and where.
+//! Errors of invalid operations say what is wrong and where.
 
 mod common;
 
@@ -8,13 +8,13 @@ use refrain::{Array, DType, Device, Error, Function, concatenate, eval};
 use refrain_lm::{AttentionParams, BatchTokens, causal_conv, expert_matmul, gated_delta, paged_attention};
 use refrain_vulkan::DeviceInfo;
 
-/// A device that records what it is asked and computes nothing.
+/// The null device, which records commands and computes nothing.
 fn null() -> Device {
-    Device::vulkan(refrain_vulkan::Device::null(DeviceInfo::made_up("card")))
+    Device::vulkan(refrain_vulkan::Device::null(DeviceInfo::mock("card")))
 }
 
-/// Fails unless evaluating gives an [`Error::Invalid`] of operation `op`, with all of `parts` in its
-/// message, that points to line `line` of this file.
+/// Fails unless evaluation returns an [`Error::Invalid`] of operation `op`, with all of `parts` in its message, located
+/// at line `line` of this file.
 #[track_caller]
 fn assert_invalid(array: &Array, op: &str, parts: &[&str], line: u32) {
     let error = array.eval().expect_err("a mistake");
@@ -28,12 +28,12 @@ fn assert_invalid(array: &Array, op: &str, parts: &[&str], line: u32) {
 }
 
 #[test]
-fn mistakes_name_the_operation_the_shapes_and_the_callers_line() {
+fn errors_name_the_operation_the_shapes_and_the_callers_line() {
     let device = Device::cpu();
     let x = Array::zeros(&device, DType::F32, &[2, 3]);
     let i = Array::zeros(&device, DType::I32, &[4]);
     let four = Array::zeros(&device, DType::F32, &[4, 4]);
-    let places = BatchTokens {
+    let batch = BatchTokens {
         positions: &i,
         sequences: &Array::zeros(&device, DType::U32, &[4]),
         pages: &x,
@@ -44,7 +44,7 @@ fn mistakes_name_the_operation_the_shapes_and_the_callers_line() {
         (x.maximum(&i), line!(), "maximum", &["[2, 3]", "[4]"]),
         (x.select(&i, &x), line!(), "select", &["[2, 3]", "[4]"]),
         (x.bit_and(&x), line!(), "bit_and", &["f32", "integers"]),
-        (x.matmul(&x), line!(), "matmul", &["[2, 3]", "3 columns meet 2 rows"]),
+        (x.matmul(&x), line!(), "matmul", &["[2, 3]", "inner dimensions differ: 3 and 2"]),
         (i.matmul(&i), line!(), "matmul", &["i32[4]"]),
         (x.reshape(&[-1, 4]), line!(), "reshape", &["[2, 3]", "[-1, 4]"]),
         (x.permute(&[0, 0]), line!(), "permute", &["[0, 0]", "[2, 3]"]),
@@ -62,15 +62,15 @@ fn mistakes_name_the_operation_the_shapes_and_the_callers_line() {
         (x.write_rows(&x, &i), line!(), "write_rows", &["[2, 3]", "[4]"]),
         (x.write_rows(&x.slice(0, 0, 1), &i.slice(0, 0, 1)), line!(), "write_rows", &["state"]),
         (concatenate(&[&x, &i], 0), line!(), "concatenate", &["[4]", "[2, 3]"]),
-        (concatenate(&[], 0), line!(), "concatenate", &["nothing to join"]),
+        (concatenate(&[], 0), line!(), "concatenate", &["no arrays to concatenate"]),
         (expert_matmul(&x, &i, &x, 1), line!(), "expert_matmul", &["x f32[2, 3]", "experts i32[4]"]),
-        (causal_conv(&x, &x, places, &x).0, line!(), "causal_conv", &["f32[2, 3]", "i32[4]"]),
-        (gated_delta([&x, &x, &x], [&x, &x], places, &x).1, line!(), "gated_delta", &["f32[2, 3]"]),
-        (causal_conv(&four, &four, places, &Array::zeros(&device, DType::F32, &[1, 3, 4])).1, line!(), "causal_conv", &["only a whole state"]),
+        (causal_conv(&x, &x, batch, &x).0, line!(), "causal_conv", &["f32[2, 3]", "i32[4]"]),
+        (gated_delta([&x, &x, &x], [&x, &x], batch, &x).1, line!(), "gated_delta", &["f32[2, 3]"]),
+        (causal_conv(&four, &four, batch, &Array::zeros(&device, DType::F32, &[1, 3, 4])).1, line!(), "causal_conv", &["only a whole state"]),
         (fast::rms_norm(&x, Some(&i), 1e-5), line!(), "rms_norm", &["i32[4]", "f32[2, 3]"]),
         (fast::scaled_dot_product_attention(&x, &x, &x, 1.0, Mask::None), line!(), "scaled_dot_product_attention", &["[2, 3]"]),
         (Array::from_slice(&device, &[1.0f32], &[2]), line!(), "from_bytes", &["4 bytes", "[2]"]),
-        (Array::zeros(&device, DType::F32, &[usize::MAX, 2]), line!(), "full", &["more than memory"]),
+        (Array::zeros(&device, DType::F32, &[usize::MAX, 2]), line!(), "full", &["exceeds the address space"]),
     ];
     for (array, line, op, parts) in &mistakes {
         assert_invalid(array, op, parts, *line);
@@ -78,7 +78,7 @@ fn mistakes_name_the_operation_the_shapes_and_the_callers_line() {
 }
 
 #[test]
-fn the_first_mistake_is_handed_on() {
+fn the_first_error_is_passed_on() {
     let device = Device::cpu();
     let x = Array::zeros(&device, DType::F32, &[2, 3]);
     let (wrong, line) = (x.sum(&[5]), line!());
@@ -102,7 +102,7 @@ fn the_first_mistake_is_handed_on() {
 }
 
 #[test]
-fn elements_are_read_as_what_they_are() {
+fn elements_are_read_only_as_their_dtype() {
     let x = Array::ones(&Device::cpu(), DType::I32, &[2]);
     let (error, line) = (x.to_vec::<f32>().unwrap_err(), line!());
     let Error::Invalid { op: "to_vec", what, at } = error else {
@@ -110,22 +110,33 @@ fn elements_are_read_as_what_they_are() {
     };
     assert_eq!((what.as_str(), at.line()), ("the elements are i32, not f32", line));
     let bytes = Array::from_bytes(&Device::cpu(), &[0, 7], DType::Bool, &[2]);
-    assert!(bytes.to_vec::<bool>().unwrap_err().to_string().contains("no bool"));
+    assert!(
+        bytes
+            .to_vec::<bool>()
+            .unwrap_err()
+            .to_string()
+            .contains("not valid bool")
+    );
 }
 
 #[test]
-fn devices_do_not_meet_unasked() {
+fn arrays_of_different_devices_are_not_combined() {
     let (a, b) = (Device::cpu(), Device::cpu());
     let [x, y] = [&a, &b].map(|device| Array::ones(device, DType::F32, &[2]));
     assert_eq!((&x * &y).to_vec::<f32>().unwrap(), [1.0, 1.0], "the CPU is one device");
     let y = Array::ones(&null(), DType::F32, &[2]);
     assert_invalid(&(&x * &y), "mul", &["CPU executor", "card", "to_device"], line!());
-    assert!(eval(&[&x, &y]).unwrap_err().to_string().contains("evaluate them apart"));
+    assert!(
+        eval(&[&x, &y])
+            .unwrap_err()
+            .to_string()
+            .contains("evaluate them separately")
+    );
     let moved = y.to_device(&a).expect("a copy");
     assert_eq!(
         (&x + &moved).to_vec::<f32>().unwrap(),
         [1.0, 1.0],
-        "what computes nothing reads as zeros"
+        "the null device reads as zeros"
     );
 }
 
@@ -165,7 +176,7 @@ fn placeholders_have_values_only_within_functions() {
 }
 
 #[test]
-fn programs_of_any_length_are_computed_and_dropped() {
+fn programs_of_any_length_are_computed_and_dropped_without_overflow() {
     let device = Device::cpu();
     let grown = (0..50_000).fold(Array::zeros(&device, DType::F32, &[2]), |x, _| x + 1.0);
     let dropped = grown.sqrt();
@@ -176,7 +187,7 @@ fn programs_of_any_length_are_computed_and_dropped() {
 }
 
 #[test]
-fn calls_from_several_threads_keep_their_arguments_apart() {
+fn concurrent_calls_keep_their_arguments() {
     for device in [&Device::cpu(), vulkan()] {
         let state = Array::state(device, DType::F32, &[64]).unwrap();
         let x = Array::input(device, "x", DType::F32, &[1]);
@@ -196,7 +207,7 @@ fn calls_from_several_threads_keep_their_arguments_apart() {
 }
 
 #[test]
-fn only_a_whole_state_is_written_in_place() {
+fn only_a_whole_state_is_updated_in_place() {
     let state = Array::state(&Device::cpu(), DType::F32, &[4, 2]).unwrap();
     let (row, slot) = (
         Array::ones(state.device(), DType::F32, &[1, 2]),
@@ -208,7 +219,7 @@ fn only_a_whole_state_is_written_in_place() {
         if evaluated {
             part.eval().unwrap();
         }
-        // A whole view in the state's own order is the state.
+        // A view of the whole state in its own order counts as the state.
         let whole = evaluated && part.count() == 8;
         assert_eq!(part.write_rows(&row, &slot).error().is_none(), whole, "{part:?}");
     }
@@ -219,7 +230,7 @@ fn only_a_whole_state_is_written_in_place() {
 }
 
 #[test]
-fn a_function_does_not_return_a_state_that_it_goes_on_to_change() {
+fn a_function_rejects_an_output_of_an_outdated_state_version() {
     let state = Array::state(&Device::cpu(), DType::F32, &[2]).unwrap();
     let one = |v: i32| Array::full(state.device(), DType::I32, &[1], v as f32);
     let after = state.write_rows(&one(5).astype(DType::F32), &one(0));
@@ -240,7 +251,7 @@ fn a_function_does_not_return_a_state_that_it_goes_on_to_change() {
 }
 
 #[test]
-fn what_a_device_cannot_do_is_named_with_its_dtype() {
+fn unsupported_operations_are_reported_with_dtype_and_device() {
     let device = null();
     let q = Array::zeros(&device, DType::F16, &[1, 2, 3]);
     let rows = Array::zeros(&device, DType::F32, &[4, 1, 3]);
@@ -273,7 +284,7 @@ fn what_a_device_cannot_do_is_named_with_its_dtype() {
 }
 
 #[test]
-fn views_larger_than_memory_are_refused_when_read() {
+fn arrays_larger_than_memory_are_rejected() {
     let device = Device::cpu();
     let huge = Array::ones(&device, DType::F32, &[]).broadcast_to(&[1 << 50]);
     assert!(matches!(huge.sum(&[0]).eval(), Err(Error::HostMemory { .. })));

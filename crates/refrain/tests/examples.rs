@@ -1,4 +1,4 @@
-//! The examples run, on the CPU executor and on the Vulkan device; each checks what it prints.
+//! Runs the examples on the CPU executor and on the Vulkan device; each checks its own output.
 
 mod common;
 
@@ -18,13 +18,13 @@ use common::{plain, vulkan};
 use refrain::Device;
 
 #[test]
-fn the_arrays_example_computes_what_it_says() {
+fn arrays_example_runs() {
     arrays::run(&Device::cpu()).unwrap();
     arrays::run(vulkan()).unwrap();
 }
 
 #[test]
-fn the_network_knows_exclusive_or_and_the_devices_agree() {
+fn network_example_computes_exclusive_or_on_every_device() {
     let probabilities = network::run(&Device::cpu()).unwrap();
     let different: Vec<f32> = probabilities.chunks(2).map(|pair| pair[1]).collect();
     assert!(different[1] > 0.99 && different[2] > 0.99, "{different:?}");
@@ -33,13 +33,13 @@ fn the_network_knows_exclusive_or_and_the_devices_agree() {
 }
 
 #[test]
-fn the_recurrent_model_agrees_with_plain_rust() {
+fn custom_model_example_matches_plain_rust() {
     custom_model::run(&Device::cpu()).unwrap();
     custom_model::run(vulkan()).unwrap();
 }
 
 #[test]
-fn an_operation_from_a_file_of_its_own_computes_on_every_executor() {
+fn own_operation_example_runs_on_every_executor() {
     own_operation::run(&Device::cpu()).unwrap();
     own_operation::run(vulkan()).unwrap();
     own_operation::run(plain()).unwrap();

@@ -1,11 +1,11 @@
-//! Devices that fail, and memory that runs out: errors that say so, and nothing that was there is lost.
+//! Device loss and exhausted memory are reported as errors, and leave existing arrays intact.
 
 use refrain::{Array, DType, Device, Error, Function, eval};
 use refrain_vulkan::{DeviceInfo, Fault, Feature, NullOptions};
 
-/// A card with one queue for everything that is lost when that queue does its submit of number `submit`.
+/// A device with one queue that is lost at submit number `submit`.
 fn lost_at(submit: u64) -> Device {
-    let mut info = DeviceInfo::made_up("card");
+    let mut info = DeviceInfo::mock("card");
     info.features.remove(Feature::TransferQueue);
     let options = NullOptions {
         faults: vec![Fault::LostAt(submit)],
@@ -21,7 +21,7 @@ fn message(error: &Error) -> String {
 }
 
 #[test]
-fn a_lost_device_is_an_error_that_names_the_work_that_ran() {
+fn a_lost_device_is_an_error_that_names_the_running_work() {
     let device = lost_at(3);
     let x = Array::zeros(&device, DType::F32, &[8]).exp();
     x.eval().expect("the first submit is well");
@@ -35,12 +35,12 @@ fn a_lost_device_is_an_error_that_names_the_work_that_ran() {
 }
 
 #[test]
-fn a_lost_device_fails_the_calls_of_functions() {
+fn a_lost_device_fails_function_calls() {
     let device = lost_at(1);
     let x = Array::input(&device, "x", DType::F32, &[2]);
     let double = Function::trace(&[&(&x * 2.0)]).expect("tracing submits nothing");
     let arguments: [(&str, &[u8]); 1] = [("x", &[0; 8])];
-    // The call may return before the device is found to be lost; reading and calling again may not succeed.
+    // The call may return before the loss is detected; reading and calling again must fail.
     let called = double.call_bytes(&arguments);
     let error = called.and_then(|()| double.read::<f32>(0).map(drop)).expect_err("lost");
     assert!(message(&error).contains("evaluation"), "{error}");
@@ -48,8 +48,8 @@ fn a_lost_device_fails_the_calls_of_functions() {
 }
 
 #[test]
-fn memory_that_runs_out_is_an_error_and_freeing_some_lets_work_go_on() {
-    let device = Device::vulkan(refrain_vulkan::Device::null(DeviceInfo::made_up("card")));
+fn exhausted_memory_is_an_error_and_freeing_arrays_helps() {
+    let device = Device::vulkan(refrain_vulkan::Device::null(DeviceInfo::mock("card")));
     // 3 GiB each, on a card of 8 GiB.
     let large = || Array::zeros(&device, DType::F32, &[3 << 28]).contiguous();
     let (first, second, third) = (large(), large(), large());
@@ -65,10 +65,10 @@ fn memory_that_runs_out_is_an_error_and_freeing_some_lets_work_go_on() {
 }
 
 #[test]
-fn what_is_larger_than_any_buffer_is_refused() {
-    let device = Device::vulkan(refrain_vulkan::Device::null(DeviceInfo::made_up("card")));
+fn an_array_larger_than_the_largest_buffer_is_rejected() {
+    let device = Device::vulkan(refrain_vulkan::Device::null(DeviceInfo::mock("card")));
     let weight = Array::weight(&device, DType::F32, &[2 << 30], &mut |_, _| {
-        panic!("nothing is filled that has no memory")
+        panic!("nothing is filled without memory")
     });
     let text = message(&weight.expect_err("8 GiB, where one buffer has at most 4"));
     assert!(text.contains("8.0 GiB") && text.contains("4.0 GiB"), "{text}");

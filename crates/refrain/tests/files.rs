@@ -1,4 +1,4 @@
-//! Arrays in files: what is written is what is read, and what is damaged is refused.
+//! Safetensors files: round trips, and errors for damaged files.
 
 mod common;
 
@@ -33,7 +33,7 @@ fn contents(arrays: &BTreeMap<String, Array>) -> Vec<(&str, DType, &[usize], Vec
 }
 
 #[test]
-fn what_is_written_is_what_is_read_on_any_device() {
+fn arrays_survive_a_round_trip_on_every_device() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("arrays.safetensors");
     for device in [&Device::cpu(), vulkan()] {
@@ -48,7 +48,7 @@ fn what_is_written_is_what_is_read_on_any_device() {
 }
 
 #[test]
-fn layers_are_made_of_what_a_file_has() {
+fn layers_can_be_built_from_a_file() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("layers.safetensors");
     let device = Device::cpu();
@@ -76,7 +76,7 @@ fn layers_are_made_of_what_a_file_has() {
     }
 }
 
-/// A file of this header, and so many bytes of elements.
+/// Writes a file with this header and a number of bytes of elements.
 fn file(path: &Path, header: &str, elements: usize) {
     let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
     bytes.extend(header.as_bytes());
@@ -85,7 +85,7 @@ fn file(path: &Path, header: &str, elements: usize) {
 }
 
 #[test]
-fn files_that_are_damaged_or_of_other_dtypes_are_refused_by_name() {
+fn damaged_files_and_unsupported_dtypes_are_rejected_with_the_file_name() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("x.safetensors");
     let refused = |part: &str| {
@@ -123,7 +123,7 @@ fn files_that_are_damaged_or_of_other_dtypes_are_refused_by_name() {
 }
 
 #[test]
-fn a_file_that_cannot_be_written_is_an_error_and_what_was_there_stays() {
+fn a_failed_write_is_an_error_and_keeps_the_old_file() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("x.safetensors");
     std::fs::write(&path, b"old").unwrap();
@@ -138,7 +138,7 @@ fn a_file_that_cannot_be_written_is_an_error_and_what_was_there_stays() {
 }
 
 #[test]
-fn no_damage_makes_reading_panic() {
+fn no_damaged_file_makes_reading_panic() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("x.safetensors");
     let device = Device::cpu();
@@ -161,7 +161,7 @@ fn no_damage_makes_reading_panic() {
             }
         }
     }
-    // Nothing, in shapes that no memory has room for.
+    // Shapes without elements whose other extents exceed any memory.
     for shape in ["[0,4611686018427387904,8]", "[4611686018427387904,0,8]"] {
         file(
             &path,

@@ -1,4 +1,4 @@
-//! What the library asks of a device, seen by one that records everything and computes nothing.
+//! What the library submits to a device, seen by the null device, which records everything and computes nothing.
 
 mod common;
 
@@ -11,7 +11,7 @@ use refrain_lm::{AttentionParams, BatchTokens, expert_matmul, paged_attention};
 use refrain_vulkan::{DeviceInfo, DeviceKind, NullEvent, Queue, RecordedCommand};
 
 fn null() -> (Device, Arc<refrain_vulkan::Device>) {
-    let recorder = refrain_vulkan::Device::null(DeviceInfo::made_up("card"));
+    let recorder = refrain_vulkan::Device::null(DeviceInfo::mock("card"));
     (Device::vulkan(recorder.clone()), recorder)
 }
 
@@ -20,7 +20,7 @@ fn ones(device: &Device, shape: &[usize]) -> Array {
     Array::weight(device, DType::F32, shape, fill).expect("memory for a weight")
 }
 
-/// What `act` does to the counters, and the events that it causes.
+/// The counters and events caused by `act`.
 fn caused(recorder: &refrain_vulkan::Device, act: impl FnOnce()) -> (Counters, Vec<NullEvent>) {
     let (before, events) = (recorder.counters(), recorder.recorded().len());
     act();
@@ -56,7 +56,7 @@ fn call(step: &Function) {
 }
 
 #[test]
-fn one_evaluation_is_one_submit_however_many_arrays_it_computes() {
+fn an_evaluation_of_several_arrays_is_one_submit() {
     let (device, recorder) = null();
     let x = ones(&device, &[8, 8]);
     let outputs = [x.softmax(), x.matmul(&x) + 1.0, x.sum(&[0])];
@@ -78,11 +78,11 @@ fn one_evaluation_is_one_submit_however_many_arrays_it_computes() {
         .collect();
     assert_eq!(submits.len(), 1);
     let (counters, _) = caused(&recorder, || eval(&outputs.iter().collect::<Vec<_>>()).unwrap());
-    assert_eq!(counters.submits, 0, "what is evaluated is not computed again");
+    assert_eq!(counters.submits, 0, "evaluated arrays are not computed again");
 }
 
 #[test]
-fn submits_are_counted_by_their_reason() {
+fn submits_are_counted_by_reason() {
     let (device, _) = null();
     let x = ones(&device, &[4]);
     (&x + 1.0).eval().unwrap();
@@ -99,16 +99,16 @@ fn submits_are_counted_by_their_reason() {
     );
 }
 
-/// A device that is given no memory.
+/// A device without memory.
 fn hollow(kind: DeviceKind) -> Device {
     let info = DeviceInfo {
         kind,
-        ..DeviceInfo::made_up("card")
+        ..DeviceInfo::mock("card")
     };
     Device::vulkan(refrain_vulkan::Device::null_without_contents(info))
 }
 
-/// How many submits a call makes.
+/// Number of submits of a call.
 fn submits_of(function: &Function, arguments: &[(&str, &[u8])]) -> u64 {
     let recorder = function.device().as_vulkan().expect("a null device");
     let before = recorder.counters();
@@ -117,7 +117,7 @@ fn submits_of(function: &Function, arguments: &[(&str, &[u8])]) -> u64 {
 }
 
 #[test]
-fn a_prompt_is_taken_in_by_submits_that_are_soon_over() {
+fn long_prompts_are_split_into_submits_of_bounded_work() {
     let submits = |kind, tokens: usize| {
         let device = hollow(kind);
         let mut x = Array::input(&device, "x", DType::F32, &[tokens, 4096]);
@@ -128,14 +128,14 @@ fn a_prompt_is_taken_in_by_submits_that_are_soon_over() {
         assert_eq!(function.plan().dispatches(), 8);
         submits_of(&function, &[("x", &vec![0; 4 * tokens * 4096])])
     };
-    // Two products of 512 rows with 2²⁴ weights are as much as one submit of a slow device may have.
+    // Two products of 512 rows with 2²⁴ weights are the maximum work of one submit on a slow device.
     let slow = [1, 256, 512, 2048].map(|tokens| submits(DeviceKind::Integrated, tokens));
     assert_eq!(slow, [1, 2, 4, 8]);
     assert_eq!(submits(DeviceKind::Discrete, 2048), 1);
 }
 
 #[test]
-fn attention_over_a_deep_context_has_a_submit_to_itself() {
+fn attention_over_a_long_context_gets_its_own_submit() {
     let submits = |pages: usize| {
         let device = hollow(DeviceKind::Integrated);
         let state = || Array::state(&device, DType::F16, &[pages * 256, 8, 128]).unwrap();
@@ -174,14 +174,14 @@ fn attention_over_a_deep_context_has_a_submit_to_itself() {
 fn slow() -> (Device, Arc<refrain_vulkan::Device>) {
     let info = DeviceInfo {
         kind: DeviceKind::Integrated,
-        ..DeviceInfo::made_up("apu")
+        ..DeviceInfo::mock("apu")
     };
     let recorder = refrain_vulkan::Device::null_without_contents(info);
     (Device::vulkan(recorder.clone()), recorder)
 }
 
-/// Eight products of a prompt of 2048 tokens, each a submit of its own on a slow device; a state that is written before them, one
-/// that is written after them, and the call's arguments.
+/// Eight products of a prompt of 2048 tokens, each its own submit on a slow device. Returns the function, a state
+/// written before them and one written after them, and the call's arguments.
 fn long_prompt(device: &Device) -> (Function, [Array; 2], Vec<u8>) {
     let input = Array::input(device, "x", DType::F32, &[2048, 4096]);
     let states = [0, 1].map(|_| Array::state(device, DType::F32, &[2048, 4096]).unwrap());
@@ -197,7 +197,7 @@ fn long_prompt(device: &Device) -> (Function, [Array; 2], Vec<u8>) {
 }
 
 #[test]
-fn a_long_prompt_keeps_the_queue_short_for_others() {
+fn a_long_prompt_limits_its_submits_in_flight() {
     let (device, recorder) = slow();
     let (function, _, bytes) = long_prompt(&device);
     let (counters, events) = caused(&recorder, || function.call_bytes(&[("x", &bytes)]).unwrap());
@@ -205,7 +205,7 @@ fn a_long_prompt_keeps_the_queue_short_for_others() {
     let submits = (0..)
         .zip(&events)
         .filter(|(_, event)| matches!(event, NullEvent::Submit { .. }));
-    let third = submits.map(|(place, _)| place).nth(2).expect("eight of them");
+    let third = submits.map(|(index, _)| index).nth(2).expect("eight of them");
     let waits = |event: &NullEvent| matches!(event, NullEvent::Wait { .. });
     let first_wait = events.iter().position(waits).expect("it waits for its own lists");
     assert!(
@@ -215,7 +215,7 @@ fn a_long_prompt_keeps_the_queue_short_for_others() {
 }
 
 #[test]
-fn a_submit_names_only_the_buffers_that_it_uses() {
+fn a_read_waits_only_for_submits_that_use_its_buffer() {
     let (device, recorder) = slow();
     let (function, states, bytes) = long_prompt(&device);
     function.call_bytes(&[("x", &bytes)]).unwrap();
@@ -226,7 +226,7 @@ fn a_submit_names_only_the_buffers_that_it_uses() {
     assert!(awaited[0] < awaited[1], "{awaited:?}");
 }
 
-/// The compute queue's values that events wait for, on the host or before a copy.
+/// Timeline values of the compute queue that events wait for, on the host or before a copy.
 fn awaited(events: &[NullEvent]) -> Vec<u64> {
     let waits = events.iter().flat_map(|event| match event {
         NullEvent::Wait { queue, value } => vec![(*queue, *value)],
@@ -240,7 +240,7 @@ fn awaited(events: &[NullEvent]) -> Vec<u64> {
 }
 
 #[test]
-fn a_weight_is_read_without_waiting_for_what_the_device_computes() {
+fn reading_a_weight_does_not_wait_for_running_work() {
     let (device, recorder) = null();
     let x = ones(&device, &[64, 64]);
     let y = x.matmul(&x);
@@ -250,7 +250,7 @@ fn a_weight_is_read_without_waiting_for_what_the_device_computes() {
 }
 
 #[test]
-fn a_result_is_read_once_its_own_submit_is_done() {
+fn reading_a_result_waits_only_for_its_own_submit() {
     let (device, recorder) = null();
     let x = ones(&device, &[64, 64]);
     let (first, second) = (x.matmul(&x), x.softmax());
@@ -273,13 +273,13 @@ fn a_result_is_read_once_its_own_submit_is_done() {
 }
 
 #[test]
-fn a_decode_step_is_as_many_dispatches_and_barriers_as_its_dataflow_needs() {
+fn a_decode_step_has_the_expected_dispatches_and_barriers() {
     let (device, recorder) = null();
     let step = Function::trace(&[&Decoder::new(&device, SMALL).step(1)]).unwrap();
     let (counters, events) = caused(&recorder, || call(&step));
-    // A layer: norm | q, k, v | q norm, k norm, write v | rope q, rope k | write k | attention | o | add
-    // | norm | gate, up | silu · | down | add, each list behind a barrier. Before the layers the
-    // embedding, after them norm | head.
+    // Layer: norm | q, k, v | q norm, k norm, write v | rope q, rope k | write k | attention | o | add
+    // | norm | gate, up | silu · | down | add, with a barrier at each bar. The embedding comes before the layers,
+    // norm | head after them.
     let plan = step.plan();
     assert_eq!(plan.dispatches() as u64, counters.dispatches);
     assert_eq!(counters.dispatches, 2 * 5 + 2, "{plan}");
@@ -293,12 +293,12 @@ fn a_decode_step_is_as_many_dispatches_and_barriers_as_its_dataflow_needs() {
         .iter()
         .filter(|c| **c == RecordedCommand::Barrier)
         .count();
-    assert_eq!(barriers, plan.barriers(), "what is recorded is what is planned");
+    assert_eq!(barriers, plan.barriers(), "the recorded commands match the plan");
 }
 
-/// Attention over a long context is several dispatches, each of which reads what the one before wrote.
+/// Attention over a long context takes several dispatches, each of which reads what the one before it wrote.
 #[test]
-fn dispatches_of_one_step_that_need_each_other_stand_behind_barriers() {
+fn dependent_dispatches_of_one_step_have_barriers_between_them() {
     let (device, recorder) = null();
     let [keys, values] = [0, 1].map(|_| Array::state(&device, DType::F16, &[64 * 256, 2, 64]).unwrap());
     let input = |name, dtype, shape: &[usize]| Array::input(&device, name, dtype, shape);
@@ -318,13 +318,13 @@ fn dispatches_of_one_step_that_need_each_other_stand_behind_barriers() {
         window: None,
         decode: false,
     };
-    let mixed = paged_attention(&ones(&device, &[1, 4, 64]), &keys, &values, tokens, params);
-    let step = Function::trace(&[&mixed]).unwrap();
+    let attn_out = paged_attention(&ones(&device, &[1, 4, 64]), &keys, &values, tokens, params);
+    let step = Function::trace(&[&attn_out]).unwrap();
     let [only] = &step.plan().steps[..] else {
         panic!("{}", step.plan())
     };
     assert!(
-        only.order == CallOrder::InTurn && only.workspace.is_some(),
+        only.order == CallOrder::Sequential && only.workspace.is_some(),
         "{}",
         step.plan()
     );
@@ -352,7 +352,7 @@ fn dispatches_of_one_step_that_need_each_other_stand_behind_barriers() {
 }
 
 #[test]
-fn a_call_allocates_and_moves_nothing() {
+fn a_call_allocates_and_uploads_nothing() {
     let (device, recorder) = null();
     let step = Function::trace(&[&Decoder::new(&device, SMALL).step(1)]).unwrap();
     call(&step);
@@ -386,7 +386,7 @@ fn a_call_allocates_and_moves_nothing() {
 }
 
 #[test]
-fn tracing_uploads_nothing_and_memory_stays_in_its_class() {
+fn tracing_uploads_nothing_and_memory_has_the_requested_class() {
     let (device, recorder) = null();
     let decoder = Decoder::new(&device, SMALL);
     let before = recorder.counters();
@@ -402,11 +402,11 @@ fn tracing_uploads_nothing_and_memory_stays_in_its_class() {
     ] {
         assert!(recorder.counters().bytes(class) > 0, "{class}");
     }
-    assert!(step.weight_bytes() > 0 && step.own_bytes() > 0);
+    assert!(step.weight_bytes() > 0 && step.working_bytes() > 0);
 }
 
 #[test]
-fn weights_count_as_far_as_a_step_reads_them() {
+fn weight_bytes_count_only_what_a_step_reads() {
     let device = Device::cpu();
     let weight = |rows: usize| {
         let fill = &mut |_: u64, piece: &mut [u8]| piece.fill(0);
@@ -423,7 +423,7 @@ fn weights_count_as_far_as_a_step_reads_them() {
 }
 
 #[test]
-fn an_array_that_is_dropped_gives_its_memory_back() {
+fn dropping_an_array_frees_its_memory() {
     let (device, recorder) = null();
     let held = || {
         let x = ones(&device, &[64]);

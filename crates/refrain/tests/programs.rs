@@ -1,17 +1,17 @@
-//! A program is not its memory: what is computed again in the same way is found again.
+//! The program cache: structurally equal programs are lowered once, whatever memory they use.
 
 use refrain::{Array, DType, Device, Function, LowerOptions, ProgramCounts, Replay, Tape, eval};
 use refrain_vulkan::DeviceInfo;
 
 fn null() -> Device {
-    Device::vulkan(refrain_vulkan::Device::null(DeviceInfo::made_up("card")))
+    Device::vulkan(refrain_vulkan::Device::null(DeviceInfo::mock("card")))
 }
 
-/// Programs lowered and found again by what `act` does.
+/// Numbers of programs that `act` lowers and finds in the cache.
 fn counted(device: &Device, act: impl FnOnce()) -> [u64; 2] {
-    let before = device.programs_counted();
+    let before = device.program_counts();
     act();
-    let ProgramCounts { lowerings, hits } = device.programs_counted();
+    let ProgramCounts { lowerings, hits } = device.program_counts();
     [lowerings - before.lowerings, hits - before.hits]
 }
 
@@ -21,7 +21,7 @@ fn numbers(device: &Device, first: f32) -> Array {
 }
 
 #[test]
-fn an_evaluation_in_the_same_way_lowers_nothing() {
+fn an_evaluation_of_the_same_structure_lowers_nothing() {
     for device in [Device::cpu(), null()] {
         let weight = Array::weight(&device, DType::F32, &[3, 2], &mut |_, piece| piece.fill(0)).expect("memory");
         let layer = |x: &Array| (x.matmul(&weight) + 1.0).softmax();
@@ -41,7 +41,7 @@ fn an_evaluation_in_the_same_way_lowers_nothing() {
 }
 
 #[test]
-fn what_differs_in_shape_number_order_or_sharing_is_another_program() {
+fn programs_that_differ_in_shape_number_order_or_sharing_are_lowered_separately() {
     let device = Device::cpu();
     let [x, y] = [0.0, 10.0].map(|first| numbers(&device, first));
     let state = Array::state(&device, DType::F32, &[2, 3]).expect("memory");
@@ -73,7 +73,7 @@ fn what_differs_in_shape_number_order_or_sharing_is_another_program() {
 }
 
 #[test]
-fn updates_happen_and_stale_versions_are_refused_whether_or_not_the_program_was_lowered_before() {
+fn cached_programs_update_states_and_reject_stale_versions_like_new_ones() {
     let device = Device::cpu();
     let state = Array::state(&device, DType::F32, &[2, 1]).expect("memory");
     let rows = Array::arange(&device, DType::I32, 2);
@@ -92,7 +92,7 @@ fn updates_happen_and_stale_versions_are_refused_whether_or_not_the_program_was_
 }
 
 #[test]
-fn the_programs_that_were_used_last_are_kept() {
+fn the_least_recently_used_program_is_evicted() {
     let device = Device::cpu();
     let of = |n: usize| {
         let x = Array::from_slice(&device, &vec![1.0f32; n], &[n]);
@@ -101,13 +101,13 @@ fn the_programs_that_were_used_last_are_kept() {
     let filled = counted(&device, || (1..=256).for_each(of));
     assert_eq!(filled, [256, 0]);
     assert_eq!(counted(&device, || of(1)), [0, 1]);
-    assert_eq!(counted(&device, || of(257)), [1, 0], "takes the place of the one for 2");
+    assert_eq!(counted(&device, || of(257)), [1, 0], "replaces the program for 2");
     assert_eq!(counted(&device, || of(1)), [0, 1]);
     assert_eq!(counted(&device, || of(2)), [1, 0]);
 }
 
 #[test]
-fn functions_of_one_structure_share_a_program_and_nothing_of_its_memory() {
+fn functions_of_one_structure_share_a_program_but_no_memory() {
     let device = Device::cpu();
     let trace = || {
         let total = Array::state(&device, DType::F32, &[1, 2]).expect("memory");
@@ -133,10 +133,10 @@ fn functions_of_one_structure_share_a_program_and_nothing_of_its_memory() {
     let lowered_otherwise = || drop(Function::trace_with(&[&(&first + 1.0)], kept).expect("lowers"));
     assert_eq!(counted(&device, lowered_otherwise), [1, 0]);
     let as_usual = || drop(Function::trace(&[&(&first + 1.0)]).expect("lowers"));
-    assert_eq!(counted(&device, as_usual), [1, 0], "lowered in another way");
+    assert_eq!(counted(&device, as_usual), [1, 0], "lowered with other options");
 }
 
-/// x · 2 + y and the state's new rows.
+/// A function that returns x · 2 + y and the new version of the returned state.
 fn step(device: &Device) -> (Function, Array) {
     let state = Array::state(device, DType::F32, &[2, 3]).expect("memory");
     let [x, y] = ["x", "y"].map(|name| Array::input(device, name, DType::F32, &[2, 3]));
@@ -147,14 +147,14 @@ fn step(device: &Device) -> (Function, Array) {
 }
 
 #[test]
-fn a_function_takes_and_returns_arrays_of_the_device() {
+fn functions_take_and_return_device_arrays() {
     let device = Device::cpu();
     let (step, state) = step(&device);
     let x = numbers(&device, 0.0);
     let tall = Array::from_slice(&device, &[0f32, 3.0, 1.0, 4.0, 2.0, 5.0], &[3, 2]);
     let first = step.call(&[("x", &x), ("y", &(&x * 0.0)), ("unused", &tall)]);
     let first = first.expect("a lazy argument is computed");
-    // What an earlier call returned stays what it was; views and states are arguments like others.
+    // Results of earlier calls keep their values; views and states are accepted as arguments.
     let second = step
         .call(&[("x", &tall.transpose()), ("y", &first[0])])
         .expect("computes");
@@ -170,7 +170,7 @@ fn a_function_takes_and_returns_arrays_of_the_device() {
 }
 
 #[test]
-fn calls_with_arrays_move_nothing_over_the_host() {
+fn calls_with_arrays_copy_nothing_through_the_host() {
     let device = null();
     let recorder = device.as_vulkan().expect("a null device").clone();
     let (step, _) = step(&device);
@@ -186,7 +186,7 @@ fn calls_with_arrays_move_nothing_over_the_host() {
 }
 
 #[test]
-fn arguments_that_do_not_fit_are_named() {
+fn arguments_that_do_not_fit_are_rejected_by_name() {
     let (device, other) = (Device::cpu(), null());
     let (step, _) = step(&device);
     let x = numbers(&device, 0.0);
@@ -198,13 +198,13 @@ fn arguments_that_do_not_fit_are_named() {
     refused(&x.transpose(), "argument x is f32[3, 2], not f32[2, 3]");
     refused(&x.astype(DType::F16), "argument x is f16[2, 3], not f32[2, 3]");
     refused(&numbers(&other, 0.0), "to_device");
-    refused(&x.matmul(&x), "3 columns meet 2 rows");
+    refused(&x.matmul(&x), "inner dimensions differ: 3 and 2");
     let missing = step.call(&[("x", &x)]).expect_err("y is missing");
     assert!(missing.to_string().contains("argument y is missing"), "{missing}");
 }
 
 #[test]
-fn a_tape_is_a_use_of_the_same_program() {
+fn tapes_share_the_cached_program() {
     let device = null();
     let total = || {
         let total = Array::state(&device, DType::F32, &[1, 2]).expect("memory");

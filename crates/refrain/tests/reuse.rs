@@ -1,5 +1,4 @@
-//! What is made once is used again: kernels, commands and memory, seen by a device that records
-//! everything and computes nothing.
+//! Reuse of kernels, commands and memory, seen by the null device, which records everything and computes nothing.
 
 use std::sync::Arc;
 
@@ -7,18 +6,18 @@ use refrain::{Array, DType, Device, Function, eval};
 use refrain_vulkan::{Counters, DeviceInfo, NullEvent, Queue, RecordedCommand};
 
 fn null() -> (Device, Arc<refrain_vulkan::Device>) {
-    let recorder = refrain_vulkan::Device::null(DeviceInfo::made_up("card"));
+    let recorder = refrain_vulkan::Device::null(DeviceInfo::mock("card"));
     (Device::vulkan(recorder.clone()), recorder)
 }
 
-/// What `act` does to the counters, and the events that it causes.
+/// The counters and events caused by `act`.
 fn caused(recorder: &refrain_vulkan::Device, act: impl FnOnce()) -> (Counters, Vec<NullEvent>) {
     let (before, events) = (recorder.counters(), recorder.recorded().len());
     act();
     (recorder.counters() - before, recorder.recorded().split_off(events))
 }
 
-/// The commands of each submit to the compute queue, and the timeline's value when it is done.
+/// The commands of each submit to the compute queue, with the timeline value at its end.
 fn submitted(events: &[NullEvent]) -> Vec<(&[RecordedCommand], u64)> {
     let submit = |event| match event {
         &NullEvent::Submit {
@@ -32,7 +31,7 @@ fn submitted(events: &[NullEvent]) -> Vec<(&[RecordedCommand], u64)> {
     events.iter().filter_map(submit).collect()
 }
 
-/// What the host waits for.
+/// The timeline values that the host waits for.
 fn waits(events: &[NullEvent]) -> Vec<(Queue, u64)> {
     let wait = |event: &NullEvent| match event {
         NullEvent::Wait { queue, value } => Some((*queue, *value)),
@@ -41,7 +40,7 @@ fn waits(events: &[NullEvent]) -> Vec<(Queue, u64)> {
     events.iter().filter_map(wait).collect()
 }
 
-/// One of everything that meets two matrices `[m, k]` and `[k, n]`, of which `a` may lie in any layout.
+/// One program of every kind over two matrices `[m, k]` and `[k, n]`, where `a` may have any layout.
 fn program(a: &Array, b: &Array) -> Vec<Array> {
     vec![
         (a * 2.0 + 1.0).tanh(),
@@ -57,7 +56,7 @@ fn program(a: &Array, b: &Array) -> Vec<Array> {
 fn kernels_are_compiled_once_for_all_sizes_and_strides() {
     let (device, recorder) = null();
     let matrix = |m: usize, n: usize| Array::zeros(&device, DType::F32, &[m, n]).exp();
-    // Without gaps, cut and transposed. Rows of 65 to 128 elements are shared among equally many invocations.
+    // Contiguous, sliced and transposed operands. Rows of 65 to 128 elements use the same number of invocations.
     let compute = |m: usize, k: usize, n: usize| {
         let (a, wide, tall, b) = (matrix(m, k), matrix(m, k + 9), matrix(k, m), matrix(k, n));
         eval(&[&a, &wide, &tall, &b]).expect("operands");
@@ -73,7 +72,7 @@ fn kernels_are_compiled_once_for_all_sizes_and_strides() {
     });
     assert!(counters.dispatches > 60, "{} dispatches", counters.dispatches);
     let made = events.iter().find(|event| matches!(event, NullEvent::Pipeline { .. }));
-    assert_eq!(made, None, "other sizes need no other kernel");
+    assert_eq!(made, None, "other sizes need no other kernels");
 }
 
 #[test]
@@ -100,13 +99,13 @@ fn every_call_submits_the_same_commands() {
 }
 
 #[test]
-fn a_call_waits_until_the_one_before_it_has_read_its_arguments_and_for_nothing_else() {
+fn a_call_waits_only_until_the_previous_call_has_read_its_arguments() {
     let (device, recorder) = null();
     let x = Array::input(&device, "x", DType::F32, &[8]);
     let step = Function::trace(&[&(&x * 2.0)]).expect("a function");
     let call = || step.call_bytes(&[("x", &[0; 32])]).expect("a call");
     let (_, events) = caused(&recorder, call);
-    assert_eq!(waits(&events), [], "there is none before the first");
+    assert_eq!(waits(&events), [], "there is no previous call");
     let (_, first) = submitted(&events)[0];
     let other = Array::zeros(&device, DType::F32, &[8]).exp();
     other.eval().expect("another submit");
@@ -121,7 +120,7 @@ fn a_call_waits_until_the_one_before_it_has_read_its_arguments_and_for_nothing_e
 }
 
 #[test]
-fn only_what_is_asked_for_is_read_back() {
+fn only_the_requested_range_is_read_back() {
     let (device, recorder) = null();
     let x = Array::input(&device, "x", DType::F32, &[1000]);
     let step = Function::trace(&[&(&x * 2.0)]).expect("a function");
@@ -133,7 +132,7 @@ fn only_what_is_asked_for_is_read_back() {
 }
 
 #[test]
-fn nothing_to_compute_is_not_submitted() {
+fn nothing_is_submitted_if_there_is_nothing_to_compute() {
     let (device, recorder) = null();
     let x = Array::from_slice(&device, &[1.0f32; 12], &[3, 4]);
     let empty = x.slice(0, 1, 1);

@@ -1,4 +1,4 @@
-//! `refrain bench`: how fast a model loads, reads a prompt and writes.
+//! `refrain bench`: measures how fast a model loads, processes prompts and generates.
 
 mod measure;
 mod report;
@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use refrain::speed;
-use refrain_formats::{TensorInfo, WholeFile};
+use refrain_formats::{AtomicFile, TensorInfo};
 use serde_json::json;
 
 use crate::decoding::DecodingArguments;
@@ -22,40 +22,40 @@ const EXAMPLES: &str = "Examples:
   refrain bench demo -p 32 -n 32 -d 0,100 --mode replay --json
   refrain bench synthetic:qwen3-8b:q4_0 -p 512 -n 128 --report card.json";
 
-/// Measure how fast a model reads prompts and writes
+/// Measure prompt processing and text generation speed
 ///
-/// Measures prompts (rows `pp`) and decoding (rows `tg`): tokens per second by wall clock, from the
-/// first to the last token that the host receives, sampling included, and what it costs the host and
-/// the device. -p, -n, -d and -b take lists; each prompt length and each number of generated tokens is
-/// measured at each depth and batch. Every test begins with an unmeasured run.
+/// Measures prompt processing (`pp`) and text generation (`tg`) as llama-bench does: tokens per second of wall-clock
+/// time, sampling included, and the cost on host and device. -p, -n, -d and -b take comma-separated lists; every prompt
+/// length and every number of generated tokens is measured at every depth and batch size. Each test starts with an
+/// unmeasured warm-up run.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// The models; they need no tokenizer
+    /// The models; no tokenizer is needed
     #[arg(required = true)]
     models: Vec<String>,
-    /// Tokens of the prompt; 0: no such test
+    /// Prompt lengths in tokens (pp); 0 skips the test
     #[arg(short = 'p', long, default_value = "512", value_delimiter = ',', value_name = "N")]
     prompt: Vec<u32>,
-    /// Tokens to generate, at least 2; 0: no such test
+    /// Numbers of tokens to generate (tg), at least 2; 0 skips the test
     #[arg(short = 'n', long, default_value = "128", value_delimiter = ',', value_name = "N")]
     generate: Vec<u32>,
-    /// Tokens that the context holds before
+    /// Context depths: tokens already in the KV cache
     #[arg(short = 'd', long, default_value = "0", value_delimiter = ',', value_name = "N")]
     depth: Vec<u32>,
-    /// Equal sequences that are decoded together
+    /// Batch sizes: sequences decoded together
     #[arg(short = 'b', long, default_value = "1", value_delimiter = ',', value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
     batch: Vec<u32>,
     /// Repetitions of each test
     #[arg(short = 'r', long, default_value_t = 3, value_name = "R", value_parser = clap::value_parser!(u32).range(1..=1000))]
     repetitions: u32,
-    /// Write a JSON array, an object for each row
+    /// Print a JSON array with an object per row
     #[arg(long, conflicts_with = "csv")]
     json: bool,
-    /// Write comma-separated values
+    /// Print comma-separated values
     #[arg(long)]
     csv: bool,
-    /// Write everything known of the device and all rows to a JSON file, to be shown to others
+    /// Write device details and all rows to a JSON file, for sharing
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
     #[command(flatten)]
@@ -63,14 +63,14 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    /// The tests that are asked for, prompts first.
+    /// The requested tests, prompt processing first.
     fn tests(&self) -> Result<Vec<Test>, Usage> {
         let mut tests = Vec::new();
         let kinds = [(TestKind::Prompt, &self.prompt), (TestKind::Generate, &self.generate)];
         for (kind, lengths) in kinds {
             for &tokens in lengths.iter().filter(|&&tokens| tokens > 0) {
                 if kind == TestKind::Generate && tokens < 2 {
-                    let why = "-n 1 has no time between tokens to measure; the least is 2";
+                    let why = "-n 1 has no interval between tokens to measure; use 2 or more";
                     return Err(Usage(why.to_owned()));
                 }
                 for &depth in &self.depth {
@@ -96,7 +96,7 @@ impl Arguments {
 pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> {
     let tests = arguments.tests()?;
     if let Some(path) = &arguments.report {
-        WholeFile::try_create(path)?;
+        AtomicFile::try_create(path)?;
     }
     let device = device::open_timed(global)?;
     let mut rows = Vec::new();
@@ -106,45 +106,45 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
         let context = tests.iter().map(Test::context).max().unwrap_or(1);
         let limit = checkpoint.config().max_position;
         if context > limit {
-            let why = format!("the tests need a context of {context} tokens, but that of {name} has {limit}");
+            let why = format!("the tests need a context of {context} tokens, but the limit of {name} is {limit}");
             return Err(Usage(why).into());
         }
         let loaded = load::load(global, &checkpoint, &device, context)?;
-        loads.push(load_figures(name, &loaded));
-        // Its memory goes before the probe takes some.
-        let measured = measure::all(&loaded, &tests, arguments)?;
-        rows.extend(measured.into_iter().map(|figures| BenchRow {
+        loads.push(load_json(name, &loaded));
+        // The sessions are dropped before the bandwidth probe allocates memory.
+        let measured = measure::measure_all(&loaded, &tests, arguments)?;
+        rows.extend(measured.into_iter().map(|measurement| BenchRow {
             model: name.clone(),
             arch: checkpoint.config().family.name.to_owned(),
             format: checkpoint.weight_format(),
             layers: checkpoint.config().layers,
             parameters: checkpoint.tensors().map(TensorInfo::values).sum(),
             bytes: loaded.model.weight_bytes(),
-            figures,
+            measurement,
         }));
     }
     let bandwidth = speed::read_bandwidth(&device)?;
     let rows = report::rows(&rows, &device, bandwidth);
-    let report = report::whole(&device, bandwidth, &loads, &rows);
-    match (arguments.json, arguments.csv) {
-        (true, _) => output::print_json(&rows.into())?,
-        (_, true) => output::print(&report::csv(&rows))?,
-        _ => {
-            output::print(&report::table(&rows))?;
-            if !global.quiet {
-                output::complain(&report::line(&device, bandwidth, &loads));
-            }
+    let report = report::report_file(&device, bandwidth, &loads, &rows);
+    if arguments.json {
+        output::print_json(&rows.into())?;
+    } else if arguments.csv {
+        output::print(&report::csv(&rows))?;
+    } else {
+        output::print(&report::table(&rows))?;
+        if !global.quiet {
+            output::eprint_line(&report::summary_line(&device, bandwidth, &loads));
         }
     }
     device::report(global, &device);
-    // Last: whatever happens to the file, the figures have been shown.
+    // Last, so that the results are shown even if the file cannot be written.
     if let Some(path) = &arguments.report {
-        WholeFile::write(path, format!("{report:#}\n").as_bytes())?;
+        AtomicFile::write(path, format!("{report:#}\n").as_bytes())?;
     }
     Ok(())
 }
 
-fn load_figures(name: &str, loaded: &Loaded) -> serde_json::Value {
+fn load_json(name: &str, loaded: &Loaded) -> serde_json::Value {
     json!({
         "model": name,
         "weight_bytes": loaded.model.weight_bytes(),

@@ -1,9 +1,9 @@
-//! `refrain chat`: a conversation of many turns.
+//! `refrain chat`: an interactive conversation.
 
 mod command;
-mod dialogue;
 mod file;
-mod lines;
+mod line_reader;
+mod session;
 mod settings;
 
 use std::ops::ControlFlow;
@@ -16,16 +16,13 @@ use refrain_engine::{Finish, GenerateOptions, Model, Restored, Sampler, SamplerO
 use refrain_models::Checkpoint;
 use refrain_text::{Conversation, Tokenizer};
 
-use crate::advice;
-use crate::answer;
-use crate::asking::{AskArguments, Prompter};
+use crate::generation_args::{GenerationArguments, PromptRenderer};
 use crate::load::{self, Loaded};
 use crate::memory::MemoryUse;
-use crate::output;
-use crate::{Global, Usage, demo, device, interrupt, model, sampling};
+use crate::{Global, Usage, demo, device, error_hints, hyphen_text, interrupt, model, output, response, sampling};
 use command::{ChatCommand, HELP};
-use dialogue::{Answer, Dialogue, OnFull};
-use lines::{Line, Lines};
+use line_reader::{Input, LineReader};
+use session::{ChatSession, OnFull, Response};
 use settings::ChatSettings;
 
 const EXAMPLES: &str = "Examples:
@@ -34,35 +31,33 @@ const EXAMPLES: &str = "Examples:
   refrain chat Qwen3-0.6B --system \"Answer in one sentence.\" --temp 0.7
   refrain chat demo --temp 0 < questions.txt";
 
-/// Talk with a model, turn by turn
+/// Chat with a model interactively
 ///
-/// Each line is a turn; a line that ends with \ goes on in the next, and what
-/// stands between lines of """ is one turn. Where the standard input is no terminal, each of its
-/// lines is a turn too, and only answers are written to the standard output.
+/// Each line is a message. A line that ends with \ continues on the next line, and lines between """ are one message.
+/// If standard input is not a terminal, each of its lines is a message, and only responses are written to standard output.
 ///
-/// Lines that begin with / are commands: /help lists them. Ctrl-C stops an answer; twice, or Ctrl-D,
-/// leaves.
+/// Lines that begin with / are commands: /help lists them. Ctrl-C stops a response; pressed twice, or Ctrl-D, it exits.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
     /// The model [default: demo]
     #[arg(value_name = "MODEL")]
     first: Option<String>,
-    /// The first message; several words are one
-    #[arg(value_name = "MESSAGE")]
+    /// The first message, as one or several arguments
+    #[arg(value_name = "MESSAGE", value_parser = hyphen_text::text)]
     rest: Vec<String>,
-    /// MODEL, as other programs take it
+    /// MODEL, as in other programs
     #[arg(short, long, value_name = "MODEL", hide = true)]
     model: Option<String>,
-    /// Begin with a conversation that /save wrote, or any JSON list of messages
+    /// Load a conversation saved with /save, or any JSON list of messages
     #[arg(long, value_name = "FILE.json", conflicts_with = "system")]
     load: Option<PathBuf>,
-    /// Neither read nor write the history of lines typed
+    /// Neither read nor write the input history
     #[arg(long)]
     no_history: bool,
     #[command(flatten)]
-    ask: AskArguments,
-    /// When the context is full: shift leaves the oldest turns out, stop ends it [default: shift]
+    generation: GenerationArguments,
+    /// When the context is full: shift drops the oldest messages, stop ends the response [default: shift]
     #[arg(
         long,
         value_enum,
@@ -73,9 +68,9 @@ pub(crate) struct Arguments {
     on_full: Option<OnFull>,
 }
 
-/// How a chat begins.
+/// How to start a chat.
 #[derive(Debug, Default)]
-pub(crate) struct Opening {
+pub(crate) struct ChatOptions {
     /// The user's first message.
     message: String,
     load: Option<PathBuf>,
@@ -84,207 +79,210 @@ pub(crate) struct Opening {
 }
 
 pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<ExitCode> {
-    arguments.ask.prepare()?;
+    arguments.generation.prepare()?;
     let model = arguments.model.as_deref().or(arguments.first.as_deref());
     let model = model.unwrap_or(demo::NAME);
     let checkpoint = model::open_or_pull(global, model)?;
-    let (tokenizer, prompter) = arguments.ask.text_side(model, &checkpoint)?;
-    let Some(prompter) = prompter else {
-        let why = "this model has no chat template; use `refrain run MODEL --raw`, or give one with --template FILE";
+    let (tokenizer, renderer) = arguments.generation.tokenizer_and_renderer(model, &checkpoint)?;
+    let Some(renderer) = renderer else {
+        let why = "this model has no chat template; use `refrain run MODEL --raw`, or pass one with --template FILE";
         return Err(Usage(why.to_owned()).into());
     };
     let first = arguments.first.iter().filter(|_| arguments.model.is_some());
     let words: Vec<&str> = first.chain(&arguments.rest).map(String::as_str).collect();
-    let opening = Opening {
+    let options = ChatOptions {
         message: words.join(" "),
         load: arguments.load.clone(),
         no_history: arguments.no_history,
         on_full: arguments.on_full,
     };
-    talk(global, &arguments.ask, opening, &checkpoint, &tokenizer, prompter)
+    run_chat(
+        global,
+        &arguments.generation,
+        options,
+        &checkpoint,
+        &tokenizer,
+        renderer,
+    )
 }
 
-/// Talks until the user leaves.
+/// Runs a chat until the user exits.
 ///
 /// # Errors
-/// If the model cannot be loaded or the terminal not be read; in scripts, if anything goes wrong.
-pub(crate) fn talk(
+/// If the model cannot be loaded or the terminal cannot be read; in scripts, on the first error.
+pub(crate) fn run_chat(
     global: &Global,
-    ask: &AskArguments,
-    opening: Opening,
+    generation: &GenerationArguments,
+    options: ChatOptions,
     checkpoint: &Checkpoint,
     tokenizer: &Tokenizer,
-    prompter: Prompter,
+    renderer: PromptRenderer,
 ) -> anyhow::Result<ExitCode> {
-    let options = sampling::options(&ask.sampling, checkpoint)?;
-    Sampler::new(options.clone())?;
-    let context = load::context(checkpoint.config(), ask.context(), 0, None)?;
-    let mut conversation = match &opening.load {
+    let sampler_options = sampling::options(&generation.sampling, checkpoint)?;
+    Sampler::new(sampler_options.clone())?;
+    let context = load::context(checkpoint.config(), generation.context(), 0, None)?;
+    let mut conversation = match &options.load {
         Some(path) => file::load(path)?,
         None => Conversation::default(),
     };
-    ask.set_variables(&mut conversation);
+    generation.set_variables(&mut conversation);
     let device = device::open(global)?;
-    load::announce_speed(global, checkpoint, &device);
+    load::warn_if_slow(global, checkpoint, &device);
     let loaded = load::load(global, checkpoint, &device, context)?;
     let mut session = Session::new(&loaded.model, context)?;
-    ask.decoding.apply(&mut session);
-    let on_full = opening.on_full.unwrap_or_default();
-    let mut dialogue = Dialogue::new(session, tokenizer, prompter, conversation, on_full);
-    if let Some(system) = &ask.system {
-        dialogue.set_system(system);
+    generation.decoding.apply(&mut session);
+    let on_full = options.on_full.unwrap_or_default();
+    let mut session = ChatSession::new(session, tokenizer, renderer, conversation, on_full);
+    if let Some(system) = &generation.system {
+        session.set_system(system);
     }
-    let lines = Lines::new(!opening.no_history)?;
+    let reader = LineReader::new(!options.no_history)?;
     let mut chat = Chat {
         global,
-        ask,
+        generation,
         checkpoint,
         tokenizer,
         loaded: &loaded,
-        dialogue,
+        session,
         settings: ChatSettings {
-            sampling: ask.sampling.clone(),
-            max_tokens: ask.max_tokens.or(checkpoint.generation().max_new_tokens),
-            on_full: opening.on_full,
+            sampling: generation.sampling.clone(),
+            max_tokens: generation.max_tokens.or(checkpoint.generation().max_new_tokens),
+            on_full: options.on_full,
         },
-        options,
-        interactive: lines.interactive(),
-        markdown: !ask.no_markdown,
+        sampler_options,
+        interactive: reader.is_interactive(),
+        markdown: !generation.no_markdown,
         last: None,
     };
-    if let Some(path) = &opening.load {
+    if let Some(path) = &options.load {
         chat.restore(path);
     }
-    // What is piped is there already: nobody waits less for a guess.
-    if chat.interactive || !opening.message.is_empty() {
-        chat.dialogue.prepare(&opening.message)?;
+    // Piped messages arrive at once, so preparing for a guessed length would not save time.
+    if chat.interactive || !options.message.is_empty() {
+        chat.session.prepare(&options.message)?;
     }
-    let left = chat.talk(&opening.message, lines)?;
+    let code = chat.run(&options.message, reader)?;
     device::report(global, &device);
-    Ok(left)
+    Ok(code)
 }
 
-/// A chat under way.
+/// A running chat.
 struct Chat<'a> {
     global: &'a Global,
-    ask: &'a AskArguments,
+    generation: &'a GenerationArguments,
     checkpoint: &'a Checkpoint,
     tokenizer: &'a Tokenizer,
     loaded: &'a Loaded,
-    dialogue: Dialogue<'a>,
+    session: ChatSession<'a>,
     settings: ChatSettings,
-    /// What the settings mean for the model.
-    options: SamplerOptions,
-    /// Whether someone types.
+    /// The settings resolved for the model.
+    sampler_options: SamplerOptions,
+    /// Whether standard input is a terminal.
     interactive: bool,
-    /// Whether the markdown of answers is drawn.
+    /// Whether Markdown is rendered.
     markdown: bool,
-    /// The last answer.
-    last: Option<Answer>,
+    /// The last response.
+    last: Option<Response>,
 }
 
 impl Chat<'_> {
-    /// Takes the first message, if there is one, and then lines until there are no more.
-    fn talk(&mut self, message: &str, mut lines: Lines) -> anyhow::Result<ExitCode> {
+    /// Processes the first message, if there is one, and then lines until the end of input.
+    fn run(&mut self, message: &str, mut reader: LineReader) -> anyhow::Result<ExitCode> {
         if self.interactive {
-            self.note("type a message; /help lists commands, Ctrl-D leaves");
+            self.note("type a message; /help lists commands, Ctrl-D exits");
         }
         let mut next = if message.is_empty() {
-            lines.next()?
+            reader.next()?
         } else {
-            Line::Text(message.to_owned())
+            Input::Text(message.to_owned())
         };
         loop {
-            let done = match &next {
-                Line::End => return Ok(ExitCode::SUCCESS),
-                Line::Blank => Ok(ControlFlow::Continue(())),
-                Line::Text(text) => self.turn(text),
+            let result = match &next {
+                Input::End => return Ok(ExitCode::SUCCESS),
+                Input::Blank => Ok(ControlFlow::Continue(())),
+                Input::Text(text) => self.process(text),
             };
-            match done {
+            match result {
                 Ok(ControlFlow::Continue(())) => {}
                 Ok(ControlFlow::Break(())) => return Ok(ExitCode::SUCCESS),
-                // People can mend it and go on; a script must notice.
-                Err(error) if self.interactive && !error.is::<output::Closed>() => {
-                    output::complain(&format!("error: {}", advice::told(&error)));
+                // An interactive user can correct the mistake and continue; a script must fail.
+                Err(error) if self.interactive && !error.is::<output::StdoutClosed>() => {
+                    output::eprint_line(&format!("error: {}", error_hints::with_hints(&error)));
                 }
                 Err(error) => return Err(error),
             }
-            next = lines.next()?;
+            next = reader.next()?;
         }
     }
 
-    /// Does what a line says.
-    fn turn(&mut self, line: &str) -> anyhow::Result<ControlFlow<()>> {
+    /// Processes a message or command.
+    fn process(&mut self, line: &str) -> anyhow::Result<ControlFlow<()>> {
         match ChatCommand::parse(line).map_err(anyhow::Error::msg)? {
             None => {
-                self.dialogue.say(line);
-                self.answer()?;
+                self.session.add_message(line);
+                self.respond()?;
             }
             Some(ChatCommand::Exit) => return Ok(ControlFlow::Break(())),
-            Some(ChatCommand::Help) => self.tell(HELP),
+            Some(ChatCommand::Help) => self.print(HELP),
             Some(ChatCommand::Clear) => {
-                self.dialogue.clear();
-                self.note("the conversation begins anew");
+                self.session.clear();
+                self.note("conversation cleared");
             }
-            Some(ChatCommand::System(None)) => match self.dialogue.system() {
-                Some(text) => self.tell(&format!("the system message is: {text}")),
-                None => self.tell("there is no system message"),
+            Some(ChatCommand::System(None)) => match self.session.system() {
+                Some(text) => self.print(&format!("system message: {text}")),
+                None => self.print("no system message is set"),
             },
             Some(ChatCommand::System(Some(text))) => {
-                self.dialogue.set_system(&text);
-                self.note("the system message holds from the next answer on");
+                self.session.set_system(&text);
+                self.note("the system message applies from the next response on");
             }
-            Some(ChatCommand::Set(None)) => self.tell(&self.settings.describe(&self.options)),
+            Some(ChatCommand::Set(None)) => self.print(&self.settings.describe(&self.sampler_options)),
             Some(ChatCommand::Set(Some((name, value)))) => self.set(&name, &value)?,
             Some(ChatCommand::Think(think)) => {
-                self.dialogue.prompter.think = think;
+                self.session.renderer.think = think;
                 self.note(match think {
-                    Some(true) => "the model thinks before it answers",
-                    Some(false) => "the model answers at once",
-                    None => "the model thinks if its template has it so",
+                    Some(true) => "reasoning enabled",
+                    Some(false) => "reasoning disabled",
+                    None => "reasoning as the chat template sets it",
                 });
             }
             Some(ChatCommand::Markdown(markdown)) => {
                 self.markdown = markdown;
                 self.note(if markdown {
-                    "answers are drawn as their markdown means, where this is a terminal"
+                    "Markdown is rendered on a terminal"
                 } else {
-                    "answers are written as the model has them"
+                    "Markdown is printed as plain text"
                 });
             }
             Some(ChatCommand::Context(None)) => {
-                let session = self.dialogue.session();
-                self.tell(&format!(
-                    "{} of {} tokens are taken",
-                    session.position(),
-                    session.context()
-                ));
+                let session = self.session.engine_session();
+                self.print(&format!("{} of {} tokens used", session.position(), session.context()));
             }
             Some(ChatCommand::Context(Some(tokens))) => self.resize(tokens)?,
             Some(ChatCommand::Regenerate) => {
-                self.dialogue.take_back_answer()?;
-                // The same random numbers would give the same answer.
-                self.options.seed = self.options.seed.wrapping_add(1);
-                self.answer()?;
+                self.session.drop_last_response()?;
+                // The same random numbers would give the same response.
+                self.sampler_options.seed = self.sampler_options.seed.wrapping_add(1);
+                self.respond()?;
             }
-            Some(ChatCommand::Stats) => self.tell(&self.stats()),
+            Some(ChatCommand::Stats) => self.print(&self.stats()),
             Some(ChatCommand::Save(path)) => {
-                file::save(&path, self.dialogue.conversation())?;
+                file::save(&path, self.session.conversation())?;
                 let state = file::state_path(&path);
-                // What is being written is written to its end.
+                // Saving must not be interrupted.
                 let _deferred = interrupt::defer()?;
-                self.dialogue.keep(&state)?;
-                let count = self.dialogue.conversation().messages.len();
+                self.session.save_state(&state)?;
+                let count = self.session.conversation().messages.len();
                 let (path, state) = (path.display(), state.display());
                 self.note(&format!(
-                    "saved {count} messages to {path}, and what the model computed to {state}"
+                    "saved {count} messages to {path}, and the KV cache to {state}"
                 ));
             }
             Some(ChatCommand::Load(path)) => {
                 let mut conversation = file::load(&path)?;
-                self.ask.set_variables(&mut conversation);
+                self.generation.set_variables(&mut conversation);
                 let count = conversation.messages.len();
-                self.dialogue.replace(conversation);
+                self.session.replace(conversation);
                 self.note(&format!("loaded {count} messages from {}", path.display()));
                 self.restore(&path);
             }
@@ -292,117 +290,119 @@ impl Chat<'_> {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Takes up the state beside a saved conversation, if there is one that fits.
+    /// Restores the state saved with a conversation, if there is one that fits.
     fn restore(&mut self, path: &Path) {
         let state = file::state_path(path);
-        match state.exists().then(|| self.dialogue.restore(&state)) {
-            Some(Err(error)) => self.note(&format!("the conversation will be computed again: {error}")),
-            Some(Ok(Restored::ToBeComputedAgain)) => self.note(load::COMPUTED_AGAIN),
-            Some(Ok(Restored::AsItWas)) | None => {}
+        match state.exists().then(|| self.session.restore_state(&state)) {
+            Some(Err(error)) => self.note(&format!("the conversation will be recomputed: {error}")),
+            Some(Ok(Restored::Recompute)) => self.note(load::STATE_RECOMPUTED),
+            Some(Ok(Restored::Resumed)) | None => {}
         }
     }
 
     /// Changes a setting.
     fn set(&mut self, name: &str, value: &str) -> anyhow::Result<()> {
         let mut settings = self.settings.clone();
-        // One that nobody gave stays what it is.
-        settings.sampling.seed = Some(self.options.seed);
+        // A random seed stays the same.
+        settings.sampling.seed = Some(self.sampler_options.seed);
         settings.set(name, value).map_err(anyhow::Error::msg)?;
         let options = sampling::options(&settings.sampling, self.checkpoint)?;
         Sampler::new(options.clone())?;
-        self.dialogue.on_full = settings.on_full.unwrap_or_default();
-        (self.settings, self.options) = (settings, options);
-        self.note("holds from the next answer on");
+        self.session.on_full = settings.on_full.unwrap_or_default();
+        (self.settings, self.sampler_options) = (settings, options);
+        self.note("applies from the next response on");
         Ok(())
     }
 
-    /// Makes the context longer or shorter.
+    /// Changes the context length.
     fn resize(&mut self, tokens: usize) -> anyhow::Result<()> {
-        let (model, decoding) = (&self.loaded.model, &self.ask.decoding);
+        let (model, decoding) = (&self.loaded.model, &self.generation.decoding);
         let limit = model.config().max_position;
         if tokens > limit {
-            bail!("a context of {tokens} tokens is more than this model was made for; take /ctx {limit} or less");
+            bail!("a context of {tokens} tokens exceeds this model's limit; use /ctx {limit} or less");
         }
-        let more = tokens.saturating_sub(self.dialogue.session().context());
+        let more = tokens.saturating_sub(self.session.engine_session().context());
         load::check_context(self.checkpoint.config(), model.device(), more)?;
-        self.dialogue.resize(tokens, |context| {
+        self.session.resize(tokens, |context| {
             let mut session = Session::new(model, context)?;
             decoding.apply(&mut session);
             Ok(session)
         })?;
-        self.note(&format!("there is room for {tokens} tokens now"));
+        self.note(&format!("the context length is now {tokens} tokens"));
         Ok(())
     }
 
-    /// Lets the model answer, and writes its text as it comes.
-    fn answer(&mut self) -> anyhow::Result<()> {
+    /// Generates a response and streams it.
+    fn respond(&mut self) -> anyhow::Result<()> {
         let options = GenerateOptions {
             max_tokens: self.settings.max_tokens,
-            sampler: Sampler::new(self.options.clone())?,
+            sampler: Sampler::new(self.sampler_options.clone())?,
             stop_ids: self.tokenizer.eos_ids().to_vec(),
-            stop_strings: self.ask.stop.clone(),
+            stop_strings: self.generation.stop.clone(),
         };
-        let mut writer = self.ask.writer(self.markdown);
-        let left_out = self.dialogue.left_out();
+        let mut writer = self.generation.writer(self.markdown);
+        let dropped = self.session.dropped_messages();
         let deferred = interrupt::defer()?;
-        let answer = self.dialogue.answer(&options, &mut writer);
+        let response = self.session.respond(&options, &mut writer);
         drop(deferred);
-        let answer = answer?;
-        if self.dialogue.left_out() > left_out {
+        let response = response?;
+        if self.session.dropped_messages() > dropped {
             self.note(&format!(
-                "the context is full: the model no longer sees the oldest {} messages; /ctx N makes it longer",
-                self.dialogue.left_out()
+                "the context is full: the model no longer sees the oldest {} messages; use /ctx N for a longer context",
+                self.session.dropped_messages()
             ));
         }
-        match answer.generation.finish {
-            Finish::Context => self.note("the context is full: /ctx N makes it longer, /clear begins anew"),
-            Finish::Interrupted => self.note("stopped"),
-            Finish::Length => self.note("stopped after as many tokens as -n allows"),
+        match response.generation.finish {
+            Finish::Context => {
+                self.note("the context is full: use /ctx N for a longer context, or /clear to start over")
+            }
+            Finish::Interrupted => self.note("interrupted"),
+            Finish::Length => self.note("stopped at the token limit (-n)"),
             Finish::Stop | Finish::StopString => {}
         }
         if writer.answer.is_empty() && writer.is_thinking() {
-            self.note("it was still thinking: your message is taken back");
+            self.note("generation ended during reasoning: your message was removed from the conversation");
         }
-        let summary = answer::summary(&answer.generation);
-        self.last = Some(answer);
-        match (self.global.verbose, self.interactive && !self.global.quiet) {
-            (true, _) => self.stats().lines().for_each(output::aside),
-            (false, true) => output::aside(&summary),
-            (false, false) => {}
+        let summary = response::summary(&response.generation);
+        self.last = Some(response);
+        if self.global.verbose {
+            self.stats().lines().for_each(output::eprint_dimmed);
+        } else if self.interactive && !self.global.quiet {
+            output::eprint_dimmed(&summary);
         }
         Ok(())
     }
 
     fn stats(&self) -> String {
-        let (session, model): (_, &Model) = (self.dialogue.session(), &self.loaded.model);
+        let (session, model): (_, &Model) = (self.session.engine_session(), &self.loaded.model);
         let mut lines = vec![format!(
-            "{}: {} messages, {} of {} tokens held; seed {}",
+            "{}: {} messages, {} of {} tokens used; seed {}",
             model.device().name(),
-            self.dialogue.conversation().messages.len(),
+            self.session.conversation().messages.len(),
             session.position(),
             session.context(),
-            self.options.seed,
+            self.sampler_options.seed,
         )];
-        if let Some(Answer { generation, kept }) = &self.last {
+        if let Some(Response { generation, cached }) = &self.last {
             lines.push(format!(
-                "last answer: {kept} tokens kept, {} new in the prompt; {}",
+                "last response: {cached} prompt tokens cached, {} processed; {}",
                 generation.prompt_tokens,
-                answer::summary(generation),
+                response::summary(generation),
             ));
         }
         lines.push(format!("memory: {}", MemoryUse::of(model, session).line()));
         lines.join("\n")
     }
 
-    /// Tells what was asked for.
-    fn tell(&self, text: &str) {
-        output::complain(text);
+    /// Prints the reply to a command.
+    fn print(&self, text: &str) {
+        output::eprint_line(text);
     }
 
-    /// Tells what may be left out.
+    /// Prints a note unless quiet.
     fn note(&self, text: &str) {
         if !self.global.quiet {
-            output::aside(&format!("({text})"));
+            output::eprint_dimmed(&format!("({text})"));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `refrain completions`: what a shell needs to complete command lines.
+//! `refrain completions`: writes shell completion scripts.
 
 use clap::Args;
 use clap_complete::Shell;
@@ -9,11 +9,11 @@ const EXAMPLES: &str = "Examples:
   refrain completions bash > refrain.bash
   refrain completions zsh > _refrain";
 
-/// Write what a shell needs to complete command lines
+/// Generate shell completions
 ///
-/// Writes the script to the standard output. For bash, put it in
-/// ~/.local/share/bash-completion/completions/refrain; for zsh, as _refrain in a folder of $fpath; for
-/// fish, in ~/.config/fish/completions/refrain.fish.
+/// Writes a completion script to standard output. For bash, save it as
+/// ~/.local/share/bash-completion/completions/refrain; for zsh, as _refrain in a directory of $fpath; for fish, as
+/// ~/.config/fish/completions/refrain.fish.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {

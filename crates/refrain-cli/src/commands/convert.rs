@@ -1,4 +1,4 @@
-//! `refrain convert`: a checkpoint in another format.
+//! `refrain convert`: converts or quantises a checkpoint to another format.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -7,43 +7,44 @@ use anyhow::anyhow;
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use refrain_formats::Error;
-use refrain_write::convert::{self, Converted, Deviation, MixedFile, Recipe, Report};
+use refrain_write::convert::{self, ConvertedTensor, Deviation, QuantMix, Recipe, Report};
 use serde_json::{Value, json};
 
 use crate::output::{self, human_bytes};
 use crate::{Global, interrupt, load, model};
 
-/// What there is, and how to ask for it.
+/// The list of formats, and the examples.
 fn help() -> String {
     let (mlx, gguf): (Vec<_>, Vec<_>) = Recipe::all()
         .filter(|recipe| *recipe != Recipe::F16)
         .partition(|recipe| matches!(recipe, Recipe::Mlx(_)));
-    let usual = MixedFile::USUAL.name();
+    let default = QuantMix::DEFAULT.name();
     format!(
-        "Formats, from the most bits to the fewest:\n{}{}{}\nExamples:\n  \
-         refrain convert demo demo-{usual}.gguf --format {usual}\n  \
+        "Formats, from most to fewest bits per weight:\n{}{}{}  DeepSeek models cannot be written as GGUF files\n\n\
+         Examples:\n  \
+         refrain convert demo demo-{default}.gguf --format {default}\n  \
          refrain convert Qwen3-0.6B Qwen3-0.6B-mlx4 --format mlx4\n  \
          refrain convert model.gguf model-f16 --format f16 --json",
-        told(
+        format_lines(
             &[Recipe::F16],
-            &["half precision: a directory, or a file if its name ends in .gguf"]
+            &["half precision: GGUF if the name ends in .gguf, else a directory"]
         ),
-        told(
+        format_lines(
             &gguf,
-            &["a GGUF file; those ending in _m have more bits where it matters most"]
+            &["a GGUF file; _m formats use more bits for the most sensitive tensors"]
         ),
-        told(
+        format_lines(
             &mlx,
             &[
-                "a directory as MLX quantises it, in groups of 64; mlx4-g32, mlx4-g128 and so on",
-                "in groups of 32 or 128"
+                "a directory in MLX format with group size 64; add -g32 or -g128",
+                "for other group sizes, as in mlx4-g32"
             ]
         ),
     )
 }
 
-/// Names in lines of a narrow column, and beside them what they are.
-fn told(recipes: &[Recipe], meaning: &[&str]) -> String {
+/// Formats names in a narrow column, with their meaning beside them.
+fn format_lines(recipes: &[Recipe], meaning: &[&str]) -> String {
     const WIDTH: usize = 27;
     let mut lines = vec![String::new()];
     for name in recipes.iter().map(Recipe::to_string) {
@@ -61,34 +62,34 @@ fn told(recipes: &[Recipe], meaning: &[&str]) -> String {
 #[derive(Debug, Args)]
 #[command(after_help = help())]
 pub(crate) struct Arguments {
-    /// The checkpoint to convert: any MODEL but Qwen3.5-MoE's
+    /// The model to convert
     source: String,
-    /// What to write: a .gguf file or a directory, as the format asks for
+    /// Output path: a .gguf file or a directory, depending on the format
     destination: PathBuf,
-    /// What the weights become, in any case of letters; see below
+    /// Output format; see the list below
     #[arg(long, value_name = "FORMAT", ignore_case = true, hide_possible_values = true, value_parser = recipes())]
     format: Recipe,
-    /// Replace a checkpoint that is there already
+    /// Overwrite an existing checkpoint
     #[arg(long)]
     force: bool,
-    /// Write the report as one line of JSON
+    /// Print the report as one line of JSON
     #[arg(long)]
     json: bool,
 }
 
-/// The recipes by their names, of which those of MLX with unusual groups are not listed.
+/// Parses a recipe's name. MLX recipes with unusual group sizes are accepted but not listed.
 fn recipes() -> impl TypedValueParser<Value = Recipe> {
-    let usual = Recipe::all().map(|recipe| PossibleValue::new(recipe.to_string()));
+    let listed = Recipe::all().map(|recipe| PossibleValue::new(recipe.to_string()));
     let grouped = Recipe::grouped().map(|name| PossibleValue::new(name).hide(true));
-    let names = PossibleValuesParser::new(usual.chain(grouped));
-    names.try_map(|name| Recipe::by_name(&name).ok_or("there is no such format"))
+    let names = PossibleValuesParser::new(listed.chain(grouped));
+    names.try_map(|name| Recipe::by_name(&name).ok_or("unknown format"))
 }
 
 pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let source = model::open(&arguments.source)?;
     let bar = load::progress_bar(global, "converting");
     let deferred = interrupt::defer()?;
-    let progress = |progress| load::written(&bar, progress);
+    let progress = |progress| load::show_write_progress(&bar, progress);
     let options = convert::ConvertOptions {
         recipe: arguments.format,
         name: name(&arguments.source),
@@ -103,25 +104,25 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<Exit
     drop(deferred);
     let report = report.map_err(|error| match &error {
         Error::Exists { path } => anyhow!(
-            "cannot write {}: it exists already; --force replaces it, or choose another name",
+            "cannot write {}: it exists already; overwrite it with --force, or choose another name",
             path.display()
         ),
         _ => error.into(),
     })?;
     if !global.quiet {
         for note in &report.notes {
-            output::complain(&format!("note: {note}"));
+            output::eprint_line(&format!("note: {note}"));
         }
     }
-    match arguments.json {
-        true => output::print_json(&as_json(&report, arguments))?,
-        false if global.quiet => {}
-        false => output::print(&as_text(&report, arguments))?,
+    if arguments.json {
+        output::print_json(&as_json(&report, arguments))?;
+    } else if !global.quiet {
+        output::print(&as_text(&report, arguments))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// What a model is called that has no name of its own: the last part of its path.
+/// The name for a model that has none: the last part of its path.
 fn name(source: &str) -> &str {
     let last = source.trim_end_matches('/').rsplit('/').next().unwrap_or(source);
     last.strip_suffix(".gguf").unwrap_or(last)
@@ -130,14 +131,14 @@ fn name(source: &str) -> &str {
 fn total(report: &Report) -> (u64, Deviation) {
     let bytes = report.tensors.iter().map(|tensor| tensor.bytes).sum();
     let deviations = report.tensors.iter().map(|tensor| tensor.deviation);
-    (bytes, deviations.fold(Deviation::default(), Deviation::and))
+    (bytes, deviations.fold(Deviation::default(), Deviation::merge))
 }
 
 fn as_text(report: &Report, arguments: &Arguments) -> String {
     let width = report.tensors.iter().map(|tensor| tensor.name.len()).max().unwrap_or(0);
-    let line = |tensor: &Converted| {
+    let line = |tensor: &ConvertedTensor| {
         format!(
-            "{:width$}  {:>12} -> {:<12} {:>10}  relative RMS error {:.2e}, largest {:.2e}\n",
+            "{:width$}  {:>12} -> {:<12} {:>10}  relative RMS error {:.2e}, max {:.2e}\n",
             tensor.name,
             tensor.from.to_string(),
             tensor.to.to_string(),
@@ -149,7 +150,7 @@ fn as_text(report: &Report, arguments: &Arguments) -> String {
     let (bytes, deviation) = total(report);
     let mut text: String = report.tensors.iter().map(line).collect();
     text += &format!(
-        "wrote {}: {} tensors, {} of weights, relative RMS error {:.2e}, largest {:.2e}\n",
+        "wrote {}: {} tensors, {} of weights, relative RMS error {:.2e}, max {:.2e}\n",
         arguments.destination.display(),
         report.tensors.len(),
         human_bytes(bytes),
@@ -160,7 +161,7 @@ fn as_text(report: &Report, arguments: &Arguments) -> String {
 }
 
 fn as_json(report: &Report, arguments: &Arguments) -> Value {
-    let tensor = |tensor: &Converted| {
+    let tensor = |tensor: &ConvertedTensor| {
         json!({
             "name": tensor.name,
             "shape": tensor.shape,

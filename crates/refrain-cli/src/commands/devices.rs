@@ -1,7 +1,7 @@
-//! `refrain devices`: every device, and which one is chosen and why.
+//! `refrain devices`: lists every device, and which one is selected and why.
 
 use clap::Args;
-use refrain_vulkan::{DeviceInfo, DeviceKind, Ranked, rank};
+use refrain_vulkan::{DeviceInfo, DeviceKind, RankedDevice, rank};
 use serde_json::{Value, json};
 
 use crate::Global;
@@ -16,10 +16,10 @@ const EXAMPLES: &str = "Examples:
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// Write one JSON object
+    /// Print a JSON object
     #[arg(long)]
     json: bool,
-    /// Do not try the drivers one by one where no GPU is found
+    /// Do not try the drivers one by one if no GPU is found
     #[arg(long, hide = true)]
     as_loaded: bool,
 }
@@ -29,7 +29,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
     let decision = probed.decide(global.device.as_deref())?;
     let ranked = rank(probed.devices());
     let is_gpu = |device: &DeviceInfo| device.usable() && device.kind != DeviceKind::Software;
-    // A driver that is installed and does not work leaves no other trace.
+    // An installed driver that does not work leaves no other trace.
     let broken = if arguments.as_loaded || probed.devices().iter().any(is_gpu) {
         Vec::new()
     } else {
@@ -43,16 +43,16 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
     }
     let broken = broken
         .iter()
-        .filter_map(|driver| Some(format!("! {}\n  mend: {}\n", driver.fault()?, driver.mend())));
+        .filter_map(|driver| Some(format!("! {}\n  fix: {}\n", driver.fault()?, driver.fix())));
     let text = as_text(probed.devices(), &ranked, &decision);
     output::print(&(text + &broken.collect::<String>()))
 }
 
-fn as_text(devices: &[DeviceInfo], ranked: &[Ranked], decision: &Decision) -> String {
+fn as_text(devices: &[DeviceInfo], ranked: &[RankedDevice], decision: &Decision) -> String {
     let mut text = String::new();
     let mut line = |line: String| text.push_str(&(line + "\n"));
     let mark = |target: DeviceTarget| if decision.target == target { '*' } else { ' ' };
-    for entry in ranked.iter().filter(|entry| entry.folded_into.is_none()) {
+    for entry in ranked.iter().filter(|entry| entry.duplicate_of.is_none()) {
         let device = &devices[entry.index];
         let (major, minor) = device.api_version;
         line(format!(
@@ -68,16 +68,20 @@ fn as_text(devices: &[DeviceInfo], ranked: &[Ranked], decision: &Decision) -> St
             device.driver_name,
             device.driver_info,
         ));
-        // Which one is the choice is said once, at the end.
+        // The selected device is marked once, at the end.
         line(format!("       {}", entry.reason.trim_start_matches("first choice: ")));
         line(format!("       features: {}", features(device).join(", ")));
-        for twin in ranked.iter().filter(|twin| twin.folded_into == Some(entry.index)) {
+        for twin in ranked.iter().filter(|twin| twin.duplicate_of == Some(entry.index)) {
             line(format!("       device {} is {}", twin.index, twin.reason));
         }
     }
     line(format!("{} {CPU:<4} CPU executor", mark(DeviceTarget::Cpu)));
     line(format!("       {}", cpu_facts()));
-    line(format!("* chosen: {}", decision.reason));
+    let selected = match decision.target {
+        DeviceTarget::Cpu => CPU,
+        DeviceTarget::Vulkan(index) => &devices[index].name,
+    };
+    line(format!("* selected: {selected} ({})", decision.reason));
     text
 }
 
@@ -95,8 +99,8 @@ fn features(device: &DeviceInfo) -> Vec<&'static str> {
     device.features.iter().map(|feature| feature.name()).collect()
 }
 
-fn as_json(devices: &[DeviceInfo], ranked: &[Ranked], decision: &Decision, broken: &[Driver]) -> Value {
-    let entry = |entry: &Ranked| {
+fn as_json(devices: &[DeviceInfo], ranked: &[RankedDevice], decision: &Decision, broken: &[Driver]) -> Value {
+    let entry = |entry: &RankedDevice| {
         let device = &devices[entry.index];
         json!({
             "device": entry.index,
@@ -106,7 +110,7 @@ fn as_json(devices: &[DeviceInfo], ranked: &[Ranked], decision: &Decision, broke
             "vulkan": format!("{}.{}", device.api_version.0, device.api_version.1),
             "memory_bytes": device.device_memory(),
             "usable": entry.usable,
-            "same_as": entry.folded_into,
+            "same_as": entry.duplicate_of,
             "reason": entry.reason,
             "features": features(device),
         })
@@ -119,7 +123,7 @@ fn as_json(devices: &[DeviceInfo], ranked: &[Ranked], decision: &Decision, broke
         "broken_drivers": broken.iter().map(|driver| json!({
             "manifest": driver.manifest.display().to_string(),
             "error": driver.devices.as_ref().err(),
-            "mend": driver.mend(),
+            "mend": driver.fix(),
         })).collect::<Vec<_>>(),
         "devices": ranked.iter().map(entry).collect::<Vec<_>>(),
         "cpu": { "threads": threads(), "free_bytes": refrain::Device::cpu().free_memory() },

@@ -1,4 +1,4 @@
-//! `refrain eval`: how well a model predicts a text, and how far it is from another model.
+//! `refrain eval`: measures perplexity, and the KL divergence from another model.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use refrain_engine::{Divergence, Score, Session, Windows, divergence, perplexity
 use refrain_models::Checkpoint;
 use serde_json::{Value, json};
 
-use crate::numbers::count;
+use crate::value_parsers::count;
 use crate::{Global, Usage, device, input, load, model, output};
 
 const EXAMPLES: &str = "Examples:
@@ -17,27 +17,28 @@ const EXAMPLES: &str = "Examples:
   refrain eval model.gguf --text story.txt --context 128 --stride 64
   refrain eval Qwen3-0.6B-4bit --text story.txt --against Qwen3-0.6B --json";
 
-/// Tokens of a window unless the user wants others.
-const CONTEXT: usize = 512;
+/// Default window length in tokens.
+const DEFAULT_WINDOW: usize = 512;
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// The model to measure
+    /// The model to evaluate
     model: String,
-    /// Text to predict: a UTF-8 file, or - for the standard input
+    /// Text to evaluate on: a UTF-8 file, or - for standard input
     #[arg(long, value_name = "FILE")]
     text: PathBuf,
-    /// Tokens of the windows that the text is cut into [default: 512, or the model's limit]
+    /// Window length in tokens [default: 512, or the model's limit]
     #[arg(long, value_name = "N", value_parser = count)]
     context: Option<usize>,
-    /// Tokens from one window to the next: each but the first predicts its last N tokens [default: half a window]
+    /// Tokens between the starts of windows; every window but the first scores its last N tokens [default: half a
+    /// window]
     #[arg(long, value_name = "N", value_parser = count)]
     stride: Option<usize>,
-    /// Measure the divergence of MODEL's predictions from those of this one, which has the same tokenizer
+    /// Measure the KL divergence from this reference model, which must have the same tokenizer
     #[arg(long, value_name = "MODEL2")]
     against: Option<String>,
-    /// Write the result as one line of JSON
+    /// Print one line of JSON
     #[arg(long)]
     json: bool,
 }
@@ -51,17 +52,18 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
     let device = device::open(global)?;
     let loaded = load::load(global, &checkpoint, &device, windows.context)?;
     let mut session = Session::new(&loaded.model, windows.context)?;
-    let bar = load::count_bar(global, "predicting");
+    let bar = load::count_bar(global, "evaluating");
     let total = windows.predicted(tokens.len());
-    let progress = |done: usize| load::show(&bar, done, total);
+    let progress = |done: usize| load::update_bar(&bar, done, total);
     let result = match &reference {
         None => {
             let score = perplexity(&mut session, &tokens, &windows, &progress)?;
-            Evaluated::Perplexity(score)
+            Evaluation::Perplexity(score)
         }
         Some(reference) => {
-            let divergence = against(global, &device, reference, &mut session, &tokens, &windows, &progress)?;
-            Evaluated::Divergence(divergence)
+            let divergence =
+                measure_divergence(global, &device, reference, &mut session, &tokens, &windows, &progress)?;
+            Evaluation::Divergence(divergence)
         }
     };
     if arguments.json {
@@ -73,12 +75,12 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
     Ok(())
 }
 
-enum Evaluated {
+enum Evaluation {
     Perplexity(Score),
     Divergence(Divergence),
 }
 
-fn against(
+fn measure_divergence(
     global: &Global,
     device: &Device,
     reference: &Checkpoint,
@@ -94,7 +96,7 @@ fn against(
 
 fn read(path: &Path) -> anyhow::Result<String> {
     if path == Path::new("-") {
-        input::read_stdin("a text")
+        input::read_stdin("the text")
     } else {
         input::read_text(path)
     }
@@ -114,14 +116,11 @@ fn tokens(checkpoint: &Checkpoint, reference: Option<&Checkpoint>, text: &str) -
         }
         let others = reference.tokenizer()?.encode(text, true)?;
         if let Some(at) = (0..tokens.len().max(others.len())).find(|&at| tokens.get(at) != others.get(at)) {
-            bail!("the models cannot be compared: from token {at} on, their tokenizers cut the text differently");
+            bail!("the models cannot be compared: their tokenizers differ from token {at} of the text on");
         }
     }
     if tokens.len() < 2 {
-        bail!(
-            "the text is {} tokens long; there must be two at least to predict one",
-            tokens.len()
-        );
+        bail!("the text has {} tokens; at least two are needed", tokens.len());
     }
     Ok(tokens)
 }
@@ -136,8 +135,8 @@ fn windows(
     let limit = limits
         .map(|checkpoint| checkpoint.config().max_position)
         .min()
-        .unwrap_or(CONTEXT);
-    let context = arguments.context.unwrap_or(CONTEXT.min(limit));
+        .unwrap_or(DEFAULT_WINDOW);
+    let context = arguments.context.unwrap_or(DEFAULT_WINDOW.min(limit));
     if !(2..=limit).contains(&context) {
         return Err(Usage(format!(
             "--context {context} is not between 2 and the model's limit of {limit} tokens"
@@ -158,7 +157,7 @@ fn windows(
     Ok(Windows { context, stride, bos })
 }
 
-fn as_text(outcome: &Evaluated, windows: &Windows) -> String {
+fn as_text(outcome: &Evaluation, windows: &Windows) -> String {
     let score = |score: &Score| {
         format!(
             "perplexity {:.4} ± {:.4} ({:.5} nats per token)",
@@ -169,14 +168,14 @@ fn as_text(outcome: &Evaluated, windows: &Windows) -> String {
     };
     let Windows { context, stride, .. } = windows;
     match outcome {
-        Evaluated::Perplexity(own) => {
+        Evaluation::Perplexity(own) => {
             let tokens = own.tokens;
             format!("{}, {tokens} tokens, windows of {context} every {stride}\n", score(own))
         }
-        Evaluated::Divergence(found) => format!(
+        Evaluation::Divergence(found) => format!(
             "model      {}\nreference  {}\n\
-             divergence mean {:.6} ± {:.6}, median {:.6}, 99 % {:.6}, largest {:.6} nats\n\
-             same likeliest token {:.3} %, {} tokens, windows of {context} every {stride}\n",
+             KL divergence mean {:.6} ± {:.6}, median {:.6}, 99th percentile {:.6}, maximum {:.6} nats\n\
+             same top token {:.3} %, {} tokens, windows of {context} every {stride}\n",
             score(&found.model),
             score(&found.reference),
             found.mean(),
@@ -190,7 +189,7 @@ fn as_text(outcome: &Evaluated, windows: &Windows) -> String {
     }
 }
 
-fn as_json(outcome: &Evaluated, windows: &Windows) -> Value {
+fn as_json(outcome: &Evaluation, windows: &Windows) -> Value {
     let score = |score: &Score| {
         json!({
             "nll": score.nll(),
@@ -200,8 +199,8 @@ fn as_json(outcome: &Evaluated, windows: &Windows) -> Value {
         })
     };
     let mut value = match outcome {
-        Evaluated::Perplexity(own) => score(own),
-        Evaluated::Divergence(found) => json!({
+        Evaluation::Perplexity(own) => score(own),
+        Evaluation::Divergence(found) => json!({
             "model": score(&found.model),
             "reference": score(&found.reference),
             "kl": {

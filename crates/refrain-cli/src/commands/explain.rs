@@ -1,9 +1,9 @@
-//! `refrain explain`: what becomes of a model's decode step on its way to the device.
+//! `refrain explain`: shows how a model's decode step or prompt is compiled for the device, and what it costs.
 
-mod floor;
-mod graph;
-mod kinds;
-mod trace;
+mod chrome_trace;
+mod graphviz;
+mod profile;
+mod token_cost;
 
 use std::path::PathBuf;
 
@@ -11,16 +11,16 @@ use clap::Args;
 use refrain::speed;
 use refrain::{Device, Function, passes};
 use refrain_engine::Session;
-use refrain_engine::cost::{self, Remembered, TokenCost};
-use refrain_formats::WholeFile;
+use refrain_engine::cost::{self, CachedTokens, TokenCost};
+use refrain_formats::AtomicFile;
 use serde_json::json;
 
 use crate::decoding::DecodingArguments;
 use crate::{Global, Usage, device, load, model, output};
-use floor::Summary;
+use token_cost::CostSummary;
 
-/// Bytes per second that a card reads where there is none.
-const MADE_UP_BANDWIDTH: f64 = 1e12;
+/// Assumed read bandwidth of the simulated GPU, in bytes per second.
+const SIMULATED_BANDWIDTH: f64 = 1e12;
 
 const EXAMPLES: &str = "Examples:
   refrain explain demo
@@ -29,43 +29,42 @@ const EXAMPLES: &str = "Examples:
   refrain explain demo --summary
   refrain explain demo --prompt 64 --summary";
 
-/// Print what a decode step, or a prompt, becomes on its way to the device
+/// Show the compiled program of a decode step or prompt, and its cost
 ///
-/// Prints what a decode step becomes after a pass, by default the plan, with what one token costs (of a prompt, its
-/// tokens together):
-/// dispatches, levels, barriers (those at the ends of a recording too), bytes, and the time that reading
-/// those bytes takes at least. Where there is no GPU, or with --device null, it prints what a made-up card
-/// that reads 1000 GB/s would be given; with --device cpu, what the CPU executor computes.
+/// Prints the program after a compiler pass (by default the execution plan) and its cost per token, or for a whole
+/// prompt: dispatches, dependency levels, barriers (including those at the ends of a recording), bytes, and the minimum
+/// time to read those bytes. Without a GPU, or with --device null, it uses a simulated GPU with 1000 GB/s of bandwidth;
+/// with --device cpu, it shows what the CPU executor computes.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
     /// The model
     model: String,
-    /// Print the program after this pass: trace, or one of the passes [default: the plan]
+    /// Print the program after this pass: trace, or the name of a pass [default: the execution plan]
     #[arg(long, value_name = "PASS")]
     after: Option<String>,
-    /// Tokens that the context holds, for the bytes of keys and values [default: 128, for a prompt 0]
+    /// Context depth in tokens, for the size of the KV cache [default: 128, or 0 with --prompt]
     #[arg(short = 'd', long, value_name = "N")]
     depth: Option<u32>,
-    /// What takes in N tokens of a prompt, instead of a decode step
+    /// Explain the processing of a prompt of N tokens, instead of a decode step
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=2048))]
     prompt: Option<u32>,
-    /// The decode step of N sequences together
+    /// Explain a decode step of a batch of N sequences
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256), conflicts_with = "prompt")]
     batch: u32,
-    /// Write the program as a graph for Graphviz
+    /// Print the program as a Graphviz graph
     #[arg(long, conflicts_with = "json")]
     dot: bool,
-    /// Write one JSON object
+    /// Print a JSON object
     #[arg(long)]
     json: bool,
-    /// Only what one token costs
+    /// Print only the cost
     #[arg(long)]
     summary: bool,
-    /// Run some tokens and tell which kinds of steps lose most time against their floor
+    /// Run some tokens and list the kinds of steps that are furthest from their bandwidth limit
     #[arg(long)]
     profile: bool,
-    /// Write the profile as a Chrome trace, which Perfetto opens
+    /// Write the profile as a Chrome trace, for Perfetto or chrome://tracing
     #[arg(long, value_name = "FILE", requires = "profile")]
     trace: Option<PathBuf>,
     #[command(flatten)]
@@ -73,9 +72,9 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> {
-    let stages = passes::NAMES;
+    let stages = passes::STAGE_NAMES;
     if let Some(pass) = arguments.after.as_deref().filter(|pass| !stages.contains(pass)) {
-        let why = format!("there is no pass {pass:?}; there are {}", stages.join(", "));
+        let why = format!("unknown pass {pass:?}; the passes are {}", stages.join(", "));
         return Err(Usage(why).into());
     }
     let checkpoint = model::open(&arguments.model)?;
@@ -84,41 +83,38 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
     } else {
         device::open_for_plans(global)?
     };
-    let subject = Subject(arguments.prompt.map(|tokens| tokens as usize));
-    let depth = arguments.depth.map_or(subject.usual_depth(), |depth| depth as usize);
-    let context = (depth + subject.0.unwrap_or(64)).min(checkpoint.config().max_position);
+    let target = ExplainTarget(arguments.prompt.map(|tokens| tokens as usize));
+    let depth = arguments.depth.map_or(target.default_depth(), |depth| depth as usize);
+    let context = (depth + target.0.unwrap_or(64)).min(checkpoint.config().max_position);
     let loaded = load::load(global, &checkpoint, &device, context)?;
     let mut session = Session::several(&loaded.model, context, arguments.batch as usize)?;
     arguments.decoding.apply(&mut session);
-    // A plan has no edges to draw.
+    // The default for --dot is the last graph, since a plan has no edges.
     let last = if arguments.dot { "write_through" } else { "schedule" };
     let after = arguments.after.as_deref().unwrap_or(last);
-    let printed = subject.printed(&mut session, after)?;
+    let printed = target.printed(&mut session, after)?;
     let (mode, choice) = session.mode();
-    let mode = subject.0.map_or(mode.name(), |_| device.evaluator().name());
-    let choice = choice.filter(|_| subject.0.is_none());
-    let profile = if arguments.profile {
-        Some(subject.profile(&mut session, depth)?)
-    } else {
-        None
-    };
-    let function = subject.function(&mut session)?;
+    let mode = target.0.map_or(mode.name(), |_| device.evaluator().name());
+    let choice = choice.filter(|_| target.0.is_none());
+    let profile = arguments.profile.then(|| target.profile(&mut session, depth));
+    let profile = profile.transpose()?;
+    let function = target.function(&mut session)?;
     if let (Some(path), Some(profile)) = (&arguments.trace, &profile) {
-        WholeFile::write(path, trace::chrome(function.plan(), profile).as_bytes())?;
+        AtomicFile::write(path, chrome_trace::events(function.plan(), profile).as_bytes())?;
     }
     if arguments.dot {
-        return output::print(&graph::dot(&printed));
+        return output::print(&graphviz::dot(&printed));
     }
     let bandwidth = bandwidth(global, arguments, &device)?;
-    let remembered = Remembered {
+    let cached = CachedTokens {
         sequences: arguments.batch as usize,
         depth,
     };
     let unfused = cost::unfused(function.plan()).into_iter();
     let unfused: Vec<String> = unfused.map(|(name, count)| format!("{count} × {name}")).collect();
-    let summary = Summary {
-        of: subject.0.map_or("token", |_| "prompt"),
-        cost: TokenCost::of(function.plan(), remembered),
+    let summary = CostSummary {
+        of: target.0.map_or("token", |_| "prompt"),
+        cost: TokenCost::of(function.plan(), cached),
         layers: checkpoint.config().layers,
         bandwidth,
     };
@@ -126,7 +122,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
         return output::print_json(&json!({
             "model": arguments.model,
             "device": device.name(),
-            "prompt": subject.0,
+            "prompt": target.0,
             "batch": arguments.batch,
             "depth": depth,
             "mode": mode,
@@ -135,7 +131,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
             "program": printed.lines().collect::<Vec<_>>(),
             "unfused": unfused,
             "token": summary.json(),
-            "steps": profile.as_ref().map(|profile| floor::json(function.plan(), profile, remembered, bandwidth)),
+            "steps": profile.as_ref().map(|profile| token_cost::steps_json(function.plan(), profile, cached, bandwidth)),
         }));
     }
     let mut text = String::new();
@@ -149,17 +145,17 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
         text.push_str(&format!("unfused    {}\n", unfused.join(", ")));
     }
     if let Some(profile) = &profile {
-        text.push_str(&kinds::table(function.plan(), profile, remembered, bandwidth));
+        text.push_str(&profile::table(function.plan(), profile, cached, bandwidth));
     }
     output::print(&text)
 }
 
-/// A decode step, or what takes in so many tokens of a prompt.
+/// What is explained: a decode step, or a prompt of some tokens.
 #[derive(Clone, Copy)]
-struct Subject(Option<usize>);
+struct ExplainTarget(Option<usize>);
 
-impl Subject {
-    fn usual_depth(self) -> usize {
+impl ExplainTarget {
+    fn default_depth(self) -> usize {
         self.0.map_or(128, |_| 0)
     }
 
@@ -177,7 +173,7 @@ impl Subject {
         }
     }
 
-    /// Microseconds of each step.
+    /// Measures the microseconds of each step.
     fn profile(self, session: &mut Session, depth: usize) -> Result<Vec<f64>, refrain_engine::Error> {
         match self.0 {
             Some(tokens) => session.profile_prompt(tokens, depth),
@@ -186,16 +182,16 @@ impl Subject {
     }
 }
 
-/// Bytes per second that the device reads.
+/// The device's read bandwidth in bytes per second.
 fn bandwidth(global: &Global, arguments: &Arguments, device: &Device) -> anyhow::Result<f64> {
-    Ok(
-        match (device::is_made_up(device), arguments.profile || device.is_cpu()) {
-            (true, _) => MADE_UP_BANDWIDTH,
-            (false, true) => speed::read_bandwidth(device)?,
-            // The device that stands for it while there are only plans to be made reads nothing.
-            (false, false) => speed::read_bandwidth(&device::open(global)?)?,
-        },
-    )
+    if device::is_simulated(device) {
+        return Ok(SIMULATED_BANDWIDTH);
+    }
+    if arguments.profile || device.is_cpu() {
+        return Ok(speed::read_bandwidth(device)?);
+    }
+    // The device used for plans cannot be measured.
+    Ok(speed::read_bandwidth(&device::open(global)?)?)
 }
 
 fn mode_line(mode: &str, choice: Option<&refrain_engine::ModeChoice>) -> String {
@@ -203,9 +199,9 @@ fn mode_line(mode: &str, choice: Option<&refrain_engine::ModeChoice>) -> String 
         Some(choice) => {
             let measured = choice.us.iter().map(|(name, us)| format!("{name} {us:.0} µs"));
             let measured = measured.collect::<Vec<_>>().join(", ");
-            format!("{mode}: measured on earlier tokens, {measured}")
+            format!("{mode} (measured: {measured})")
         }
         None if mode == "cpu" => mode.to_owned(),
-        None => format!("{mode}: nothing was measured yet"),
+        None => format!("{mode} (not measured yet)"),
     }
 }

@@ -1,8 +1,8 @@
-//! `refrain inspect`: what a checkpoint holds, and how it fits this device.
+//! `refrain inspect`: shows a checkpoint's architecture and tensors, and whether it fits the device.
 
 use clap::Args;
 use refrain::Device;
-use refrain_engine::fit::{Fit, Needs, Offer, weight_bytes};
+use refrain_engine::fit::{Capacity, Fit, Requirements, weight_bytes};
 use refrain_formats::{Error, Format, TensorInfo};
 use refrain_models::config::{AttentionConfig, RopeScaling};
 use refrain_models::{Checkpoint, ModelConfig};
@@ -12,9 +12,13 @@ use crate::output::{self, about_rate, human_bytes, human_count};
 use crate::{Global, device, fit, model};
 
 mod describe;
+mod tensor_table;
+
+use tensor_table::table;
 
 const EXAMPLES: &str = "Examples:
   refrain inspect demo
+  refrain inspect demo --all
   refrain inspect model.gguf --json --no-device";
 
 #[derive(Debug, Args)]
@@ -22,10 +26,13 @@ const EXAMPLES: &str = "Examples:
 pub(crate) struct Arguments {
     /// The model
     model: String,
-    /// Write one JSON object
+    /// List every tensor, instead of equal layers once
+    #[arg(long)]
+    all: bool,
+    /// Print a JSON object, with every tensor
     #[arg(long)]
     json: bool,
-    /// Leave out the device: no memory, no measurement
+    /// Skip the device: show neither memory nor speed
     #[arg(long)]
     no_device: bool,
 }
@@ -40,75 +47,55 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
     let checkpoint = match model::open(&arguments.model) {
         Ok(checkpoint) => checkpoint,
         Err(error) => {
-            // All that can be said of a model that cannot run; of one that is damaged, what is wrong with it.
-            let whole = matches!(
+            // For a model that is not supported, show what its files say; for a damaged one, only the error.
+            let is_intact = matches!(
                 error.downcast_ref(),
                 Some(Error::Architecture { .. } | Error::Unsupported { .. })
             );
-            let description = whole.then(|| model::described(&arguments.model)).flatten();
+            let description = is_intact.then(|| model::read_description(&arguments.model)).flatten();
             if let Some(description) = description {
                 if arguments.json {
                     output::print_json(&describe::as_json(&description, &error))?
                 } else {
-                    output::print(&describe::as_text(&description))?
+                    output::print(&describe::as_text(&description, arguments.all))?
                 }
             }
             return Err(error);
         }
     };
-    let placed = if arguments.no_device {
+    let device_fit = if arguments.no_device {
         None
     } else {
         Some(DeviceFit::new(&checkpoint, device::open(global)?)?)
     };
     if arguments.json {
-        output::print_json(&as_json(&checkpoint, placed.as_ref()))?
+        output::print_json(&as_json(&checkpoint, device_fit.as_ref()))?
     } else {
-        output::print(&as_text(&checkpoint, placed.as_ref()))?
+        output::print(&as_text(&checkpoint, device_fit.as_ref(), arguments.all))?
     }
-    if let Some(placed) = placed {
-        device::report(global, &placed.device);
+    if let Some(device_fit) = device_fit {
+        device::report(global, &device_fit.device);
     }
     Ok(())
 }
 
 impl DeviceFit {
     fn new(checkpoint: &Checkpoint, device: Device) -> anyhow::Result<Self> {
-        let needs = Needs::of(checkpoint, &device);
-        let offer = Offer::measure(&device)?;
-        let fit = Fit { needs, offer };
+        let requirements = Requirements::of(checkpoint, &device);
+        let capacity = Capacity::measure(&device)?;
+        let fit = Fit { requirements, capacity };
         Ok(Self { device, fit })
     }
 }
 
-fn as_text(checkpoint: &Checkpoint, placed: Option<&DeviceFit>) -> String {
+fn as_text(checkpoint: &Checkpoint, device_fit: Option<&DeviceFit>, all: bool) -> String {
     let mut lines = summary(checkpoint);
-    lines.extend(placed.into_iter().flat_map(fit_lines));
+    lines.extend(device_fit.into_iter().flat_map(fit_lines));
     let mut text: String = lines
         .iter()
         .map(|(key, value)| format!("{key:<14} {value}\n"))
         .collect();
-    text.push_str(&table(checkpoint.tensors()));
-    text
-}
-
-/// The lines of tensors, under a head.
-fn table<'a>(tensors: impl Iterator<Item = &'a TensorInfo>) -> String {
-    let tensors = Vec::from_iter(tensors);
-    let width = tensors.iter().map(|tensor| tensor.name.len()).max().unwrap_or(0);
-    let mut text = format!(
-        "\n{:<width$}  {:<16} {:<14} {:>10}\n",
-        "tensor", "shape", "stored as", "bytes"
-    );
-    for tensor in tensors {
-        let stored = tensor.encoding.to_string();
-        text.push_str(&format!(
-            "{:<width$}  {:<16} {stored:<14} {:>10}\n",
-            tensor.name,
-            format!("{:?}", tensor.shape),
-            tensor.bytes
-        ));
-    }
+    text.push_str(&table(checkpoint.tensors(), all));
     text
 }
 
@@ -125,46 +112,46 @@ fn summary(checkpoint: &Checkpoint) -> Vec<(&'static str, String)> {
             format!("{} in {} tensors", human_bytes(weight_bytes(checkpoint)), tensors.len()),
         ),
         (
-            "shape",
+            "layers",
             format!(
-                "{} layers, hidden size {}, feed-forward {}",
+                "{}, hidden size {}, feed-forward size {}",
                 config.layers, config.hidden_size, config.feed_forward.intermediate_size
             ),
         ),
         ("attention", attention(&config.attention)),
-        ("positions", rope(config)),
+        ("RoPE", rope(config)),
         (
             "vocabulary",
             format!(
                 "{} tokens, {}",
                 config.vocab_size,
                 if config.tie_word_embeddings {
-                    "embedding is also the head"
+                    "tied embeddings"
                 } else {
-                    "separate head"
+                    "separate output head"
                 }
             ),
         ),
-        ("context", format!("{} tokens", config.max_position)),
+        ("context length", format!("{} tokens", config.max_position)),
     ]
 }
 
-fn fit_lines(placed: &DeviceFit) -> Vec<(&'static str, String)> {
-    let fit = &placed.fit;
+fn fit_lines(device_fit: &DeviceFit) -> Vec<(&'static str, String)> {
+    let fit = &device_fit.fit;
     vec![
-        ("device", device::describe(&placed.device)),
+        ("device", device::describe(&device_fit.device)),
         (
             "KV cache",
-            format!("{} a token", human_bytes(fit.needs.kv_per_position)),
+            format!("{} per token", human_bytes(fit.requirements.kv_per_position)),
         ),
         ("memory", fit::room(fit)),
         (
-            "speed limit",
+            "max speed",
             format!(
-                "about {} tokens/s: {} read a token at {} GB/s (measured now)",
+                "about {} tokens/s: a token reads {} at {} GB/s (measured now)",
                 about_rate(fit.bound(0)),
                 human_bytes(fit.read_per_token(0)),
-                about_rate(fit.offer.bandwidth / 1e9)
+                about_rate(fit.capacity.bandwidth / 1e9)
             ),
         ),
     ]
@@ -189,20 +176,20 @@ fn attention(attention: &AttentionConfig) -> String {
     let values = if value_dim == head_dim {
         String::new()
     } else {
-        format!(", whose values have {value_dim}")
+        format!(", value head size {value_dim}")
     };
-    format!("{heads} query heads, {kv_heads} key-value heads of {head_dim}{values}")
+    format!("{heads} query heads, {kv_heads} KV heads, head size {head_dim}{values}")
 }
 
 fn rope(config: &ModelConfig) -> String {
     let scaling = match &config.positions.scaling {
         RopeScaling::None => String::new(),
-        other => format!(", scaled: {other}"),
+        other => format!(", scaling {other}"),
     };
-    format!("rotary, base {}{scaling}", config.positions.theta)
+    format!("base {}{scaling}", config.positions.theta)
 }
 
-fn as_json(checkpoint: &Checkpoint, placed: Option<&DeviceFit>) -> Value {
+fn as_json(checkpoint: &Checkpoint, device_fit: Option<&DeviceFit>) -> Value {
     let config = checkpoint.config();
     json!({
         "architecture": config.family.name,
@@ -220,12 +207,12 @@ fn as_json(checkpoint: &Checkpoint, placed: Option<&DeviceFit>) -> Value {
         "context": config.max_position,
         "tied_head": config.tie_word_embeddings,
         "rope_theta": config.positions.theta,
-        "device": placed.map(|DeviceFit { device, fit }| json!({
+        "device": device_fit.map(|DeviceFit { device, fit }| json!({
             "name": device.name(),
-            "free_bytes": fit.offer.free,
-            "kv_bytes_per_token": fit.needs.kv_per_position,
+            "free_bytes": fit.capacity.free,
+            "kv_bytes_per_token": fit.requirements.kv_per_position,
             "context_that_fits": fit.context(),
-            "probe_gb_per_s": fit.offer.bandwidth / 1e9,
+            "probe_gb_per_s": fit.capacity.bandwidth / 1e9,
             "read_bytes_per_token": fit.read_per_token(0),
             "tokens_per_s_bound": fit.bound(0),
         })),

@@ -1,4 +1,4 @@
-//! `refrain list`: the models that have been downloaded.
+//! `refrain list`: lists downloaded models.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -13,13 +13,13 @@ const EXAMPLES: &str = "Examples:
   refrain list
   refrain list --json
 
-Lists what this program and Python's huggingface_hub have downloaded from the Hugging Face hub, as far
-as it is a language model's safetensors or GGUF files.";
+Lists language models in safetensors or GGUF format that this program or Python's huggingface_hub
+has downloaded from the Hugging Face hub.";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// Write one JSON object
+    /// Print a JSON object
     #[arg(long)]
     json: bool,
 }
@@ -37,7 +37,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
 fn as_text(cache: &HubCache, list: &List) -> String {
     if list.models.is_empty() && list.interrupted.is_empty() {
         return format!(
-            "no models in {}; `refrain pull ORG/NAME` downloads one\n",
+            "no models in {}; download one with `refrain pull ORG/NAME`\n",
             cache.root().display()
         );
     }
@@ -58,7 +58,7 @@ fn as_text(cache: &HubCache, list: &List) -> String {
     let mut rows = vec![header];
     rows.extend(list.models.iter().map(row));
     rows.extend(list.interrupted.iter().map(|(repo, bytes)| {
-        let again = "`refrain pull` goes on".to_owned();
+        let again = "resume with `refrain pull`".to_owned();
         [repo.clone(), "(interrupted)".to_owned(), human_bytes(*bytes), again]
     }));
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);

@@ -1,4 +1,4 @@
-//! `refrain logits`: what the model thinks of every position of given tokens.
+//! `refrain logits`: computes the logits of every position of given token sequences.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::{anyhow, bail};
 use clap::Args;
 use refrain_engine::Session;
-use refrain_formats::WholeFile;
+use refrain_formats::AtomicFile;
 use refrain_models::ModelConfig;
 use serde_json::{Value, json};
 
@@ -18,15 +18,15 @@ const EXAMPLES: &str = "Examples:
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// The model; it needs no tokenizer
+    /// The model; no tokenizer is needed
     model: String,
-    /// JSON file {"input_ids": [[...], ...]}: B lists of T token ids each
+    /// Input JSON file {"input_ids": [[...], ...]} with B sequences of T token ids
     #[arg(long, value_name = "FILE.json")]
     tokens: PathBuf,
-    /// File to write: the tensor `logits` [B, T, vocabulary] in f32
+    /// Output file: an f32 tensor `logits` of shape [B, T, vocabulary]
     #[arg(long, value_name = "FILE.safetensors")]
     out: PathBuf,
-    /// Tokens that are computed together
+    /// Number of tokens to process together
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     chunk: Option<u32>,
 }
@@ -37,7 +37,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<Exit
     let label = arguments.tokens.display().to_string();
     let rows = read_rows(&input::read_text(&arguments.tokens)?, config).map_err(|error| anyhow!("{label}: {error}"))?;
     let length = rows[0].len();
-    WholeFile::try_create(&arguments.out)?;
+    AtomicFile::try_create(&arguments.out)?;
     let device = device::open(global)?;
     let loaded = load::load(global, &checkpoint, &device, length)?;
     let mut session = Session::new(&loaded.model, length)?;
@@ -58,26 +58,26 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<Exit
     Ok(ExitCode::SUCCESS)
 }
 
-/// The rows of token ids, checked: at least one, all of one length, all in the vocabulary.
+/// Parses and validates the rows of token ids: at least one, all of one length, all in the vocabulary.
 fn read_rows(text: &str, config: &ModelConfig) -> anyhow::Result<Vec<Vec<u32>>> {
-    let value: Value = serde_json::from_str(text).map_err(|error| anyhow!("is not valid JSON: {error}"))?;
+    let value: Value = serde_json::from_str(text).map_err(|error| anyhow!("invalid JSON: {error}"))?;
     let rows = value.get("input_ids").and_then(Value::as_array);
-    let rows = rows.ok_or_else(|| anyhow!("has no list \"input_ids\""))?;
+    let rows = rows.ok_or_else(|| anyhow!("no list \"input_ids\""))?;
     let rows = rows
         .iter()
         .enumerate()
         .map(|(index, row)| read_row(index, row, config.vocab_size))
         .collect::<anyhow::Result<Vec<_>>>()?;
     let Some(first) = rows.first().map(Vec::len).filter(|length| *length > 0) else {
-        bail!("holds no token ids");
+        bail!("no token ids");
     };
     if let Some(index) = rows.iter().position(|row| row.len() != first) {
         let length = rows[index].len();
-        bail!("row 0 has {first} token ids and row {index} has {length}; they must be equally long");
+        bail!("row 0 has {first} token ids and row {index} has {length}; all rows must have the same length");
     }
     if first > config.max_position {
         let limit = config.max_position;
-        bail!("has rows of {first} token ids, more than the model's context of {limit}");
+        bail!("rows of {first} token ids exceed the model's context length of {limit}");
     }
     Ok(rows)
 }
@@ -99,15 +99,15 @@ fn read_row(index: usize, row: &Value, vocabulary: usize) -> anyhow::Result<Vec<
     row.iter().enumerate().map(id).collect()
 }
 
-/// Begins a safetensors file of one f32 tensor. Its values follow as they come: they may be larger than the
+/// Starts a safetensors file with one f32 tensor. Its values are appended as they are computed, because they may exceed
 /// memory.
-fn create(path: &Path, shape: [usize; 3]) -> Result<WholeFile, refrain_formats::Error> {
+fn create(path: &Path, shape: [usize; 3]) -> Result<AtomicFile, refrain_formats::Error> {
     let bytes = shape.iter().product::<usize>() * size_of::<f32>();
     let tensor = json!({ "dtype": "F32", "shape": shape, "data_offsets": [0, bytes] });
     let mut header = json!({ "logits": tensor }).to_string();
-    // The values begin at a multiple of 8.
+    // Values are aligned to 8 bytes.
     header += &" ".repeat(header.len().next_multiple_of(8) - header.len());
-    let mut file = WholeFile::create(path)?;
+    let mut file = AtomicFile::create(path)?;
     file.append(&(header.len() as u64).to_le_bytes())?;
     file.append(header.as_bytes())?;
     Ok(file)

@@ -1,4 +1,4 @@
-//! `refrain man`: manual pages.
+//! `refrain man`: writes manual pages.
 
 use std::path::PathBuf;
 
@@ -14,12 +14,12 @@ const EXAMPLES: &str = "Examples:
 
 /// Write manual pages
 ///
-/// Writes the program's manual page to the standard output, or those of all commands to a folder:
-/// `man ./pages/refrain-run.1` shows one.
+/// Writes the program's manual page to standard output, or the pages of all commands to a directory; show one with `man
+/// ./pages/refrain-run.1`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// The folder; it is made if it is not there
+    /// Directory for the pages; created if missing
     folder: Option<PathBuf>,
 }
 

@@ -1,4 +1,4 @@
-//! One file per command.
+//! The commands, one module each.
 
 pub(crate) mod bench;
 pub(crate) mod chat;
@@ -9,6 +9,7 @@ pub(crate) mod doctor;
 pub(crate) mod eval;
 pub(crate) mod explain;
 pub(crate) mod inspect;
+pub(crate) mod launch;
 pub(crate) mod list;
 pub(crate) mod logits;
 pub(crate) mod man;

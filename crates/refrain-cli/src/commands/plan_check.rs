@@ -1,4 +1,4 @@
-//! `refrain plan-check`: the proof that a model's plans have every barrier that they need.
+//! `refrain plan-check`: proves that a model's execution plans contain every barrier they need.
 
 use anyhow::bail;
 use clap::Args;
@@ -8,28 +8,28 @@ use refrain_engine::{LoadOptions, Model, Session};
 
 use crate::{Global, Usage, device, model, output};
 
-/// The most tokens of a prompt that are computed at once.
-const LARGEST_CHUNK: usize = 512;
-/// The context that plans are made for, where the model allows as much.
+/// Largest prompt chunk to check, in tokens.
+const MAX_CHUNK: usize = 512;
+/// Context length of the plans in tokens, if the model allows as much.
 const CONTEXT: usize = 4096;
-/// Pairs of one plan that are named.
-const MOST_NAMED: usize = 8;
+/// Maximum hazards printed per plan.
+const MAX_REPORTED: usize = 8;
 
 const EXAMPLES: &str = "Examples:
   refrain plan-check demo
   refrain plan-check synthetic:qwen3-8b:q4_0";
 
-/// Prove that a model's plans have every barrier that they need
+/// Prove that a model's execution plans have every barrier they need
 ///
-/// Looks at the plans of the decode step and of each size of prompt chunk: two runs of each, every pair of
-/// accesses to the same bytes of which one is a write. Nothing is computed; where there is no GPU, or with
-/// --device null, the plans are those for a made-up card.
+/// Checks two consecutive runs of the plans of the decode step and of each prompt chunk size: every pair of accesses to
+/// the same bytes of which one is a write must be ordered. Nothing is computed. Without a GPU, or with --device null,
+/// the plans are those for a simulated GPU.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
     /// The model
     model: String,
-    /// Leave out a barrier of the decode step, counted from 0: fails, and names the steps that need it
+    /// Remove barrier N of the decode step, counted from 0, to see the check fail and name the steps that need it
     #[arg(long, value_name = "N")]
     drop_barrier: Option<usize>,
 }
@@ -40,22 +40,22 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
     let device = device::open_for_plans(global)?;
     let model = Model::load(&checkpoint, &device, &LoadOptions::default())?;
     let mut session = Session::new(&model, context)?;
-    let decode = Checked::new("decode", session.decode_function()?.plan(), arguments.drop_barrier)?;
+    let decode = CheckedPlan::new("decode", session.decode_function()?.plan(), arguments.drop_barrier)?;
     let mut checked = vec![decode];
     let mut tokens = 1;
-    while tokens <= LARGEST_CHUNK.min(context) && arguments.drop_barrier.is_none() {
+    while tokens <= MAX_CHUNK.min(context) && arguments.drop_barrier.is_none() {
         let name = format!("prefill {tokens}");
-        checked.push(Checked::new(&name, session.prefill_function(tokens)?.plan(), None)?);
+        checked.push(CheckedPlan::new(&name, session.prefill_function(tokens)?.plan(), None)?);
         tokens *= 2;
     }
     if checked.iter().any(|checked| !checked.proof.unordered.is_empty()) {
-        bail!("{}", complaint(&checked));
+        bail!("{}", error_message(&checked));
     }
     output::print(&table(&checked))
 }
 
-/// A plan and what became of it.
-struct Checked {
+/// A checked plan and its proof.
+struct CheckedPlan {
     name: String,
     steps: usize,
     dispatches: usize,
@@ -63,13 +63,13 @@ struct Checked {
     proof: Proof,
 }
 
-impl Checked {
+impl CheckedPlan {
     fn new(name: &str, plan: &Plan, dropped: Option<usize>) -> anyhow::Result<Self> {
         let timeline = Timeline::of(plan);
         let barriers = timeline.barriers();
         if let Some(number) = dropped.filter(|&number| number >= barriers) {
-            let what = format!("--drop-barrier {number}: the plan has {barriers} barriers, counted from 0");
-            return Err(Usage(what).into());
+            let message = format!("--drop-barrier {number}: the plan has {barriers} barriers, counted from 0");
+            return Err(Usage(message).into());
         }
         let timeline = match dropped {
             Some(number) => timeline.without_barrier(number),
@@ -85,12 +85,12 @@ impl Checked {
     }
 }
 
-fn table(checked: &[Checked]) -> String {
+fn table(checked: &[CheckedPlan]) -> String {
     let mut text = format!(
         "{:<12} {:>6} {:>10} {:>8} {:>14} {:>9}\n",
-        "plan", "steps", "dispatches", "barriers", "pairs in order", "unordered"
+        "plan", "steps", "dispatches", "barriers", "ordered pairs", "unordered"
     );
-    for Checked {
+    for CheckedPlan {
         name,
         steps,
         dispatches,
@@ -104,15 +104,15 @@ fn table(checked: &[Checked]) -> String {
     text
 }
 
-/// The pairs that are not in order, the first of each plan by name.
-fn complaint(checked: &[Checked]) -> String {
+/// Lists unordered pairs of accesses, the first ones of each plan by name.
+fn error_message(checked: &[CheckedPlan]) -> String {
     let unordered: usize = checked.iter().map(|checked| checked.proof.unordered.len()).sum();
-    let mut text = format!("{unordered} pairs of accesses are not in order");
-    for Checked { name, proof, .. } in checked {
-        for hazard in proof.unordered.iter().take(MOST_NAMED) {
+    let mut text = format!("{unordered} pairs of accesses are not ordered");
+    for CheckedPlan { name, proof, .. } in checked {
+        for hazard in proof.unordered.iter().take(MAX_REPORTED) {
             text += &format!("\n  {name}: {hazard}");
         }
-        let more = proof.unordered.len().saturating_sub(MOST_NAMED);
+        let more = proof.unordered.len().saturating_sub(MAX_REPORTED);
         if more > 0 {
             text += &format!("\n  {name}: and {more} more");
         }

@@ -1,4 +1,4 @@
-//! `refrain ps`: the servers that run.
+//! `refrain ps`: lists the user's running servers.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -15,7 +15,7 @@ const EXAMPLES: &str = "Examples:
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// Write one JSON list
+    /// Print a JSON array
     #[arg(long)]
     json: bool,
 }
@@ -39,19 +39,19 @@ fn as_json(server: &RunningServer) -> Value {
 
 fn as_text(servers: &[RunningServer]) -> String {
     if servers.is_empty() {
-        return "no server runs; `refrain serve MODEL` starts one\n".to_owned();
+        return "no server is running; start one with `refrain serve MODEL`\n".to_owned();
     }
     let now = SystemTime::now();
     let age = |server: &RunningServer| {
         let begin = UNIX_EPOCH + Duration::from_secs(server.since_unix_s);
         human_age(now.duration_since(begin).map_or(0, |age| age.as_secs()))
     };
-    let header = ["PROCESS", "MODEL", "ADDRESS", "STARTED"].map(str::to_owned);
+    let header = ["PID", "MODEL", "ADDRESS", "STARTED"].map(str::to_owned);
     let row = |server: &RunningServer| {
         [
             server.process.to_string(),
-            output::plain(&server.model).into(),
-            output::plain(&server.address).into(),
+            output::escape_control(&server.model).into(),
+            output::escape_control(&server.address).into(),
             age(server),
         ]
     };

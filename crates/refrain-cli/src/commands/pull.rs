@@ -1,4 +1,4 @@
-//! `refrain pull`: models from the Hugging Face hub.
+//! `refrain pull`: downloads models from the Hugging Face hub.
 
 use clap::Args;
 use refrain_hub::{HubCache, ModelName};
@@ -10,22 +10,22 @@ const EXAMPLES: &str = "Examples:
   refrain pull Qwen/Qwen3-0.6B-GGUF:Q8_0
   refrain pull mlx-community/Qwen3-0.6B-4bit@main
 
-Downloads go where Python's huggingface_hub puts them (HF_HUB_CACHE, HF_HOME, else
-~/.cache/huggingface/hub), and what it has put there is found. An interrupted download goes on
-where it ended. HF_TOKEN or the token that `hf auth login` stored opens private and gated models;
-HF_ENDPOINT names another hub; HTTPS_PROXY and NO_PROXY are respected.";
+Models are stored in the cache of Python's huggingface_hub (HF_HUB_CACHE, HF_HOME, else
+~/.cache/huggingface/hub), and models that it downloaded are found. Interrupted downloads resume.
+For private and gated models, set HF_TOKEN or log in with `hf auth login`. HF_ENDPOINT selects
+another hub; HTTPS_PROXY and NO_PROXY are respected.";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// ORG/NAME, or ORG/NAME:QUANT for one of several GGUF files; @REVISION at the end takes another branch, tag or commit
+    /// ORG/NAME, or ORG/NAME:QUANT for one of several GGUF files; append @REVISION for a branch, tag or commit
     model: String,
 }
 
-/// Writes the path of what was downloaded to the standard output.
+/// Prints the path of the downloaded model.
 pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> {
     if arguments.model == demo::NAME {
-        return Err(Usage("`demo` is inside this program: `refrain run demo` needs no download".to_owned()).into());
+        return Err(Usage("`demo` is built in: `refrain run demo` needs no download".to_owned()).into());
     }
     let name: ModelName = arguments.model.parse().map_err(|error| Usage(format!("{error}")))?;
     let settings = hub::settings(global)?;
@@ -37,7 +37,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
     let model = match cached {
         Some(model) => {
             if !global.quiet {
-                output::complain("offline mode: the hub was not asked for a newer version of what is here");
+                output::eprint_line("offline mode: using the downloaded version without checking for a newer one");
             }
             model
         }

@@ -1,4 +1,4 @@
-//! `refrain rm`: removing downloaded models.
+//! `refrain rm`: removes downloaded models.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -13,16 +13,16 @@ const EXAMPLES: &str = "Examples:
   refrain rm Qwen/Qwen3-0.6B --yes
   refrain rm Qwen/Qwen3-0.6B-GGUF:Q8_0 --yes
 
-Without QUANT and REVISION, all that was downloaded of the model is removed. Files that another
-revision shares stay.";
+Without QUANT and REVISION, all downloaded files of the model are removed. Files that another
+revision shares are kept.";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// Names as `refrain list` shows them
+    /// Model names as listed by `refrain list`
     #[arg(required = true)]
     models: Vec<String>,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(short, long)]
     yes: bool,
 }
@@ -34,7 +34,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
         let name: ModelName = model.parse().map_err(|error| Usage(format!("{error}")))?;
         let removal = cache
             .removal(&name)?
-            .ok_or_else(|| anyhow!("{name} has not been downloaded; `refrain list` shows what has"))?;
+            .ok_or_else(|| anyhow!("not downloaded: {name}; `refrain list` shows downloaded models"))?;
         removals.push(removal);
     }
     for removal in removals {
@@ -44,19 +44,22 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
         }
         removal.run()?;
         if !global.quiet {
-            output::complain(&format!("removed {what}"));
+            output::eprint_line(&format!("removed {what}"));
         }
     }
     Ok(())
 }
 
-/// Asks on the terminal.
+/// Asks for confirmation on the terminal.
 fn confirmed(what: &str) -> anyhow::Result<bool> {
     if !io::stdin().is_terminal() {
-        return Err(Usage(format!("remove {what}? Nobody can be asked here; --yes removes it")).into());
+        return Err(Usage(format!(
+            "cannot ask whether to remove {what}: standard input is not a terminal; confirm with --yes"
+        ))
+        .into());
     }
-    // If the question cannot be shown, the answer will not be yes.
-    let _ = write!(io::stderr(), "remove {}? [y/N] ", output::plain(what));
+    // If the prompt cannot be shown, the answer will not be yes.
+    let _ = write!(io::stderr(), "remove {}? [y/N] ", output::escape_control(what));
     let mut answer = String::new();
     io::stdin().read_line(&mut answer)?;
     Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))

@@ -1,7 +1,7 @@
-//! `refrain run`: text in, text out.
+//! `refrain run`: generates text from a prompt.
 
-mod form;
 mod prompt;
+mod response_format;
 
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;
@@ -9,20 +9,20 @@ use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 use refrain_engine::{Finish, Freeze, GenerateOptions, Generation, Restored, Sampler, Session, Snapshot, Verified};
-use refrain_formats::{State, WholeFile};
+use refrain_formats::{AtomicFile, State};
 use refrain_grammar::ReasoningTokens;
 use refrain_text::{Conversation, Tokenizer};
 use serde_json::json;
 
-use super::chat::{self, Opening};
-use crate::answer::{self, AnswerWriter};
-use crate::asking::{AskArguments, Prompter};
+use super::chat::{self, ChatOptions};
+use crate::generation_args::{GenerationArguments, PromptRenderer};
 use crate::load::{self, Loaded};
 use crate::memory::MemoryUse;
 use crate::output::{self, human_seconds};
+use crate::response::{self, ResponseWriter};
 use crate::{Global, Usage, device, interrupt, model, sampling};
-use form::FormArguments;
 use prompt::PromptArguments;
+use response_format::ResponseFormatArguments;
 
 const EXAMPLES: &str = "Examples:
   refrain run demo \"What is 348 + 276?\"
@@ -37,49 +37,49 @@ const EXAMPLES: &str = "Examples:
 pub(crate) struct Arguments {
     #[command(flatten)]
     prompt: PromptArguments,
-    /// Give the model the prompt as it is, without the model's chat template
+    /// Use the prompt as it is, without the chat template
     #[arg(long)]
     raw: bool,
-    /// Write one JSON object at the end instead of the text as it comes
+    /// Print a JSON object at the end instead of streaming text
     #[arg(long, help_heading = "Output")]
     json: bool,
     #[command(flatten)]
-    form: FormArguments,
+    format: ResponseFormatArguments,
     #[command(flatten)]
-    ask: AskArguments,
+    generation: GenerationArguments,
     #[command(flatten, next_help_heading = "Context")]
     state: StateArguments,
-    #[command(flatten, next_help_heading = "To develop")]
+    #[command(flatten, next_help_heading = "Debugging")]
     check: CheckArguments,
 }
 
-/// Where the session's state comes from and goes to.
+/// Options to load and save the session's state.
 #[derive(Debug, Args)]
 struct StateArguments {
-    /// Go on from the state in this file, which --save-state made: the prompt comes behind what it holds
+    /// Continue from a state saved with --save-state; the prompt is appended to it
     #[arg(long, value_name = "FILE")]
     load_state: Option<PathBuf>,
-    /// Write the session's state to this file at the end
+    /// Save the session's state (tokens and KV cache) to this file at the end
     #[arg(long, value_name = "FILE")]
     save_state: Option<PathBuf>,
 }
 
 impl StateArguments {
-    fn is_wanted(&self) -> bool {
+    fn is_given(&self) -> bool {
         self.load_state.is_some() || self.save_state.is_some()
     }
 }
 
-/// How replay is checked.
+/// Options to verify replay.
 #[derive(Debug, Args)]
 struct CheckArguments {
-    /// Run replay and eager execution side by side and stop at the first step that differs, naming it
+    /// Compare replay with eager execution and stop at the first step that differs
     #[arg(long, conflicts_with_all = ["load_state", "save_state", "mode", "tokens_per_submit"])]
     verify: bool,
-    /// With --verify: put a wrong number behind this step of the replay (a number, or such as sample:0)
+    /// With --verify: corrupt the result of this replay step (a number, or a region such as sample:0)
     #[arg(long, value_name = "REGION", requires = "verify")]
     inject_fault: Option<String>,
-    /// With --verify: hold this still from token to token
+    /// With --verify: keep this unchanged from token to token
     #[arg(long, value_enum, value_name = "WHAT", requires = "verify")]
     freeze: Option<FreezeArgument>,
 }
@@ -105,79 +105,77 @@ impl From<FreezeArgument> for Freeze {
 }
 
 pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<ExitCode> {
-    let ask = &arguments.ask;
-    ask.prepare()?;
-    if let Some(wish) = ask.wants_template().filter(|_| arguments.raw) {
-        return Err(Usage(format!("{wish} is for the chat template, and --raw leaves it out")).into());
+    let generation_args = &arguments.generation;
+    generation_args.prepare()?;
+    if let Some(option) = generation_args.template_option().filter(|_| arguments.raw) {
+        return Err(Usage(format!("{option} needs the chat template, which --raw disables")).into());
     }
     if let Some(path) = &arguments.state.save_state {
-        State::check_place(path)?;
-        WholeFile::try_create(path)?;
+        State::check_overwrite(path)?;
+        AtomicFile::try_create(path)?;
     }
     let model = arguments.prompt.model()?;
     let checkpoint = model::open_or_pull(global, model)?;
-    let (tokenizer, prompter) = ask.text_side(model, &checkpoint)?;
-    let prompter = match prompter {
-        Some(prompter) if arguments.is_talk() => {
-            return chat::talk(global, ask, Opening::default(), &checkpoint, &tokenizer, prompter);
+    let (tokenizer, renderer) = generation_args.tokenizer_and_renderer(model, &checkpoint)?;
+    let renderer = match renderer {
+        Some(renderer) if arguments.starts_chat() => {
+            let options = ChatOptions::default();
+            return chat::run_chat(global, generation_args, options, &checkpoint, &tokenizer, renderer);
         }
-        prompter => prompter.filter(|_| !arguments.raw),
+        renderer => renderer.filter(|_| !arguments.raw),
     };
-    let mut writer = if arguments.json {
-        AnswerWriter::silent()
-    } else {
-        ask.writer(!ask.no_markdown && !arguments.raw && !arguments.form.is_given())
-    };
-    let sampler = Sampler::new(sampling::options(&ask.sampling, &checkpoint)?)?;
-    let grammar = arguments.form.grammar()?;
+    let mut writer = arguments.writer();
+    let sampler = Sampler::new(sampling::options(&generation_args.sampling, &checkpoint)?)?;
+    let grammar = arguments.format.grammar(renderer.as_ref(), &tokenizer)?;
     let prompt = arguments.prompt.text(arguments.raw, global.quiet)?;
-    let (prompt, reasoning) = prompt_ids(&tokenizer, prompter, &prompt, ask, &mut writer)?;
-    let constraint = grammar.map(|grammar| form::constraint(&grammar, &tokenizer, reasoning));
+    let (prompt, reasoning) = prompt_ids(&tokenizer, renderer, &prompt, generation_args, &mut writer)?;
+    let constraint = grammar.map(|grammar| response_format::constraint(&grammar, &tokenizer, reasoning));
     let constraint = constraint.transpose()?;
-    let most = ask.max_tokens;
+    let max_tokens = generation_args.max_tokens;
     let state = arguments.state.load_state.as_deref().map(Snapshot::open).transpose()?;
     let held = state.as_ref().map_or(0, |state| state.tokens().len());
-    let context = load::context(checkpoint.config(), ask.context(), held + prompt.len(), most)?;
+    let requested = generation_args.context();
+    let context = load::context(checkpoint.config(), requested, held + prompt.len(), max_tokens)?;
     let device = device::open(global)?;
-    load::announce_speed(global, &checkpoint, &device);
+    load::warn_if_slow(global, &checkpoint, &device);
     let mut loaded = load::load(global, &checkpoint, &device, context)?;
     let options = GenerateOptions {
-        max_tokens: most.or(checkpoint.generation().max_new_tokens),
+        max_tokens: max_tokens.or(checkpoint.generation().max_new_tokens),
         sampler,
         stop_ids: tokenizer.eos_ids().to_vec(),
-        stop_strings: ask.stop.clone(),
+        stop_strings: generation_args.stop.clone(),
     };
     let mut session = Session::new(&loaded.model, context)?;
-    ask.decoding.apply(&mut session);
+    generation_args.decoding.apply(&mut session);
     if let Some(state) = &state
-        && session.restore(state)? == Restored::ToBeComputedAgain
+        && session.restore(state)? == Restored::Recompute
         && !global.quiet
     {
-        output::aside(&format!("({})", load::COMPUTED_AGAIN));
+        output::eprint_dimmed(&format!("({})", load::STATE_RECOMPUTED));
     }
     let check = &arguments.check;
-    // Until the end: a state that is being saved is saved.
+    // Deferred until the end, so that Ctrl-C does not interrupt saving the state.
     let _deferred = interrupt::defer()?;
     let tokens = if check.verify {
         let freeze = check.freeze.map(Freeze::from);
         let verified = Verified::new(&loaded.model, context, check.inject_fault.as_deref(), freeze)?;
         verified.generate(&prompt, &options)?
     } else if let Some(constraint) = constraint {
-        loaded.prepare(&mut session, |session| session.prepare_within(prompt.len()))?;
-        session.generate_within(&prompt, &options, constraint)?
+        loaded.prepare(&mut session, |session| session.prepare_constrained(prompt.len()))?;
+        session.generate_constrained(&prompt, &options, constraint)?
     } else {
         loaded.prepare(&mut session, |session| session.prepare(prompt.len()))?;
         session.generate(&prompt, &options)?
     };
-    let generation = writer.take_all(tokens.text(&tokenizer))?;
-    writer.end()?;
+    let generation = writer.push_all(tokens.text(&tokenizer))?;
+    writer.finish()?;
     let memory = MemoryUse::of(&loaded.model, &session);
     if arguments.json {
         output::print_json(&as_json(model, &loaded, &options, &generation, &writer, &memory))?;
     }
     report(global, &loaded, &generation, &writer, &memory);
     device::report(global, &device);
-    // Last: whatever happens to the file, the answer has been shown.
+    // Last, so that the response is shown even if the file cannot be written.
     if let Some(path) = &arguments.state.save_state {
         session.snapshot()?.save(path)?;
     }
@@ -188,51 +186,60 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<Exit
 }
 
 impl Arguments {
-    /// Whether someone at a terminal gave nothing but a model, and nothing that a single answer is needed for.
-    fn is_talk(&self) -> bool {
-        let one_answer = self.raw || self.json || self.check.verify || self.state.is_wanted() || self.form.is_given();
-        !self.prompt.is_given() && io::stdout().is_terminal() && !one_answer
+    /// Returns the writer of the response; it writes nothing with --json.
+    fn writer(&self) -> ResponseWriter {
+        if self.json {
+            return ResponseWriter::silent();
+        }
+        let markdown = !self.generation.no_markdown && !self.raw && !self.format.is_given();
+        self.generation.writer(markdown)
+    }
+
+    /// Whether to start a chat: only a model is given at a terminal, and no option that implies a single response.
+    fn starts_chat(&self) -> bool {
+        let is_single = self.raw || self.json || self.check.verify || self.state.is_given() || self.format.is_given();
+        !self.prompt.is_given() && io::stdout().is_terminal() && !is_single
     }
 }
 
-/// The prompt's tokens: by the chat template if the model has one and the user does not object; and between which tokens
-/// the model may think then.
+/// Renders the prompt, with the chat template if there is one, and tokenizes it. Also returns the tokens that delimit
+/// reasoning in the response, if there may be any.
 fn prompt_ids(
     tokenizer: &Tokenizer,
-    prompter: Option<Prompter>,
+    renderer: Option<PromptRenderer>,
     prompt: &str,
-    ask: &AskArguments,
-    writer: &mut AnswerWriter,
+    generation_args: &GenerationArguments,
+    writer: &mut ResponseWriter,
 ) -> anyhow::Result<(Vec<u32>, Option<ReasoningTokens>)> {
-    let Some(prompter) = prompter else {
-        return match ask.wants_template() {
-            Some(wish) => Err(Usage(format!("{wish} needs a chat template, and this model has none")).into()),
+    let Some(renderer) = renderer else {
+        return match generation_args.template_option() {
+            Some(option) => Err(Usage(format!("{option} needs a chat template, and this model has none")).into()),
             None => Ok((tokenizer.encode(prompt, true)?, None)),
         };
     };
-    let mut conversation = Conversation::from_prompt(ask.system.as_deref(), prompt);
-    ask.set_variables(&mut conversation);
-    let rendered = prompter.prompt(&conversation)?;
-    prompter.watch(&rendered, writer);
-    let reasoning = prompter.reasoning(&rendered, tokenizer);
+    let mut conversation = Conversation::from_prompt(generation_args.system.as_deref(), prompt);
+    generation_args.set_variables(&mut conversation);
+    let rendered = renderer.prompt(&conversation)?;
+    renderer.configure_writer(&rendered, writer);
+    let reasoning = renderer.reasoning(&rendered, tokenizer);
     Ok((tokenizer.encode_rendered(&rendered)?, reasoning))
 }
 
-/// Tells what the answer cost: a line, more if that is wanted.
-fn report(global: &Global, loaded: &Loaded, generation: &Generation, writer: &AnswerWriter, memory: &MemoryUse) {
+/// Prints token counts and speeds, and more if verbose.
+fn report(global: &Global, loaded: &Loaded, generation: &Generation, writer: &ResponseWriter, memory: &MemoryUse) {
     if global.quiet {
         return;
     }
     if writer.is_thinking() {
-        output::complain("note: the text ended before the model had thought it over and answered");
+        output::eprint_line("note: generation ended during reasoning, before the answer");
     }
-    if let Some(fewer) = memory.shorter_chunk {
-        let line = format!("(memory is short: the prompt went in by {fewer} tokens at a time)");
-        output::aside(&line);
+    if let Some(tokens) = memory.shorter_chunk {
+        let line = format!("(low memory: the prompt was processed in chunks of {tokens} tokens)");
+        output::eprint_dimmed(&line);
     }
-    output::aside(&answer::summary(generation));
+    output::eprint_dimmed(&response::summary(generation));
     if global.verbose {
-        output::aside(&format!(
+        output::eprint_dimmed(&format!(
             "{}: loaded in {}; memory: {}",
             loaded.model.device().name(),
             human_seconds(loaded.time.as_secs_f64()),
@@ -246,14 +253,17 @@ fn as_json(
     loaded: &Loaded,
     options: &GenerateOptions,
     generation: &Generation,
-    writer: &AnswerWriter,
+    writer: &ResponseWriter,
     memory: &MemoryUse,
 ) -> serde_json::Value {
+    let reasoning = (!writer.reasoning.is_empty()).then_some(&writer.reasoning);
     json!({
         "model": model,
         "device": loaded.model.device().name(),
         "text": writer.answer,
-        "thoughts": (!writer.reasoning.is_empty()).then_some(&writer.reasoning),
+        "reasoning": reasoning,
+        // The field's former name.
+        "thoughts": reasoning,
         "ids": generation.ids,
         "finish": generation.finish.name(),
         "prompt_tokens": generation.prompt_tokens,

@@ -1,7 +1,8 @@
-//! `refrain serve`: models for many clients at once.
+//! `refrain serve`: serves models over HTTP.
 
+mod downloads;
 mod models;
-mod pulls;
+mod names;
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
@@ -9,73 +10,82 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
-use refrain_server::{Certificate, Downloads, Entrance, ServedModel, ServerOptions, keep_alive};
+use refrain_server::{Certificate, Downloads, ServedModel, ServerListener, ServerOptions, keep_alive};
 
-use crate::servers::ServerNote;
+use self::downloads::HubDownloader;
+use self::models::ModelOpener;
+use crate::servers::ServerRecord;
 use crate::{Global, hub, interrupt, output};
 
 const EXAMPLES: &str = "Examples:
   refrain serve demo
   refrain serve Qwen/Qwen3-0.6B --ctx 4096 --parallel 16
   refrain serve model.gguf --host 0.0.0.0 --port 8000 --api-key SECRET
-  refrain serve demo --port 0 --alias my-model
+  refrain serve demo --port 0 --alias my-model,gpt-4o
   refrain serve Qwen/Qwen3-8B Qwen/Qwen3-0.6B --keep-alive 10m";
 
-/// Tokens of a request unless the user says otherwise.
-const CONTEXT: usize = 8192;
-/// Requests at once unless the user says otherwise.
-const STREAMS: usize = 8;
-const STREAMS_ON_CPU: usize = 4;
+/// Default context length in tokens.
+const DEFAULT_CONTEXT: usize = 8192;
+/// Default number of parallel requests.
+const DEFAULT_PARALLEL: usize = 8;
+const DEFAULT_PARALLEL_ON_CPU: usize = 4;
 
-/// Answer many clients at once, by OpenAI's, Anthropic's and Ollama's HTTP
+/// Serve models with the OpenAI, Anthropic and Ollama HTTP APIs
 ///
-/// A page to chat is at http://HOST:PORT; chats, completions and the models' names at /v1; /health, /metrics, /tokenize
-/// and /detokenize beside it. When it answers, it writes `listening on http://HOST:PORT` to the standard output. Ctrl-C, or
-/// SIGTERM, lets the texts under way come to their ends.
+/// A web chat is at http://HOST:PORT, the API at /v1 (OpenAI, Anthropic) and /api (Ollama); /health, /metrics,
+/// /tokenize and /detokenize are served too. Prints `listening on http://HOST:PORT` to standard output when ready.
+/// Ctrl-C or SIGTERM finishes running requests and exits.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// The model; of several the first is loaded at once, the others when they are asked for
+    /// The models; the first is loaded at start, the others on their first request
     #[arg(value_name = "MODEL", required = true)]
     models: Vec<String>,
-    /// Address to listen on; 0.0.0.0 is all of this computer's, unix:PATH a socket in the file system
+    /// Address to listen on; 0.0.0.0 for all interfaces, unix:PATH for a Unix socket
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1", value_parser = host)]
     host: Host,
-    /// Port to listen on; 0 takes a free one
+    /// Port to listen on; 0 picks a free port
     #[arg(long, value_name = "N", default_value_t = 8080)]
     port: u16,
-    /// Answer only who gives this key (may be repeated)
+    /// Require this API key (may be repeated); other users of this computer may see it
     #[arg(long, value_name = "KEY", env = "REFRAIN_API_KEY", hide_env_values = true, value_parser = key)]
     api_key: Vec<String>,
-    /// Speak HTTPS by this certificate (PEM, with those that vouch for it)
+    /// Require one of the API keys in this file, one per line
+    #[arg(long, value_name = "FILE")]
+    api_key_file: Option<PathBuf>,
+    /// Serve HTTPS with this certificate (PEM, with its chain)
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
-    /// The certificate's private key (PEM)
+    /// Private key of the certificate (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
     #[arg(
         long,
         value_name = "ORIGIN",
         value_parser = origin,
-        help = "Let web pages of this origin ask, as https://example.org; * is all (may be repeated)"
+        help = "Allow web pages of this origin, such as https://example.org; * allows all (may be repeated)"
     )]
     cors: Vec<String>,
-    /// Let clients download models of the Hugging Face hub to this computer (Ollama's /api/pull)
+    /// Allow requests to this host name, for servers without keys; * allows all (may be repeated)
+    #[arg(long, value_name = "NAME", value_parser = host_name)]
+    allowed_host: Vec<String>,
+    /// Allow clients to download models from the Hugging Face hub (Ollama's /api/pull)
     #[arg(long)]
     allow_pull: bool,
-    /// Write a line of JSON to the standard error for each request that is over
+    /// Log each finished request as a line of JSON to standard error
     #[arg(long)]
     log: bool,
-    /// Seconds that a client may take to send a request, and to read what it was sent
+    /// Timeout in seconds for clients to send a request and to read the response
     #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
     timeout: u64,
-    /// What clients call the model [default: MODEL, of a path its last part]; once for each, in their order
-    #[arg(long, value_name = "NAME", visible_alias = "served-model-name")]
+    /// Model name for clients [default: MODEL, or the last part of a path]. May be several, separated by commas; * stands for any
+    /// name. Repeat for several models, in order
+    #[arg(long, value_name = "NAME,…", visible_alias = "served-model-name")]
     alias: Vec<String>,
-    /// How long a model stays loaded when nobody asks for it, as 5m; -1: until its room is needed
-    #[arg(long, value_name = "TIME", default_value = "-1", value_parser = stay, allow_hyphen_values = true)]
-    keep_alive: Stay,
-    /// Tokens that prompt and answer of a request may have together [default: 8192, or the model's limit]
+    /// How long an idle model stays loaded, such as 5m; -1 for until its memory is needed
+    #[arg(long, value_name = "TIME", default_value = "-1", value_parser = keep_alive_argument, allow_hyphen_values = true)]
+    keep_alive: KeepAlive,
+    /// Context length of a request in tokens, prompt and response together [default: 8192, or the model's limit]
     #[arg(
         short = 'c',
         long,
@@ -85,7 +95,7 @@ pub(crate) struct Arguments {
         help_heading = "Engine"
     )]
     ctx: Option<u32>,
-    /// Requests that are computed at once; others wait [default: 8, on a CPU 4]
+    /// Maximum number of requests processed in parallel [default: 8, or 4 on the CPU]
     #[arg(
         long,
         visible_alias = "max-num-seqs",
@@ -94,10 +104,10 @@ pub(crate) struct Arguments {
         help_heading = "Engine"
     )]
     parallel: Option<u32>,
-    /// Requests that may wait; more are told to come later
+    /// Maximum number of waiting requests; more are rejected with HTTP status 503
     #[arg(long, value_name = "N", default_value_t = 256, help_heading = "Engine")]
     queue: usize,
-    /// Share of the free memory that keys, values and recurrent states may take, beside the weights
+    /// Share of the memory left after loading the weights to use for the KV cache and recurrent states
     #[arg(
         long,
         value_name = "SHARE",
@@ -106,51 +116,59 @@ pub(crate) struct Arguments {
         help_heading = "Engine"
     )]
     memory: f64,
-    /// Compute each prompt from its beginning, whatever earlier ones began with
+    /// Disable prefix caching: process every prompt from its beginning
     #[arg(long, help_heading = "Engine")]
     no_prefix_cache: bool,
-    /// Let no bit of an answer depend on who else asks: slower, and nothing that was computed is found again
+    /// Make responses bitwise independent of other requests; slower, and disables prefix caching
     #[arg(long, help_heading = "Engine")]
     deterministic: bool,
 }
 
 pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> {
-    // Before the weights are loaded: what is in use already is said at once.
-    let entrance = arguments.entrance()?;
+    // Bind before loading the weights, so that an address in use fails at once.
+    let listener = arguments.listener()?;
     let files = arguments.tls_cert.as_deref().zip(arguments.tls_key.as_deref());
     let certificate = files.map(|(chain, key)| Certificate::open(chain, key)).transpose()?;
-    if arguments.host.is_open() && arguments.api_key.is_empty() && !global.quiet {
-        output::complain("warning: everybody who reaches this computer may ask; --api-key KEY asks for a key");
+    let api_keys = arguments.api_keys()?;
+    if arguments.host.is_public() && api_keys.is_empty() && !global.quiet {
+        output::eprint_line(
+            "warning: anyone who can reach this address can use the server; require a key with --api-key KEY",
+        );
     }
+    let opener = ModelOpener::new(global, arguments);
     let downloads = if arguments.allow_pull {
-        Downloads::by(pulls::HubDownloader(hub::settings(global)?))
+        Downloads::by(HubDownloader {
+            settings: hub::settings(global)?,
+            opener: opener.clone(),
+        })
     } else {
-        Downloads::Refused(pulls::REFUSED.to_owned())
+        Downloads::Refused(downloads::NOT_ALLOWED.to_owned())
     };
-    let served = models::open(global, arguments)?;
+    let served = opener.open_all(arguments)?;
     let names: Vec<&str> = served.iter().map(ServedModel::name).collect();
     let names = names.join(", ");
-    refrain_formats::allow_open_files();
+    refrain_formats::raise_open_file_limit();
     let _deferred = interrupt::defer()?;
     let scheme = match (&arguments.host, &certificate) {
         (Host::Socket(_), _) => "",
         (_, Some(_)) => "https://",
         (_, None) => "http://",
     };
-    let address = format!("{scheme}{entrance}");
-    // Without its note it is served all the same.
-    let _note = ServerNote::leave(&names, &address, arguments.tls_cert.as_deref());
+    let address = format!("{scheme}{listener}");
+    // The server also runs without its record, but `refrain ps` will not list it.
+    let _record = ServerRecord::register(&names, &address, arguments.tls_cert.as_deref());
     output::print(&format!("listening on {address}\n"))?;
     let server = ServerOptions {
-        api_keys: arguments.api_key.clone(),
+        api_keys,
         origins: arguments.cors.clone(),
+        hosts: arguments.allowed_host.clone(),
         certificate,
         downloads,
-        patience: Duration::from_secs(arguments.timeout),
-        log: arguments.log.then_some(output::complain as refrain_server::Log),
+        timeout: Duration::from_secs(arguments.timeout),
+        log: arguments.log.then_some(output::eprint_line as refrain_server::Log),
         ..ServerOptions::default()
     };
-    Ok(refrain_server::serve(entrance, served, &server, interrupt::requested)?)
+    Ok(refrain_server::serve(listener, served, &server, interrupt::wait)?)
 }
 
 /// Where to listen.
@@ -161,8 +179,8 @@ enum Host {
 }
 
 impl Host {
-    /// Whether others than this computer's own may reach it.
-    fn is_open(&self) -> bool {
+    /// Whether other computers may reach it.
+    fn is_public(&self) -> bool {
         matches!(self, Host::Address(address) if !address.is_loopback())
     }
 }
@@ -175,35 +193,60 @@ fn host(text: &str) -> Result<Host, String> {
         return Ok(Host::Address(Ipv4Addr::LOCALHOST.into()));
     }
     let address = text.parse().map(Host::Address);
-    address.map_err(|_| "neither an address such as 127.0.0.1 or ::1, nor localhost, nor unix:PATH".to_owned())
+    address.map_err(|_| "not an IP address such as 127.0.0.1 or ::1, localhost, or unix:PATH".to_owned())
 }
 
 impl Arguments {
-    /// Where it listens, from here on.
-    fn entrance(&self) -> anyhow::Result<Entrance> {
+    /// Binds the listener.
+    fn listener(&self) -> anyhow::Result<ServerListener> {
         match &self.host {
-            Host::Address(address) => Entrance::at((*address, self.port))
-                .with_context(|| format!("cannot listen on {address}:{}; --port 0 takes a free port", self.port)),
-            Host::Socket(path) => Entrance::at_socket(path)
-                .with_context(|| format!("cannot listen on {}; another server may", path.display())),
+            Host::Address(address) => ServerListener::at((*address, self.port))
+                .with_context(|| format!("cannot listen on {address}:{}; --port 0 picks a free port", self.port)),
+            Host::Socket(path) => ServerListener::at_socket(path)
+                .with_context(|| format!("cannot listen on {}; another server may be using it", path.display())),
         }
     }
 }
 
+impl Arguments {
+    /// The keys of the options, the environment and the file.
+    fn api_keys(&self) -> anyhow::Result<Vec<String>> {
+        let mut keys = self.api_key.clone();
+        if let Some(path) = &self.api_key_file {
+            let shown = path.display();
+            let text = std::fs::read_to_string(path).with_context(|| format!("cannot read the keys in {shown}"))?;
+            let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+            let before = keys.len();
+            keys.extend(lines.map(str::to_owned));
+            if keys.len() == before {
+                anyhow::bail!("{shown} has no keys; write one per line");
+            }
+        }
+        Ok(keys)
+    }
+}
+
+fn host_name(text: &str) -> Result<String, String> {
+    let is_name = !text.is_empty() && !text.contains(['/', ' ', '@']);
+    is_name
+        .then(|| text.to_owned())
+        .ok_or_else(|| "not * or a host name like gpu.example.org, without a scheme or path".to_owned())
+}
+
 fn key(text: &str) -> Result<String, String> {
     if text.is_empty() {
-        Err("an empty key keeps nobody out; leave it away to let everybody ask".to_owned())
+        Err("an empty key protects nothing; leave it out to allow everyone".to_owned())
     } else {
         Ok(text.to_owned())
     }
 }
 
-/// How long a model stays loaded; nothing: until its room is needed.
+/// How long an idle model stays loaded; `None` until its memory is needed.
 #[derive(Debug, Clone, Copy)]
-struct Stay(Option<Duration>);
+struct KeepAlive(Option<Duration>);
 
-fn stay(text: &str) -> Result<Stay, String> {
-    keep_alive(text).map(Stay)
+fn keep_alive_argument(text: &str) -> Result<KeepAlive, String> {
+    keep_alive(text).map(KeepAlive)
 }
 
 fn origin(text: &str) -> Result<String, String> {

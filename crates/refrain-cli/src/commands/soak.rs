@@ -1,4 +1,4 @@
-//! `refrain soak`: very many tokens, watched.
+//! `refrain soak`: a long-running decode test.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -16,40 +16,39 @@ const EXAMPLES: &str = "Examples:
   refrain soak demo -n 200
   refrain soak synthetic:qwen3-0.6b:q4_0 -n 300 --ctx 128 --json";
 
-/// Decode very many tokens and look for what only shows in the long run
+/// Run a long decoding test for rare faults
 ///
-/// Decodes very many tokens by replay, context after context, and looks for what only shows in the long
-/// run: steps that differ from eager execution (samples of them are compared, each result of each step),
-/// a sequence that is not the same in its second run, memory that grows, tokens that take far too long.
-/// Exits with 1 if there is any. The CPU executor decodes in one way only: nothing is compared there.
+/// Decodes many tokens by replay, context after context, and checks for faults that only appear over time: samples of
+/// steps that differ from eager execution, runs of the same sequence that differ, growing memory, and tokens that
+/// exceed the timeout. Exits with 1 if it finds any. On the CPU executor, which has no replay, nothing is compared.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// The model; it needs no tokenizer
+    /// The model; no tokenizer is needed
     model: String,
-    /// Tokens to decode
+    /// Number of tokens to decode
     #[arg(short = 'n', long, default_value_t = 100_000, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     tokens: u32,
-    /// Tokens of each context [default: 2048, less if the model was made for less]
+    /// Context length in tokens [default: 2048, or the model's limit]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(8..))]
     ctx: Option<u32>,
-    /// Tokens that are compared with eager execution, spread over the run
+    /// Number of tokens to compare with eager execution, spread over the run
     #[arg(long, default_value_t = 20, value_name = "N")]
     verify: u32,
-    /// A token that takes longer is a failure
+    /// Fail if a token takes longer than this; `inf` disables the limit
     #[arg(long, default_value_t = 10.0, value_name = "SECONDS")]
     timeout: f64,
-    /// Write one JSON object
+    /// Print a JSON object
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     decoding: DecodingArguments,
 }
 
-/// Contexts until memory is expected to be what it will be.
-const SETTLED: u32 = 3;
+/// Contexts after which memory use must no longer grow.
+const WARM_UP_CONTEXTS: u32 = 3;
 
-/// What was seen.
+/// Results of the run.
 #[derive(Default)]
 struct Verdict {
     decoded: u64,
@@ -72,7 +71,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<Exit
     let mut session = Session::new(&loaded.model, context)?;
     arguments.decoding.apply(&mut session);
     if session.is_undecided() {
-        session.set_mode(Mode::By(device.executors()[0]), None);
+        session.set_mode(Mode::Fixed(device.executors()[0]), None);
     }
     let bar = load::count_bar(global, "decoding");
     let mut samples = 0;
@@ -80,14 +79,14 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<Exit
     while verdict.decoded < u64::from(arguments.tokens) && verdict.failures.is_empty() {
         let left = (u64::from(arguments.tokens) - verdict.decoded) as usize;
         let tokens = one_context(&mut session, left, arguments, &mut verdict, &mut |done| {
-            load::show(&bar, done as usize, arguments.tokens as usize)
+            load::update_bar(&bar, done as usize, arguments.tokens as usize)
         })?;
         let seen = first.get_or_insert_with(|| tokens.clone());
-        // Contexts begin alike, so they go on alike.
+        // All contexts start equal and must continue equal.
         if tokens.iter().zip(seen.iter()).any(|(one, other)| one != other) {
             verdict
                 .failures
-                .push(format!("context {} took another way than the first", verdict.contexts));
+                .push(format!("context {} differs from the first", verdict.contexts));
         }
         let due = (verdict.decoded * u64::from(arguments.verify)).div_ceil(u64::from(arguments.tokens)) as u32;
         if due > samples && !device.is_cpu() {
@@ -104,7 +103,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<Exit
             human_bytes(verdict.memory_after)
         ));
     }
-    tell(arguments, device.name(), &verdict)?;
+    print_verdict(arguments, device.name(), &verdict)?;
     device::report(global, &device);
     Ok(if verdict.failures.is_empty() {
         ExitCode::SUCCESS
@@ -113,10 +112,10 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<Exit
     })
 }
 
-/// Fills a context, from its first token on; the tokens.
+/// Decodes one context from its first token; returns the tokens.
 fn one_context(
     session: &mut Session,
-    most: usize,
+    max_tokens: usize,
     arguments: &Arguments,
     verdict: &mut Verdict,
     progress: &mut dyn FnMut(u64),
@@ -133,13 +132,13 @@ fn one_context(
     let mut stream = session.stream(&[1], &settings)?;
     let mut tokens = Vec::new();
     let mut last = Instant::now();
-    while tokens.len() < most {
-        let Some(reported) = stream.next_tokens()? else {
+    while tokens.len() < max_tokens {
+        let Some(next) = stream.next_tokens()? else {
             break;
         };
         let taken = last.elapsed();
         last = Instant::now();
-        // The first token of all waits for kernels to be compiled.
+        // The very first token waits for kernels to be compiled.
         if verdict.contexts > 0 || !tokens.is_empty() {
             verdict.slowest = verdict.slowest.max(taken);
         }
@@ -148,11 +147,11 @@ fn one_context(
                 .failures
                 .push(format!("a token took {}", human_seconds(taken.as_secs_f64())));
         }
-        if reported[0] == refrain_lm::sample::NOT_A_NUMBER {
-            verdict.failures.push("logits are not numbers".to_owned());
+        if next[0] == refrain_lm::sample::NOT_A_NUMBER {
+            verdict.failures.push("logits are NaN".to_owned());
             break;
         }
-        tokens.push(reported[0]);
+        tokens.push(next[0]);
         verdict.decoded += 1;
         progress(verdict.decoded);
     }
@@ -160,15 +159,15 @@ fn one_context(
     verdict.seconds += start.elapsed().as_secs_f64();
     verdict.contexts += 1;
     let allocated = model.counters().total_bytes();
-    // The first comparison takes memory that the runtime then keeps for the next.
-    if verdict.contexts <= SETTLED {
+    // The first comparison allocates memory that the runtime keeps for the next.
+    if verdict.contexts <= WARM_UP_CONTEXTS {
         verdict.memory_before = allocated;
     }
     verdict.memory_after = allocated;
     Ok(tokens)
 }
 
-/// Compares some tokens behind what the session holds with eager execution, step by step.
+/// Compares the last tokens with eager execution, step by step.
 fn verify(
     model: &refrain_engine::Model,
     session: &Session,
@@ -194,7 +193,7 @@ fn verify(
     Ok(())
 }
 
-fn tell(arguments: &Arguments, device: &str, verdict: &Verdict) -> anyhow::Result<()> {
+fn print_verdict(arguments: &Arguments, device: &str, verdict: &Verdict) -> anyhow::Result<()> {
     let rate = verdict.decoded as f64 / verdict.seconds;
     if arguments.json {
         return output::print_json(&json!({

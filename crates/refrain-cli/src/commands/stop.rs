@@ -1,4 +1,4 @@
-//! `refrain stop`: ending servers.
+//! `refrain stop`: stops the user's running servers.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -16,19 +16,19 @@ const EXAMPLES: &str = "Examples:
   refrain stop 8080
   refrain stop --all";
 
-/// How long servers take to end at most, and a little more.
-const LONGEST: Duration = Duration::from_secs(35);
+/// Time limit for servers to shut down; they allow 30 s for running requests.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(35);
 
-/// End servers that you run on this computer
+/// Stop your running servers
 ///
-/// Texts under way come to their ends, for half a minute at most; it waits for that.
+/// Running requests may finish, for up to half a minute; the command waits for that.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// Model, port, address or process, as `refrain ps` shows them [default: the only one]
+    /// Model, port, address or process id as listed by `refrain ps` [default: the only running server]
     #[arg(conflicts_with = "all")]
     server: Option<String>,
-    /// End all
+    /// Stop all of them
     #[arg(long)]
     all: bool,
 }
@@ -36,31 +36,31 @@ pub(crate) struct Arguments {
 pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> {
     let mut servers = RunningServer::all();
     if let Some(name) = &arguments.server {
-        servers.retain(|server| server.is_called(name));
+        servers.retain(|server| server.matches_name(name));
     }
     match (servers.len(), &arguments.server) {
-        (0, Some(name)) => bail!("no server of yours is called {name}; `refrain ps` shows those that run"),
-        (0, None) => bail!("no server of yours runs on this computer"),
+        (0, Some(name)) => bail!("server not found: {name}; `refrain ps` lists your running servers"),
+        (0, None) => bail!("no server is running"),
         (2.., None) if !arguments.all => {
-            let why = "several servers run: name one, as `refrain ps` shows them, or end them with --all";
+            let why = "several servers are running: name one as listed by `refrain ps`, or stop all with --all";
             return Err(Usage(why.to_owned()).into());
         }
         _ => {}
     }
     for server in &servers {
-        refrain_formats::ask_to_end(server.process)
-            .with_context(|| format!("cannot end process {}", server.process))?;
+        refrain_formats::terminate_process(server.process)
+            .with_context(|| format!("cannot stop process {}", server.process))?;
     }
     let begin = Instant::now();
     for server in &servers {
         while server.is_running() {
-            if begin.elapsed() > LONGEST {
-                bail!("process {} has not ended yet", server.process);
+            if begin.elapsed() > SHUTDOWN_TIMEOUT {
+                bail!("process {} is still shutting down", server.process);
             }
             thread::sleep(Duration::from_millis(20));
         }
         if !global.quiet {
-            output::complain(&format!("stopped {} at {}", server.model, server.address));
+            output::eprint_line(&format!("stopped {} at {}", server.model, server.address));
         }
     }
     Ok(())

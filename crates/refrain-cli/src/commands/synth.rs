@@ -1,4 +1,4 @@
-//! `refrain synth`: random checkpoints of real shapes.
+//! `refrain synth`: writes checkpoints with random weights in the shape of real models.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -8,11 +8,11 @@ use refrain_write::synthetic;
 
 use crate::{Global, interrupt, load, output};
 
-/// What there is, and how to ask for it.
+/// The lists of architectures and formats, and the examples.
 fn help() -> String {
     format!(
-        "Architectures: {}\nFormats: {}; those of MLX also with -g32, -g64 or -g128; of tiny-hybrid \
-         and qwen3.5-35b-a3b no GGUF file can be written\n\n{EXAMPLES}",
+        "Architectures: {}\nFormats: {}; MLX formats also with group size -g32, -g64 or -g128\nDeepSeek \
+         architectures cannot be written as GGUF files\n\n{EXAMPLES}",
         refrain_models::architectures().join(", "),
         refrain_formats::synthetic::formats().join(", ")
     )
@@ -27,16 +27,16 @@ const EXAMPLES: &str = "Examples:
 #[derive(Debug, Args)]
 #[command(after_help = help())]
 pub(crate) struct Arguments {
-    /// ARCH:FORMAT, such as qwen3-8b:q4_k_m; both are listed below
+    /// ARCH:FORMAT, such as qwen3-8b:q4_k_m; see the lists below
     spec: String,
-    /// What to write: a directory for f32, f16, bf16 and mlx formats, a .gguf file for the rest
+    /// Output path: a directory for f32, f16, bf16 and MLX formats, a .gguf file for all others
     out: PathBuf,
 }
 
 pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let bar = load::progress_bar(global, "writing");
     let deferred = interrupt::defer()?;
-    let progress = |progress| load::written(&bar, progress);
+    let progress = |progress| load::show_write_progress(&bar, progress);
     let written = synthetic::write(&arguments.spec, &arguments.out, &progress);
     bar.finish_and_clear();
     if interrupt::requested() {
@@ -45,7 +45,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<Exit
     drop(deferred);
     written?;
     if !global.quiet {
-        output::complain(&format!("wrote {}", arguments.out.display()));
+        output::eprint_line(&format!("wrote {}", arguments.out.display()));
     }
     Ok(ExitCode::SUCCESS)
 }

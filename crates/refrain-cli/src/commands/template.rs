@@ -1,11 +1,11 @@
-//! `refrain template`: a conversation as the text that the model sees.
+//! `refrain template`: renders a conversation as the text that the model sees.
 
 use std::path::PathBuf;
 
 use clap::Args;
 use refrain_text::{ChatTemplate, Conversation};
 
-use crate::model::TextSide;
+use crate::model::TokenizerSource;
 use crate::{input, output};
 
 const EXAMPLES: &str = "Examples:
@@ -15,26 +15,26 @@ const EXAMPLES: &str = "Examples:
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// The model, or a directory that holds only tokenizer files
+    /// The model, or a directory with only tokenizer files
     model: String,
-    /// JSON file: a list of messages, or an object with messages and optionally tools, documents
-    /// and further variables of the template
+    /// JSON file: a list of messages, or an object with `messages` and optionally `tools`, `documents`
+    /// and other template variables
     #[arg(long, value_name = "FILE.json")]
     messages: PathBuf,
-    /// Render this template instead of the model's
+    /// Use this chat template instead of the model's own
     #[arg(long, value_name = "FILE.jinja")]
     template: Option<PathBuf>,
-    /// Leave out what begins the model's answer
+    /// Do not append the start of the assistant's turn (add_generation_prompt=false)
     #[arg(long)]
     no_generation_prompt: bool,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    let text_side = TextSide::open(&arguments.model)?;
+    let source = TokenizerSource::open(&arguments.model)?;
     let conversation = Conversation::from_json(&input::read_text(&arguments.messages)?)?;
     let template = match &arguments.template {
-        Some(file) => ChatTemplate::new(input::read_text(file)?, text_side.special_tokens()?),
-        None => text_side.chat_template()?,
+        Some(file) => ChatTemplate::new(input::read_text(file)?, source.special_tokens()?),
+        None => source.chat_template()?,
     };
     output::print_text(&template.render(&conversation, !arguments.no_generation_prompt)?)
 }

@@ -1,12 +1,12 @@
-//! `refrain tokenize`: text to token ids.
+//! `refrain tokenize`: converts text to token ids.
 
 use std::path::PathBuf;
 
 use clap::Args;
 use refrain_text::Tokenizer;
 
-use crate::model::TextSide;
-use crate::{input, output};
+use crate::model::TokenizerSource;
+use crate::{hyphen_text, input, output};
 
 const EXAMPLES: &str = "Examples:
   refrain tokenize demo \"Once upon a time\"
@@ -16,27 +16,27 @@ const EXAMPLES: &str = "Examples:
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// The model, or a directory that holds only tokenizer files
+    /// The model, or a directory with only tokenizer files
     model: String,
-    /// The text; read from standard input if neither it nor --file is given
-    #[arg(conflicts_with = "file")]
+    /// The text [default: standard input]
+    #[arg(conflicts_with = "file", value_parser = hyphen_text::text)]
     text: Option<String>,
-    /// Read the text from this file, every byte of it
+    /// Read the text from this file, unchanged
     #[arg(long)]
     file: Option<PathBuf>,
-    /// Put no BOS or EOS around the text, and take special tokens in it as plain text
+    /// Add no BOS or EOS, and treat special tokens in the text as plain text
     #[arg(long)]
     no_special: bool,
-    /// Put no BOS or EOS around the text, but take special tokens in it as such
+    /// Add no BOS or EOS, but recognise special tokens in the text
     #[arg(long, conflicts_with = "no_special")]
     no_bos: bool,
-    /// Write a line for each token, its id and its text, instead of a list of ids
+    /// Print one line per token with its id and text, instead of a JSON list of ids
     #[arg(long)]
     pieces: bool,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    let tokenizer = TextSide::open(&arguments.model)?.tokenizer()?;
+    let tokenizer = TokenizerSource::open(&arguments.model)?.tokenizer()?;
     let text = match (&arguments.text, &arguments.file) {
         (Some(text), _) => text.clone(),
         (None, Some(file)) => input::read_text(file)?,
@@ -54,7 +54,8 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     }
 }
 
-/// A line for each token. Its text is quoted as in JSON; of a token that is only a part of a character it is U+FFFD.
+/// Formats a line per token, with its text quoted as in JSON. A token that is only a part of a character shows as
+/// U+FFFD.
 fn pieces(tokenizer: &Tokenizer, ids: &[u32]) -> anyhow::Result<String> {
     let mut lines = String::new();
     for &id in ids {

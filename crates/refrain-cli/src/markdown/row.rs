@@ -1,12 +1,12 @@
-//! Rows of styled text: how wide they are, where they are broken, and how a terminal is told of them.
+//! Rows of styled text: width, wrapping and terminal escape sequences.
 
 use std::fmt::Write;
 
 use unicode_width::UnicodeWidthChar;
 
-/// How a character looks.
+/// Style of a character.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Look {
+pub(super) struct Style {
     pub bold: bool,
     pub dim: bool,
     pub italic: bool,
@@ -15,8 +15,8 @@ pub(super) struct Look {
     pub code: bool,
 }
 
-impl Look {
-    /// What steps back behind the rest.
+impl Style {
+    /// Dimmed text.
     pub const DIM: Self = Self {
         bold: false,
         dim: true,
@@ -41,26 +41,26 @@ impl Look {
     }
 }
 
-/// Characters that stand beside each other.
-pub(super) type Row = Vec<(char, Look)>;
+/// A row of styled characters.
+pub(super) type Row = Vec<(char, Style)>;
 
-/// A text that looks the same all over.
-pub(super) fn styled(text: &str, look: Look) -> Row {
-    text.chars().map(|c| (c, look)).collect()
+/// A text in a single style.
+pub(super) fn styled(text: &str, style: Style) -> Row {
+    text.chars().map(|c| (c, style)).collect()
 }
 
-/// Columns that a character takes.
+/// Width of a character in columns.
 pub(super) fn columns(c: char) -> usize {
     c.width().unwrap_or(0)
 }
 
-/// Columns that a row takes, if the terminal is wide enough.
-pub(super) fn width(row: &[(char, Look)]) -> usize {
+/// Width of a row in columns.
+pub(super) fn width(row: &[(char, Style)]) -> usize {
     row.iter().map(|(c, _)| columns(*c)).sum()
 }
 
-/// Lines of a terminal that a row takes, which breaks it where it is full.
-pub(super) fn lines_taken(row: &[(char, Look)], terminal: usize) -> usize {
+/// Terminal lines that a row occupies when the terminal wraps it.
+pub(super) fn lines_taken(row: &[(char, Style)], terminal: usize) -> usize {
     const TAB: usize = 8;
     let (mut lines, mut column) = (1, 0);
     for (c, _) in row {
@@ -73,26 +73,27 @@ pub(super) fn lines_taken(row: &[(char, Look)], terminal: usize) -> usize {
     lines
 }
 
-/// What makes a terminal show characters, and nothing behind them styled.
-pub(super) fn write(row: &[(char, Look)], out: &mut String) {
-    let mut now = Look::default();
-    for (c, look) in row {
-        if *look != now {
-            if now != Look::default() {
+/// Appends a row with its escape sequences, and resets the style at the end.
+pub(super) fn write(row: &[(char, Style)], out: &mut String) {
+    let mut now = Style::default();
+    for (c, style) in row {
+        if *style != now {
+            if now != Style::default() {
                 out.push_str("\x1b[0m");
             }
-            look.write(out);
-            now = *look;
+            style.write(out);
+            now = *style;
         }
         out.push(*c);
     }
-    if now != Look::default() {
+    if now != Style::default() {
         out.push_str("\x1b[0m");
     }
 }
 
-/// A text as rows of so many columns at most, broken between words where that can be; `first` and `rest` stand before it.
-pub(super) fn wrapped(text: &[(char, Look)], first: Row, rest: &Row, limit: usize) -> Vec<Row> {
+/// Wraps text into rows of at most `limit` columns, between words where possible. `first` and `rest` are the prefixes
+/// of the first row and of the others.
+pub(super) fn wrapped(text: &[(char, Style)], first: Row, rest: &Row, limit: usize) -> Vec<Row> {
     let mut rows = Vec::new();
     let mut row = first;
     for (index, line) in text.split(|(c, _)| *c == '\n').enumerate() {
@@ -124,8 +125,8 @@ pub(super) fn wrapped(text: &[(char, Look)], first: Row, rest: &Row, limit: usiz
     rows
 }
 
-/// The words of a line, each with the blanks before it; between wide characters, too, lines may be broken.
-fn words(mut line: &[(char, Look)]) -> impl Iterator<Item = &[(char, Look)]> {
+/// The words of a line, each with its leading blanks. Lines may also break between wide characters.
+fn words(mut line: &[(char, Style)]) -> impl Iterator<Item = &[(char, Style)]> {
     std::iter::from_fn(move || {
         let begin = line.iter().position(|(c, _)| *c != ' ').unwrap_or(line.len());
         let is_wide = |c: char| columns(c) > 1;

@@ -1,30 +1,30 @@
-//! The end of what stands on the terminal, and how it becomes something else.
+//! The rows at the end of the terminal's output, and how to change them in place.
 
 use std::fmt::Write;
 
 use super::row::{self, Row};
 
-/// A terminal's size in characters.
+/// Terminal size in characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TerminalSize {
     pub lines: usize,
     pub columns: usize,
 }
 
-/// Rows that may still change, the last of what was written.
+/// The last rows written, which may still change.
 #[derive(Debug)]
-pub(super) struct LastRows {
+pub(super) struct LiveRows {
     rows: Vec<Row>,
-    /// Whether the cursor stands at the beginning of an empty line, not behind the last row.
-    fresh: bool,
+    /// Whether the cursor is at the beginning of an empty line, not at the end of the last row.
+    at_line_start: bool,
 }
 
-impl LastRows {
-    /// None, at the beginning of a line.
+impl LiveRows {
+    /// No rows, with the cursor at the beginning of a line.
     pub fn new() -> Self {
         Self {
             rows: Vec::new(),
-            fresh: true,
+            at_line_start: true,
         }
     }
 
@@ -36,24 +36,25 @@ impl LastRows {
         self.rows.len()
     }
 
-    /// Only `rows`, which stand there, may change from now on.
+    /// Keeps only `rows`, which are shown, as changeable.
     pub fn keep(&mut self, rows: Vec<Row>) {
         self.rows = rows;
     }
 
-    /// Lets other rows stand there, and says what the terminal needs for it; false if a row that changes has left the
-    /// screen: then nothing is done.
+    /// Replaces the rows by others and appends the needed terminal output to `out`. Returns false, without output, if a
+    /// changed row has left the screen.
     pub fn change(&mut self, rows: Vec<Row>, size: TerminalSize, out: &mut String) -> bool {
         let shown = &self.rows;
         let mut same = shown.iter().zip(&rows).take_while(|(shown, row)| shown == row).count();
-        let grows =
-            same + 1 == shown.len() && !self.fresh && rows.get(same).is_some_and(|row| row.starts_with(&shown[same]));
+        let grows = same + 1 == shown.len()
+            && !self.at_line_start
+            && rows.get(same).is_some_and(|row| row.starts_with(&shown[same]));
         if grows {
             row::write(&rows[same][shown[same].len()..], out);
             same += 1;
         } else if same < shown.len() {
             let lines = |row: &Row| row::lines_taken(row, size.columns);
-            let up = shown[same..].iter().map(lines).sum::<usize>() - usize::from(!self.fresh);
+            let up = shown[same..].iter().map(lines).sum::<usize>() - usize::from(!self.at_line_start);
             if up >= size.lines {
                 return false;
             }
@@ -62,10 +63,10 @@ impl LastRows {
                 let _ = write!(out, "\x1b[{up}A");
             }
             out.push_str("\x1b[J");
-            self.fresh = true;
+            self.at_line_start = true;
         }
         for row in &rows[same..] {
-            if !std::mem::take(&mut self.fresh) {
+            if !std::mem::take(&mut self.at_line_start) {
                 out.push('\n');
             }
             row::write(row, out);
@@ -74,19 +75,19 @@ impl LastRows {
         true
     }
 
-    /// Writes text behind the last row as it is; nothing that stands there changes any more.
-    pub fn go_on(&mut self, text: &str, out: &mut String) {
+    /// Appends text to the last row verbatim; nothing shown before can change any more.
+    pub fn append_verbatim(&mut self, text: &str, out: &mut String) {
         self.rows.clear();
         if !text.is_empty() {
             out.push_str(text);
-            self.fresh = false;
+            self.at_line_start = false;
         }
     }
 
-    /// Goes to the beginning of a line.
+    /// Moves to the beginning of a line.
     pub fn end_line(&mut self, out: &mut String) {
         self.rows.clear();
-        if !std::mem::replace(&mut self.fresh, true) {
+        if !std::mem::replace(&mut self.at_line_start, true) {
             out.push('\n');
         }
     }

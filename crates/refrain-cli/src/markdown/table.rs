@@ -1,10 +1,10 @@
-//! Tables whose columns stand below each other.
+//! Tables with aligned columns.
 
 use pulldown_cmark::Alignment;
 
-use super::row::{self, Look, Row, styled};
+use super::row::{self, Row, Style, styled};
 
-/// Cells, row by row; the first row is the head.
+/// Cells row by row; the first row is the header.
 pub(super) struct Table {
     alignments: Vec<Alignment>,
     rows: Vec<Vec<Row>>,
@@ -29,7 +29,7 @@ impl Table {
         }
     }
 
-    /// Whether no line of it has more cells than the head: such cells are left out.
+    /// Whether no source line has more cells than the header; the parser drops extra cells.
     pub fn has_all(&self, lines: &[&str]) -> bool {
         let cells = |line: &str| {
             let line = line.replace("\\|", "");
@@ -40,7 +40,7 @@ impl Table {
         lines.iter().all(|line| cells(line) <= self.alignments.len())
     }
 
-    /// The table if it has room in so many columns.
+    /// Returns the rows, or `None` if the table is wider than `room` columns.
     pub fn rows(&self, room: usize) -> Option<Vec<Row>> {
         let columns = 0..self.alignments.len();
         let cells = |column: usize| self.rows.iter().filter_map(move |row| row.get(column));
@@ -51,11 +51,11 @@ impl Table {
             return None;
         }
         let mut rows: Vec<Row> = self.rows.iter().map(|row| self.row(row, &widths)).collect();
-        for (_, look) in rows.iter_mut().take(1).flatten().filter(|(c, _)| *c != '│') {
-            look.bold = true;
+        for (_, style) in rows.iter_mut().take(1).flatten().filter(|(c, _)| *c != '│') {
+            style.bold = true;
         }
         let lines: Vec<String> = widths.iter().map(|width| "─".repeat(*width)).collect();
-        rows.insert(1.min(rows.len()), styled(&lines.join("─┼─"), Look::DIM));
+        rows.insert(1.min(rows.len()), styled(&lines.join("─┼─"), Style::DIM));
         Some(rows)
     }
 
@@ -63,7 +63,7 @@ impl Table {
         let mut row = Row::new();
         for (column, (alignment, width)) in self.alignments.iter().zip(widths).enumerate() {
             if column > 0 {
-                row.extend(styled(" │ ", Look::DIM));
+                row.extend(styled(" │ ", Style::DIM));
             }
             let cell = cells.get(column).map_or(&[][..], Vec::as_slice);
             let free = width.saturating_sub(row::width(cell));
@@ -72,11 +72,11 @@ impl Table {
                 Alignment::Center => free / 2,
                 Alignment::Right => free,
             };
-            row.extend(styled(&" ".repeat(left), Look::default()));
+            row.extend(styled(&" ".repeat(left), Style::default()));
             row.extend(cell);
-            row.extend(styled(&" ".repeat(free - left), Look::default()));
+            row.extend(styled(&" ".repeat(free - left), Style::default()));
         }
-        while row.last() == Some(&(' ', Look::default())) {
+        while row.last() == Some(&(' ', Style::default())) {
             row.pop();
         }
         row

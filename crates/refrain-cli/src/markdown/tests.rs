@@ -1,4 +1,4 @@
-//! What a terminal shows of texts, however they come.
+//! Tests of rendered text on an emulated terminal, for any split of the input.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -8,7 +8,7 @@ use super::*;
 
 const SIZE: TerminalSize = TerminalSize { lines: 60, columns: 40 };
 
-/// What stands on a terminal of this size, to its last styled cell, after pieces of a text.
+/// The screen of a terminal of this size after writing the pieces of a text.
 fn screen<'a>(pieces: impl IntoIterator<Item = &'a str>, size: TerminalSize) -> vt100::Screen {
     let mut terminal = vt100::Parser::new(size.lines as u16, size.columns as u16, 0);
     let mut stream = MarkdownStream::new();
@@ -16,17 +16,16 @@ fn screen<'a>(pieces: impl IntoIterator<Item = &'a str>, size: TerminalSize) -> 
     for piece in pieces {
         process(stream.push(piece, size));
     }
-    process(stream.end(size));
+    process(stream.finish(size));
     terminal.screen().clone()
 }
 
-/// The characters of a text drawn at once.
+/// The characters shown for a text written at once.
 fn shown(text: &str) -> String {
     screen([text], SIZE).contents()
 }
 
-/// One text a construct, and what a terminal of 40 columns shows of it.
-/// (The emulator leaves out U+FFFD.)
+/// A text for each construct, and what a terminal of 40 columns shows.
 const CONSTRUCTS: [(&str, &str); 25] = [
     ("plain words\n", "plain words"),
     (
@@ -107,19 +106,19 @@ const CONSTRUCTS: [(&str, &str); 25] = [
 ];
 
 #[test]
-fn each_construct_is_shown_as_it_is_meant() {
+fn renders_each_construct() {
     for (text, expected) in CONSTRUCTS {
         assert_eq!(shown(text), expected, "{text:?}");
     }
 }
 
 #[test]
-fn however_a_text_is_cut_the_screen_is_the_same() {
+fn screen_does_not_depend_on_how_text_is_split() {
     let all = CONSTRUCTS.map(|(text, _)| text).join("\n\n");
     let texts = CONSTRUCTS.iter().map(|(text, _)| *text).chain([&all[..]]);
     for text in texts {
         for columns in [40, 9] {
-            // Tall enough that nothing leaves it.
+            // Tall enough that nothing scrolls away.
             let size = TerminalSize { lines: 800, columns };
             let whole = screen([text], size).contents_formatted();
             let one_by_one = screen(text.split_inclusive(|_| true), size);
@@ -135,7 +134,7 @@ fn however_a_text_is_cut_the_screen_is_the_same() {
 }
 
 #[test]
-fn styles_are_those_of_the_marks() {
+fn applies_styles() {
     let screen = screen(["# H\n\n**b** *i* `c` [l](u) p\n\n|h|\n|-|\n|c|\n\n```\nx\n```"], SIZE);
     let cell = |row, column| screen.cell(row, column).unwrap();
     assert!(cell(0, 0).bold() && cell(0, 0).underline());
@@ -152,7 +151,7 @@ fn styles_are_those_of_the_marks() {
 }
 
 #[test]
-fn words_appear_as_they_come_and_do_not_move_when_their_marks_are_closed() {
+fn words_appear_immediately_and_stay_when_markup_closes() {
     let mut terminal = vt100::Parser::new(9, 40, 0);
     let mut stream = MarkdownStream::new();
     let mut seen = vec![];
@@ -185,12 +184,12 @@ fn words_appear_as_they_come_and_do_not_move_when_their_marks_are_closed() {
 }
 
 #[test]
-fn no_text_acts_on_the_terminal() {
+fn escapes_terminal_control_sequences() {
     let text = "\x1b[31mred &#27;[2J `\x1b]0;t\x07` \u{202e}\n\n```\n\x1b[5A\r\n```\n\n|\x1b[1m|\n|-|\n\n[l](\x1b[7m)";
     for pieces in [vec![text], text.split_inclusive(|_| true).collect()] {
         let mut stream = MarkdownStream::new();
         let mut written: String = pieces.into_iter().map(|piece| stream.push(piece, SIZE)).collect();
-        written += &stream.end(SIZE);
+        written += &stream.finish(SIZE);
         assert!(written.contains(r"\u{1b}[31mred \u{1b}[2J"), "{written:?}");
         assert!(!written.contains(['\x07', '\u{202e}']));
         for sequence in written.split('\x1b').skip(1) {
@@ -203,14 +202,14 @@ fn no_text_acts_on_the_terminal() {
     }
 }
 
-/// Words that can be looked for, some of them between marks.
+/// Numbered words, some of them in bold.
 fn numbered(count: usize, between: &str) -> String {
     let mark = |n| if n % 7 == 0 { "**" } else { "" };
     let words = (0..count).map(|n| format!("{}w{n}{}", mark(n), mark(n)));
     words.collect::<Vec<_>>().join(between)
 }
 
-/// All that was ever shown, line by line, by a terminal that keeps what leaves its top.
+/// All lines ever shown, including the scrollback.
 fn history(pieces: &[&str], sizes: impl Fn(usize) -> TerminalSize) -> String {
     let mut terminal = vt100::Parser::new(sizes(0).lines as u16, sizes(0).columns as u16, 100_000);
     let mut stream = MarkdownStream::new();
@@ -222,7 +221,7 @@ fn history(pieces: &[&str], sizes: impl Fn(usize) -> TerminalSize) -> String {
         }
         terminal.process(stream.push(piece, size).replace('\n', "\r\n").as_bytes());
     }
-    terminal.process(stream.end(sizes(pieces.len())).replace('\n', "\r\n").as_bytes());
+    terminal.process(stream.finish(sizes(pieces.len())).replace('\n', "\r\n").as_bytes());
     let screen = terminal.screen_mut();
     screen.set_scrollback(usize::MAX);
     let (lines, columns) = screen.size();
@@ -239,7 +238,7 @@ fn history(pieces: &[&str], sizes: impl Fn(usize) -> TerminalSize) -> String {
 }
 
 #[test]
-fn nothing_is_lost_or_shown_twice_on_a_small_or_resized_terminal() {
+fn shows_everything_once_on_small_or_resized_terminals() {
     let table: String = (0..60)
         .map(|n| format!("| r{n} | {} |\n", "x".repeat(n % 20)))
         .collect();
@@ -270,7 +269,7 @@ fn nothing_is_lost_or_shown_twice_on_a_small_or_resized_terminal() {
                 };
                 words.filter(known).map(str::to_owned).collect()
             };
-            // A word may be broken where it is written as it is.
+            // A word may be broken in verbatim text.
             let joined = found.replace('\n', "");
             for word in words(text) {
                 assert!(joined.contains(&word), "{word} of {text:?} in {found}");
@@ -285,7 +284,7 @@ fn nothing_is_lost_or_shown_twice_on_a_small_or_resized_terminal() {
 }
 
 #[test]
-fn what_is_drawn_anew_does_not_grow_with_the_answer() {
+fn redrawing_costs_the_same_for_long_responses() {
     const PIECES: usize = 6000;
     let units = [
         "word ", "\\( ", "**a ", "[", "`", "> ", "- ", "\n", "|", "| a\n", "```\nx\n", "    x\n", "1. a\n",
@@ -295,13 +294,13 @@ fn what_is_drawn_anew_does_not_grow_with_the_answer() {
         let mut written = 0;
         for _ in 0..PIECES {
             written += stream.push(unit, SIZE).len();
-            assert!(stream.text.len() <= MOST_BYTES, "{unit:?}");
+            assert!(stream.text.len() <= MAX_REDRAWN_BYTES, "{unit:?}");
         }
         assert!(written < 30 * PIECES * unit.len(), "{unit:?}: {written} bytes");
     }
 }
 
-/// What texts are made of, to be put together in any order.
+/// Fragments that are combined in random order.
 const PARTS: [&str; 40] = [
     "a",
     "word ",
@@ -347,7 +346,7 @@ const PARTS: [&str; 40] = [
 
 proptest! {
     #[test]
-    fn marks_in_any_order_lose_no_text_and_do_not_depend_on_cuts(
+    fn random_markup_loses_no_text_and_does_not_depend_on_splits(
         parts in vec(select(&PARTS[..]), 0..30),
         columns in select(&[40, 9, 3][..]),
         sizes in vec((1..5usize, 2..14usize), 1..9),
@@ -362,8 +361,8 @@ proptest! {
         for (part, (lines, columns)) in parts.iter().zip(sizes.iter().copied().cycle()) {
             written += &stream.push(part, TerminalSize { lines, columns });
         }
-        written += &stream.end(size);
-        // The language of code is not shown.
+        written += &stream.finish(size);
+        // The language of a code block is not shown.
         if !["``", "~~"].iter().any(|mark| text.contains(mark)) {
             let count = |text: &str| text.matches('漢').count();
             prop_assert_eq!(count(&whole.contents()), count(&text));

@@ -1,4 +1,4 @@
-//! Damaged checkpoint directories: exit code 1, and a message that names file and fault.
+//! Damaged checkpoint directories give exit code 1 and a message that names file and fault.
 
 use serde_json::{Value, json};
 
@@ -6,15 +6,15 @@ use crate::support::Copy;
 
 const WEIGHTS: &str = "model.safetensors";
 
-/// A copy of a small checkpoint, changed, must be refused with these words.
+/// Checks that a changed copy of a small checkpoint is rejected with these words.
 #[track_caller]
-fn refused(change: impl FnOnce(&Copy), words: &[&str]) {
+fn rejects(change: impl FnOnce(&Copy), words: &[&str]) {
     let copy = Copy::of("qwen3-bf16");
     change(&copy);
     copy.logits("").failed(1, words);
 }
 
-/// The entry of the first tensor with this name's end.
+/// The header entry of the first tensor whose name ends with `end`.
 fn entry<'h>(header: &'h mut Value, end: &str) -> &'h mut Value {
     let map = header.as_object_mut().unwrap();
     let name = map.keys().find(|name| name.ends_with(end)).unwrap().clone();
@@ -22,108 +22,108 @@ fn entry<'h>(header: &'h mut Value, end: &str) -> &'h mut Value {
 }
 
 #[test]
-fn a_missing_or_empty_weight_file_is_named() {
+fn names_a_missing_or_empty_weight_file() {
     let without_weights = |copy: &Copy| {
         copy.remove(WEIGHTS);
-        // Any other file of tensors would be taken for the weights.
+        // Otherwise this file would be taken for the weights.
         copy.remove("logits.safetensors");
     };
-    refused(without_weights, &["no .safetensors file"]);
-    refused(|copy| copy.write(WEIGHTS, ""), &[WEIGHTS, "empty"]);
+    rejects(without_weights, &["no .safetensors file"]);
+    rejects(|copy| copy.write(WEIGHTS, ""), &[WEIGHTS, "empty"]);
 }
 
 #[test]
-fn a_cut_weight_file_is_refused() {
-    refused(|copy| copy.change(WEIGHTS, |bytes| bytes.truncate(5)), &[WEIGHTS]);
-    refused(|copy| copy.change(WEIGHTS, |bytes| bytes.truncate(100)), &[WEIGHTS]);
-    refused(
+fn rejects_a_truncated_weight_file() {
+    rejects(|copy| copy.change(WEIGHTS, |bytes| bytes.truncate(5)), &[WEIGHTS]);
+    rejects(|copy| copy.change(WEIGHTS, |bytes| bytes.truncate(100)), &[WEIGHTS]);
+    rejects(
         |copy| copy.change(WEIGHTS, |bytes| bytes.truncate(bytes.len() - 10)),
         &[WEIGHTS],
     );
 }
 
 #[test]
-fn a_header_that_is_none_is_refused() {
-    refused(
+fn rejects_an_invalid_header() {
+    rejects(
         |copy| copy.change(WEIGHTS, |bytes| bytes[..8].fill(0xff)),
         &[WEIGHTS, "header"],
     );
-    refused(
+    rejects(
         |copy| copy.change(WEIGHTS, |bytes| bytes[8] = b'x'),
         &[WEIGHTS, "header"],
     );
 }
 
 #[test]
-fn offsets_that_overlap_or_leave_the_file_are_refused() {
+fn rejects_offsets_that_overlap_or_exceed_the_file() {
     let move_to = |offsets: Value| {
         move |copy: &Copy| {
             copy.change_header(WEIGHTS, |header| entry(header, "norm.weight")["data_offsets"] = offsets);
         }
     };
-    refused(move_to(json!([0, 192])), &[WEIGHTS]);
-    refused(move_to(json!([1_u64 << 40, (1_u64 << 40) + 192])), &[WEIGHTS]);
-    refused(move_to(json!([400, 208])), &[WEIGHTS]);
+    rejects(move_to(json!([0, 192])), &[WEIGHTS]);
+    rejects(move_to(json!([1_u64 << 40, (1_u64 << 40) + 192])), &[WEIGHTS]);
+    rejects(move_to(json!([400, 208])), &[WEIGHTS]);
 }
 
 #[test]
-fn tensors_that_the_model_cannot_use_are_named() {
+fn names_unusable_tensors() {
     let dtype = |copy: &Copy| {
         copy.change_header(WEIGHTS, |header| {
             entry(header, "q_proj.weight")["dtype"] = "F7_E9".into()
         });
     };
-    refused(dtype, &[WEIGHTS, "F7_E9"]);
+    rejects(dtype, &[WEIGHTS, "F7_E9"]);
     let shape = |copy: &Copy| {
         copy.change_header(WEIGHTS, |header| {
             let shape = &mut entry(header, "q_proj.weight")["shape"];
             shape.as_array_mut().unwrap().reverse();
         });
     };
-    refused(shape, &["q_proj.weight", "[192, 96]"]);
+    rejects(shape, &["q_proj.weight", "[192, 96]"]);
     let missing = |copy: &Copy| {
         copy.change_header(WEIGHTS, |header| {
             let renamed = header.as_object_mut().unwrap().remove("model.norm.weight").unwrap();
             header["model.other.weight"] = renamed;
         });
     };
-    refused(missing, &["model.norm.weight", "missing"]);
+    rejects(missing, &["model.norm.weight", "missing"]);
 }
 
 #[test]
-fn a_missing_shard_is_named() {
+fn names_a_missing_shard() {
     let copy = Copy::of("qwen3-f16-sharded");
     copy.remove("model-00002-of-00003.safetensors");
     copy.logits("").failed(1, &["model-00002-of-00003.safetensors"]);
 }
 
 #[test]
-fn a_scale_that_is_not_a_number_is_refused() {
+fn rejects_a_nan_scale() {
     let copy = Copy::of("qwen3-mlx4");
     copy.change(WEIGHTS, |bytes| {
         let length = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
         let header: Value = serde_json::from_slice(&bytes[8..8 + length]).unwrap();
         let scales = &header["model.layers.0.mlp.down_proj.scales"]["data_offsets"];
         let at = 8 + length + scales[0].as_u64().unwrap() as usize;
-        // All ones is no number in f16, bf16 and f32.
+        // All bits set is NaN in f16, bf16 and f32.
         bytes[at..at + 4].fill(0xff);
     });
     copy.logits("").failed(1, &["model.layers.0.mlp.down_proj", "scale"]);
 }
 
 #[test]
-fn a_missing_or_broken_configuration_is_refused() {
-    refused(|copy| copy.remove("config.json"), &["config.json"]);
-    refused(|copy| copy.write("config.json", ""), &["config.json"]);
-    refused(
+fn rejects_a_missing_or_broken_configuration() {
+    rejects(|copy| copy.remove("config.json"), &["config.json"]);
+    rejects(|copy| copy.write("config.json", ""), &["config.json"]);
+    rejects(
         |copy| copy.write("config.json", "{\"hidden_size\": 96,"),
         &["config.json"],
     );
-    refused(|copy| copy.write("config.json", "[1, 2]"), &["config.json"]);
+    rejects(|copy| copy.write("config.json", "[1, 2]"), &["config.json"]);
 }
 
 #[test]
-fn configurations_that_no_model_can_have_are_refused() {
+fn rejects_impossible_configurations() {
     for (key, value, words) in [
         ("model_type", json!("mamba9"), ["mamba9", "qwen3"]),
         ("num_key_value_heads", json!(4), ["num_key_value_heads", "6"]),
@@ -136,7 +136,7 @@ fn configurations_that_no_model_can_have_are_refused() {
         ("num_hidden_layers", json!(3), ["layer_types", "2 layers of 3"]),
         ("hidden_size", json!(128), ["embed_tokens", "128"]),
     ] {
-        refused(
+        rejects(
             |copy| copy.change_json("config.json", |config| config[key] = value),
             &words,
         );
@@ -144,7 +144,7 @@ fn configurations_that_no_model_can_have_are_refused() {
 }
 
 #[test]
-fn a_place_without_a_checkpoint_is_named() {
+fn names_a_path_without_a_checkpoint() {
     let empty = tempfile::tempdir().unwrap();
     let path = empty.path().to_str().unwrap();
     crate::support::run(&["inspect", path]).failed(1, &[path, "config.json"]);

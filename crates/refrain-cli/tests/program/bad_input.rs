@@ -1,4 +1,4 @@
-//! What users may get wrong besides the checkpoint.
+//! User errors other than damaged checkpoints.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::support::{Copy, fixture, refrain, run, run_with_input};
 
 #[test]
-fn a_missing_or_broken_tokenizer_is_refused() {
+fn rejects_a_missing_or_broken_tokenizer() {
     let copy = Copy::of("qwen3-bf16");
     copy.change_json("tokenizer.json", |tokenizer| tokenizer["model"]["vocab"] = json!(7));
     run(&["tokenize", copy.path(), "x"]).failed(1, &["tokenizer.json", "broken"]);
@@ -18,7 +18,7 @@ fn a_missing_or_broken_tokenizer_is_refused() {
 }
 
 #[test]
-fn a_template_that_cannot_be_rendered_is_refused() {
+fn rejects_a_template_that_cannot_be_rendered() {
     let copy = Copy::of("qwen3-bf16");
     let messages = copy.file("messages.json");
     fs::write(&messages, r#"[{"role": "user", "content": "hi"}]"#).unwrap();
@@ -41,12 +41,12 @@ fn a_template_that_cannot_be_rendered_is_refused() {
     render(endless).failed(1, &["loop without end"]);
     render("{{ 'x' * 1000000000 }}").failed(1, &["a text of more than 32 MiB"]);
     assert_eq!(render("{{ messages[0].content }}").done(), "hi");
-    // What is written for other programs stays as it is.
+    // Output for other programs is not escaped.
     assert_eq!(render("{{ '\u{1b}[31m' }}").done(), "\u{1b}[31m");
 }
 
 #[test]
-fn control_characters_of_files_do_not_reach_the_terminal() {
+fn escapes_control_characters_from_files() {
     let copy = Copy::of("qwen3-bf16");
     let messages = copy.file("messages.json");
     fs::write(&messages, r#"[{"role": "user", "content": "hi"}]"#).unwrap();
@@ -59,7 +59,7 @@ fn control_characters_of_files_do_not_reach_the_terminal() {
     copy.change_json("config.json", |config| {
         config["model_type"] = json!("\u{1b}[31mqwen\u{9b}")
     });
-    // What is known of it is shown all the same.
+    // The known metadata is shown all the same.
     let shown = run(&["inspect", copy.path()]);
     assert_eq!(shown.code, Some(1), "{shown:?}");
     assert!(shown.stderr.contains(r"\u{1b}[31mqwen"), "{shown:?}");
@@ -67,7 +67,7 @@ fn control_characters_of_files_do_not_reach_the_terminal() {
 }
 
 #[test]
-fn messages_that_are_none_are_refused() {
+fn rejects_invalid_messages() {
     let model = fixture("qwen3-bf16");
     let model = model.to_str().unwrap();
     let directory = tempfile::tempdir().unwrap();
@@ -81,7 +81,7 @@ fn messages_that_are_none_are_refused() {
 }
 
 #[test]
-fn token_files_that_the_model_cannot_follow_are_refused() {
+fn rejects_invalid_token_files() {
     let copy = Copy::of("qwen3-bf16");
     for (tokens, words) in [
         (
@@ -90,9 +90,9 @@ fn token_files_that_the_model_cannot_follow_are_refused() {
         ),
         (json!({"input_ids": [[1, -2]]}), ["-2", "311"]),
         (json!({"input_ids": [[1, "a"]]}), ["\"a\"", "token id"]),
-        (json!({"input_ids": [[1, 2], [3]]}), ["row 1 has 1", "equally long"]),
-        (json!({"input_ids": [[], []]}), ["holds no token ids", "tokens.json"]),
-        (json!({"input_ids": []}), ["holds no token ids", "tokens.json"]),
+        (json!({"input_ids": [[1, 2], [3]]}), ["row 1 has 1", "the same length"]),
+        (json!({"input_ids": [[], []]}), ["no token ids", "tokens.json"]),
+        (json!({"input_ids": []}), ["no token ids", "tokens.json"]),
         (json!({"input_ids": [7]}), ["row 0", "list"]),
         (json!([[1, 2]]), ["input_ids", "tokens.json"]),
         (json!({"input_ids": [vec![1; 4097]]}), ["4097", "4096"]),
@@ -107,7 +107,7 @@ fn token_files_that_the_model_cannot_follow_are_refused() {
 }
 
 #[test]
-fn a_file_that_cannot_be_written_is_named() {
+fn names_a_file_that_cannot_be_written() {
     let tokens = fixture("qwen3-bf16/tokens.json");
     let model = fixture("qwen3-bf16");
     let (model, tokens) = (model.to_str().unwrap(), tokens.to_str().unwrap());
@@ -116,7 +116,7 @@ fn a_file_that_cannot_be_written_is_named() {
 }
 
 #[test]
-fn a_prompt_that_does_not_fit_the_context_is_refused_with_what_to_do() {
+fn rejects_a_prompt_that_does_not_fit_with_a_hint() {
     let long = "one two three four five six seven eight nine ten";
     run(&["run", "demo", long, "--ctx", "8"]).failed(1, &["the context holds 8", "--ctx (up to 1024)"]);
     let input = long.repeat(200);
@@ -125,7 +125,7 @@ fn a_prompt_that_does_not_fit_the_context_is_refused_with_what_to_do() {
 }
 
 #[test]
-fn an_empty_prompt_is_refused() {
+fn rejects_an_empty_prompt() {
     run(&["run", "demo", "--raw"]).failed(2, &["prompt is empty"]);
     run(&["run", "demo", "", "--raw"]).failed(2, &["prompt is empty"]);
     run(&["run", "demo", ""]).failed(2, &["prompt is empty"]);
@@ -133,12 +133,12 @@ fn an_empty_prompt_is_refused() {
 }
 
 #[test]
-fn a_prompt_that_is_not_text_is_refused() {
+fn rejects_a_prompt_that_is_not_utf8() {
     run_with_input(&["run", "demo"], b"caf\xe9").failed(1, &["not UTF-8", "byte 3"]);
     run_with_input(&["tokenize", "demo"], b"\xff").failed(1, &["not UTF-8"]);
 }
 
-/// Copies the fixture with a limit of two thousand million tokens, which no memory holds.
+/// A copy of the fixture with a limit of two billion tokens, which exceeds any memory.
 fn endless_context() -> Copy {
     let copy = Copy::of("qwen3-bf16");
     copy.change_json("config.json", |config| {
@@ -148,7 +148,7 @@ fn endless_context() -> Copy {
 }
 
 #[test]
-fn memory_that_is_not_there_is_refused_with_what_to_try() {
+fn out_of_memory_errors_say_what_to_try() {
     let copy = endless_context();
     let arguments = ["run", copy.path(), "hi", "--ctx", "2000000000"];
     run(&arguments).failed(1, &["out of memory", "--ctx"]);
@@ -157,13 +157,13 @@ fn memory_that_is_not_there_is_refused_with_what_to_try() {
 }
 
 #[test]
-fn negative_numbers_are_refused_as_numbers() {
+fn rejects_negative_numbers_as_values() {
     for (option, word) in [
         ("--temp", "0 or more"),
         ("--temperature", "0 or more"),
         ("--top-k", "0 or more"),
-        ("--seed", "another one each time"),
-        ("-n", "until the model ends it"),
+        ("--seed", "a new seed each time"),
+        ("-n", "until the model ends the text"),
         ("--ctx", "-1 is not in 1"),
     ] {
         run(&["run", "demo", "x", option, "-1"]).failed(2, &["'-1'", word]);
@@ -172,7 +172,7 @@ fn negative_numbers_are_refused_as_numbers() {
 }
 
 #[test]
-fn a_weight_file_given_for_its_model_names_the_directory_to_open() {
+fn weight_file_as_model_names_the_directory_to_open() {
     let copy = Copy::of("qwen3-bf16");
     let weights = format!("{}/model.safetensors", copy.path());
     run(&["inspect", &weights]).failed(1, &["open that directory", copy.path()]);

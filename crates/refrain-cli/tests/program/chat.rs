@@ -1,4 +1,4 @@
-//! `refrain chat` with the bundled model.
+//! `refrain chat` with the built-in model.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -16,46 +16,46 @@ fn chat(arguments: &[&str], lines: &str) -> Outcome {
 }
 
 #[test]
-fn each_line_is_answered_and_only_answers_are_written() {
-    let told = chat(&[], "What is 12 + 30?\n\nWhat is 5 + 4?\n");
-    assert_eq!(told.done(), "12 + 30 = 42\n5 + 4 = 9\n");
+fn answers_each_line_and_prints_only_responses() {
+    let printed = chat(&[], "What is 12 + 30?\n\nWhat is 5 + 4?\n");
+    assert_eq!(printed.done(), "12 + 30 = 42\n5 + 4 = 9\n");
 }
 
 #[test]
-fn answers_refer_to_what_was_said_before() {
+fn responses_refer_to_earlier_messages() {
     let questions: Vec<Value> = serde_json::from_str(include_str!("../../../../demo/questions.json")).unwrap();
-    // A list in the first message, of several lines; later messages ask for what is in it.
+    // The first message is a list of several lines; later messages ask about it.
     let turns = |question: &Value| question["messages"].as_array().unwrap().len();
     let long = questions.iter().find(|question| turns(question) > 4).unwrap();
-    let said = |role: &str| -> Vec<&str> {
+    let reply = |role: &str| -> Vec<&str> {
         let messages = long["messages"].as_array().unwrap().iter();
         let by = messages.filter(|message| message["role"] == role);
         by.map(|message| message["content"].as_str().unwrap()).collect()
     };
-    let messages: Vec<String> = said("user")
+    let messages: Vec<String> = reply("user")
         .iter()
         .map(|text| format!("\"\"\"{text}\"\"\"\n"))
         .collect();
-    let mut expected = said("assistant");
+    let mut expected = reply("assistant");
     expected.push(long["answer"].as_str().unwrap());
-    let told = chat(&[], &messages.concat()).done();
-    assert_eq!(told.lines().collect::<Vec<_>>(), expected);
+    let printed = chat(&[], &messages.concat()).done();
+    assert_eq!(printed.lines().collect::<Vec<_>>(), expected);
 }
 
 #[test]
-fn tokens_that_the_session_holds_are_not_computed_again() {
-    let told = chat(&[], "What is 12 + 30?\nWhat is 5 + 4?\n/stats\n");
-    let kept = told.stderr.lines().find_map(|line| {
-        let rest = line.strip_prefix("last answer: ")?;
-        rest.split_once(" tokens kept, ")
+fn does_not_process_cached_tokens_again() {
+    let printed = chat(&[], "What is 12 + 30?\nWhat is 5 + 4?\n/stats\n");
+    let kept = printed.stderr.lines().find_map(|line| {
+        let rest = line.strip_prefix("last response: ")?;
+        rest.split_once(" prompt tokens cached, ")
     });
-    let (kept, rest) = kept.unwrap_or_else(|| panic!("{told:?}"));
+    let (kept, rest) = kept.unwrap_or_else(|| panic!("{printed:?}"));
     let new: usize = rest.split(' ').next().unwrap().parse().unwrap();
-    assert!(kept.parse::<usize>().unwrap() > new, "{told:?}");
+    assert!(kept.parse::<usize>().unwrap() > new, "{printed:?}");
 }
 
 #[test]
-fn a_conversation_is_saved_and_gone_on_with() {
+fn saves_and_resumes_a_conversation() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("chat.json");
     let path = path.to_str().unwrap();
@@ -66,33 +66,39 @@ fn a_conversation_is_saved_and_gone_on_with() {
     assert_eq!(roles, ["system", "user", "assistant"]);
     assert_eq!(saved["messages"][2]["content"], "12 + 30 = 42");
     let again = chat(&["--load", path], "/system\nWhat is 5 + 4?\n/stats\n");
-    assert!(again.stderr.contains("the system message is: Be kind."), "{again:?}");
-    // The state beside it spares computing what was said.
-    assert!(!again.stderr.contains("last answer: 0 tokens kept"), "{again:?}");
+    assert!(again.stderr.contains("system message: Be kind."), "{again:?}");
+    // The saved state avoids processing the conversation again.
+    assert!(
+        !again.stderr.contains("last response: 0 prompt tokens cached"),
+        "{again:?}"
+    );
     assert_eq!(again.done(), "5 + 4 = 9\n");
     fs::write(format!("{path}.state"), "damaged").unwrap();
     let again = chat(&["--load", path], "/regenerate\n/stats\n");
-    assert!(again.stderr.contains("will be computed again: "), "{again:?}");
-    assert!(again.stderr.contains("last answer: 0 tokens kept"), "{again:?}");
+    assert!(again.stderr.contains("will be recomputed: "), "{again:?}");
+    assert!(
+        again.stderr.contains("last response: 0 prompt tokens cached"),
+        "{again:?}"
+    );
     assert_eq!(again.done(), "12 + 30 = 42\n");
 }
 
 #[test]
-fn a_state_that_holds_for_another_device_is_computed_again_and_that_is_said() {
+fn recomputes_a_state_of_another_device_with_a_notice() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("chat.json");
     let path = path.to_str().unwrap();
     let question = "What is 12 + 30?\n";
     chat(&["--device", "cpu"], &format!("{question}/save {path}\n")).done();
-    let said = "its tokens are computed again";
-    // Keys and values have another precision there.
+    let reply = "its tokens are recomputed";
+    // The KV cache has another precision there.
     let lines = format!("/load {path}\nWhat is 5 + 4?\n");
     let elsewhere = chat(&["--device", "0"], &lines);
-    assert_eq!(elsewhere.stderr.matches(said).count(), 1, "{elsewhere:?}");
+    assert_eq!(elsewhere.stderr.matches(reply).count(), 1, "{elsewhere:?}");
     assert_eq!(elsewhere.done(), "5 + 4 = 9\n");
     let here = chat(&["--device", "cpu"], &lines);
-    assert!(!here.stderr.contains(said), "{here:?}");
-    assert!(!chat(&["--device", "0", "-q"], &lines).stderr.contains(said));
+    assert!(!here.stderr.contains(reply), "{here:?}");
+    assert!(!chat(&["--device", "0", "-q"], &lines).stderr.contains(reply));
     let state = format!("{path}.state");
     let go_on = [
         "run",
@@ -106,27 +112,27 @@ fn a_state_that_holds_for_another_device_is_computed_again_and_that_is_said() {
         "--device",
         "0",
     ];
-    let told = run(&go_on);
-    assert!(told.stderr.contains(said), "{told:?}");
+    let printed = run(&go_on);
+    assert!(printed.stderr.contains(reply), "{printed:?}");
 }
 
 #[test]
-fn commands_do_what_the_help_says() {
-    let told = chat(
+fn commands_work_as_documented() {
+    let printed = chat(
         &[],
         "/help\nWhat is 12 + 30?\n/clear\n/stats\n/system Be kind.\n/system\n/exit\nWhat is 1 + 1?\n",
     );
-    for word in ["/regenerate", ": 0 messages", "the system message is: Be kind."] {
-        assert!(told.stderr.contains(word), "no {word:?} in {told:?}");
+    for word in ["/regenerate", ": 0 messages", "system message: Be kind."] {
+        assert!(printed.stderr.contains(word), "no {word:?} in {printed:?}");
     }
-    assert_eq!(told.done(), "12 + 30 = 42\n");
+    assert_eq!(printed.done(), "12 + 30 = 42\n");
 }
 
 #[test]
-fn what_goes_wrong_ends_a_script_with_what_to_do() {
+fn errors_end_a_script_with_a_hint() {
     let failed = |arguments: &[&str], lines: &str, words: &[&str]| chat(arguments, lines).failed(1, words);
     failed(&[], "/dance\n", &["/dance", "/help"]);
-    failed(&[], "/regenerate\n", &["no message to answer"]);
+    failed(&[], "/regenerate\n", &["no message to respond to"]);
     failed(&[], "/load no/such/file.json\n", &["no/such/file.json"]);
     failed(&[], "/save no/such/folder/file.json\n", &["no/such/folder"]);
     failed(&["--ctx", "8"], "What is 12 + 30?\n", &["context holds 8", "--ctx"]);
@@ -134,18 +140,18 @@ fn what_goes_wrong_ends_a_script_with_what_to_do() {
 }
 
 #[test]
-fn a_long_answer_is_stopped_by_length_and_by_the_context() {
-    let told = chat(&["-n", "2"], "What is 12 + 30?\n");
+fn response_stops_at_token_limit_and_at_full_context() {
+    let printed = chat(&["-n", "2"], "What is 12 + 30?\n");
     assert!(
-        told.stderr.contains("stopped after as many tokens as -n allows"),
-        "{told:?}"
+        printed.stderr.contains("stopped at the token limit (-n)"),
+        "{printed:?}"
     );
-    let told = chat(&["--ctx", "20"], "What is 12 + 30?\n");
-    assert!(told.stderr.contains("the context is full: /ctx"), "{told:?}");
+    let printed = chat(&["--ctx", "20"], "What is 12 + 30?\n");
+    assert!(printed.stderr.contains("the context is full: use /ctx"), "{printed:?}");
 }
 
 #[test]
-fn ctrl_c_stops_an_answer_and_the_chat_goes_on() {
+fn ctrl_c_stops_a_response_and_the_chat_continues() {
     let mut command = refrain(&["chat", "demo", "--temp", "2", "--seed", "1", "--device", "cpu"]);
     command
         .stdin(Stdio::piped())
@@ -167,7 +173,7 @@ fn ctrl_c_stops_an_answer_and_the_chat_goes_on() {
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(0), "{stderr}");
     assert!(
-        stderr.contains("(stopped)") && stderr.contains("end: interrupted"),
+        stderr.contains("(interrupted)") && stderr.contains("finish reason: interrupted"),
         "{stderr}"
     );
 }

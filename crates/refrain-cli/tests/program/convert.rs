@@ -1,4 +1,4 @@
-//! Checkpoints in other formats.
+//! `refrain convert`.
 
 use std::fs;
 use std::path::Path;
@@ -17,7 +17,7 @@ fn entries(folder: &Path) -> Vec<String> {
 }
 
 #[test]
-fn the_demo_model_answers_the_same_in_every_format() {
+fn demo_model_answers_the_same_in_every_format() {
     let folder = tempfile::tempdir().unwrap();
     let expected = answer("demo");
     assert!(expected.contains("15"), "{expected}");
@@ -42,7 +42,7 @@ fn the_demo_model_answers_the_same_in_every_format() {
 }
 
 #[test]
-fn each_tensor_gets_a_line_and_a_destination_is_kept_unless_forced() {
+fn prints_a_line_per_tensor_and_overwrites_only_with_force() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("m.gguf");
     let out = out.to_str().unwrap();
@@ -58,16 +58,16 @@ fn each_tensor_gets_a_line_and_a_destination_is_kept_unless_forced() {
     run(&["convert", "demo", out, "--format", "q4_0"]).failed(1, &[out, "exists already", "--force"]);
     let quiet = ["convert", "demo", out, "--format", "Q4_0", "--force", "--quiet"];
     assert_eq!(run(&quiet).done(), "");
-    run(&["convert", "demo", out, "--format", "mlx4", "--force"]).failed(1, &[out, "mlx4 makes a directory"]);
+    run(&["convert", "demo", out, "--format", "mlx4", "--force"]).failed(1, &[out, "mlx4 writes a directory"]);
     run(&["convert", "demo", out, "--format", "q3"]).failed(2, &["q4_k_m"]);
 }
 
 #[test]
 #[cfg(unix)]
-fn a_full_disk_is_an_error_and_leaves_nothing() {
+fn full_disk_is_an_error_and_leaves_no_files() {
     let folder = tempfile::tempdir().unwrap();
     for (format, name) in [("f16", "m.gguf"), ("mlx8", "m")] {
-        // Files of this shell's children end after 2 MB.
+        // Limits files of the shell's children to 2 MB.
         let script = "trap '' XFSZ; ulimit -f 4096; exec \"$@\"";
         let mut program = std::process::Command::new("sh");
         program.args(["-c", script, "sh", env!("CARGO_BIN_EXE_refrain"), "convert", "demo"]);
@@ -78,10 +78,10 @@ fn a_full_disk_is_an_error_and_leaves_nothing() {
     }
 }
 
-/// While a tensor of 165 MB is written.
+/// Kills the program while it writes a tensor of 165 MB.
 #[test]
 #[cfg(target_os = "linux")]
-fn memory_stays_small_and_a_killed_conversion_leaves_nothing_that_opens() {
+fn uses_little_memory_and_a_killed_conversion_leaves_no_usable_file() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("m.gguf");
     let mut command = refrain(&[
@@ -112,7 +112,7 @@ fn memory_stays_small_and_a_killed_conversion_leaves_nothing_that_opens() {
     assert!(!out.exists());
     run(&["inspect", partial.to_str().unwrap()]).failed(1, &["neither a directory"]);
     run(&["inspect", folder.path().to_str().unwrap()]).failed(1, &["config.json"]);
-    // The next one removes what is left, and stays away from what somebody still writes.
+    // The next run removes the leftovers, but not what another process is still writing.
     let mut other = begun(folder.path(), &["synth", "qwen3-0.6b:f16"], "other");
     let living: Vec<String> = entries(folder.path())
         .into_iter()
@@ -133,7 +133,7 @@ fn memory_stays_small_and_a_killed_conversion_leaves_nothing_that_opens() {
     assert_eq!(left, ["small", "small.gguf"]);
 }
 
-/// A program that is writing to `name` in a folder, and has begun.
+/// Starts a program that writes to `name` in a folder, and waits until it has begun.
 #[cfg(target_os = "linux")]
 fn begun(folder: &Path, command: &[&str], name: &str) -> std::process::Child {
     let before = entries(folder);
@@ -147,7 +147,7 @@ fn begun(folder: &Path, command: &[&str], name: &str) -> std::process::Child {
 }
 
 #[test]
-fn a_directory_of_other_things_is_not_replaced_and_they_are_named() {
+fn does_not_replace_a_directory_with_foreign_files() {
     let folder = tempfile::tempdir().unwrap();
     let project = folder.path().join("p");
     fs::create_dir_all(project.join(".git")).unwrap();
@@ -155,7 +155,7 @@ fn a_directory_of_other_things_is_not_replaced_and_they_are_named() {
     fs::write(project.join("config.json"), "{}").unwrap();
     fs::write(project.join("src/a"), "x").unwrap();
     let path = project.to_str().unwrap();
-    let words = [path, ".git, src, which no checkpoint has"];
+    let words = [path, ".git, src, which is not part of a checkpoint"];
     run(&["convert", "demo", path, "--format", "mlx4", "--force"]).failed(1, &words);
     assert!(project.join(".git").exists());
     assert_eq!(fs::read_to_string(project.join("src/a")).unwrap(), "x");
@@ -163,12 +163,12 @@ fn a_directory_of_other_things_is_not_replaced_and_they_are_named() {
     fs::write(&thesis, "kept").unwrap();
     let path = thesis.to_str().unwrap();
     run(&["convert", "demo", path, "--format", "mlx4", "--force"]).failed(1, &[path, "is a file"]);
-    run(&["run", "demo", "2 + 2", "-n", "1", "--save-state", path]).failed(1, &[path, "is no state file"]);
+    run(&["run", "demo", "2 + 2", "-n", "1", "--save-state", path]).failed(1, &[path, "is not a state file"]);
     assert_eq!(fs::read_to_string(&thesis).unwrap(), "kept");
 }
 
 #[test]
-fn a_model_that_cannot_run_is_shown_as_far_as_its_files_speak() {
+fn inspect_shows_metadata_of_unsupported_models() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model");
     let model = path.to_str().unwrap();
@@ -189,7 +189,7 @@ fn a_model_that_cannot_run_is_shown_as_far_as_its_files_speak() {
             text.replace(r#""model_type": "qwen3""#, change),
         )
         .unwrap();
-        let shown = run(&["inspect", model]);
+        let shown = run(&["inspect", model, "--all"]);
         assert_eq!(shown.code, Some(1), "{shown:?}");
         assert!(shown.stderr.contains(reason), "{shown:?}");
         for word in [

@@ -1,4 +1,4 @@
-//! The bundled model through `refrain run`.
+//! `refrain run` with the built-in model.
 
 use std::collections::HashSet;
 use std::io::{Read, Write};
@@ -12,11 +12,11 @@ use crate::support::{Outcome, refrain, run, run_with_input};
 const SUM: &str = "What is 12 + 30?";
 
 #[test]
-fn the_bundled_model_answers_a_sum() {
+fn built_in_model_answers_a_sum() {
     assert_eq!(run(&["run", "demo", SUM, "--temp", "0"]).done(), "12 + 30 = 42\n");
 }
 
-/// The first of the held-out questions on each subject.
+/// The first held-out question on each subject.
 fn questions() -> Vec<Value> {
     let all: Vec<Value> = serde_json::from_str(include_str!("../../../../demo/questions.json")).unwrap();
     let mut seen = HashSet::new();
@@ -34,7 +34,7 @@ fn is_one_turn(question: &Value) -> bool {
 }
 
 #[test]
-fn sums_and_recall_are_right_on_the_cpu_executor() {
+fn answers_are_correct_on_the_cpu_executor() {
     let questions = questions();
     assert!(questions.len() > 8);
     for question in sample(questions.iter().filter(|question| is_one_turn(question)), 8) {
@@ -44,7 +44,7 @@ fn sums_and_recall_are_right_on_the_cpu_executor() {
 }
 
 #[test]
-fn sums_and_recall_are_right_on_vulkan() {
+fn answers_are_correct_on_vulkan() {
     // Software drivers take seconds for a long list.
     let short = |question: &&Value| is_one_turn(question) && prompt(question).len() < 200;
     let (sums, recall): (Vec<Value>, Vec<Value>) = questions()
@@ -63,7 +63,7 @@ fn sums_and_recall_are_right_on_vulkan() {
 }
 
 #[test]
-fn a_rendered_conversation_of_several_turns_is_continued() {
+fn continues_a_rendered_multi_turn_conversation() {
     let questions = questions();
     let question = questions.iter().find(|question| !is_one_turn(question)).unwrap();
     let mut file = tempfile::NamedTempFile::new().unwrap();
@@ -74,7 +74,7 @@ fn a_rendered_conversation_of_several_turns_is_continued() {
 }
 
 #[test]
-fn the_prompt_may_come_from_standard_input() {
+fn reads_the_prompt_from_standard_input() {
     let expected = run(&["run", "demo", SUM, "--temp", "0"]).done();
     let input = format!("{SUM}\n");
     assert_eq!(
@@ -88,7 +88,7 @@ fn the_prompt_may_come_from_standard_input() {
 }
 
 #[test]
-fn json_tells_text_tokens_timings_and_why_it_ended() {
+fn json_has_text_tokens_timings_and_finish_reason() {
     let result = run(&["run", "demo", SUM, "--temp", "0", "--json"]).json();
     assert_eq!(result["text"], "12 + 30 = 42");
     assert_eq!(result["finish"], "stop");
@@ -103,10 +103,10 @@ fn json_tells_text_tokens_timings_and_why_it_ended() {
 }
 
 #[test]
-fn speed_is_told_on_standard_error_unless_quiet_and_memory_if_wanted() {
-    let told = run(&["run", "demo", SUM, "--temp", "0"]);
-    for word in ["tokens/s", "first token after", "end: stop"] {
-        assert!(told.stderr.contains(word), "{told:?}");
+fn prints_speed_unless_quiet_and_memory_if_verbose() {
+    let printed = run(&["run", "demo", SUM, "--temp", "0"]);
+    for word in ["tokens/s", "time to first token", "finish reason: stop"] {
+        assert!(printed.stderr.contains(word), "{printed:?}");
     }
     let more = run(&["run", "demo", SUM, "--temp", "0", "-v"]);
     for word in ["tokens/s", "loaded in", "memory:"] {
@@ -116,7 +116,7 @@ fn speed_is_told_on_standard_error_unless_quiet_and_memory_if_wanted() {
 }
 
 #[test]
-fn equal_seeds_give_equal_texts() {
+fn same_seed_gives_same_text() {
     let story = |seed: &str| {
         let arguments = [
             "run",
@@ -136,26 +136,26 @@ fn equal_seeds_give_equal_texts() {
 }
 
 #[test]
-fn a_forbidden_token_is_not_picked_and_a_wanted_one_is() {
+fn logit_bias_bans_and_forces_tokens() {
     let ids = |arguments: &[&str]| {
         let fixed = ["run", "demo", SUM, "--temp", "0", "-n", "3", "--json"];
         let result = run(&[&fixed, arguments].concat()).json();
         let ids = result["ids"].as_array().unwrap().iter();
         ids.map(|id| id.as_u64().unwrap()).collect::<Vec<u64>>()
     };
-    let usual = ids(&[]);
-    let forbidden = ids(&["--logit-bias", &format!("{}-inf", usual[0])]);
-    assert!(!forbidden.contains(&usual[0]), "{forbidden:?}, {usual:?}");
+    let default = ids(&[]);
+    let forbidden = ids(&["--logit-bias", &format!("{}-inf", default[0])]);
+    assert!(!forbidden.contains(&default[0]), "{forbidden:?}, {default:?}");
     assert_eq!(ids(&["--logit-bias", "40+1000"]), [40; 3]);
     let verified = ids(&["--logit-bias", "40+1000", "--device", "0", "--verify"]);
     assert_eq!(verified, [40; 3]);
-    // Penalised once the bias still outweighs the rest, penalised twice it no longer does.
+    // After one penalty the bias still prevails, after two it no longer does.
     let falling = ids(&["--logit-bias", "40+1000", "--frequency-penalty", "900"]);
     assert!(falling[..2] == [40; 2] && falling[2] != 40, "{falling:?}");
 }
 
 #[test]
-fn length_stop_strings_and_the_context_end_a_text() {
+fn stops_at_token_limit_stop_string_and_full_context() {
     let finish = |arguments: &[&str]| {
         let fixed = ["run", "demo", SUM, "--temp", "0", "--json"];
         let result = run(&[&fixed, arguments].concat()).json();
@@ -181,19 +181,19 @@ fn raw_prompts_bypass_the_chat_template() {
 }
 
 #[test]
-fn a_closed_standard_output_ends_the_program_quietly() {
+fn closed_standard_output_ends_the_program_quietly() {
     let mut command = refrain(&["run", "-q", "demo", "Tell me a story.", "-n", "400", "--device", "cpu"]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut first = [0];
     child.stdout.take().unwrap().read_exact(&mut first).unwrap();
-    // Taking the pipe's reading end dropped it: the next write fails.
+    // The reading end of the pipe is dropped: the next write fails.
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(0));
     assert_eq!(String::from_utf8(output.stderr).unwrap(), "");
 }
 
 #[test]
-fn ctrl_c_ends_a_text_after_its_token_with_what_there_is_to_tell() {
+fn ctrl_c_stops_after_the_current_token_and_prints_a_summary() {
     let mut command = refrain(&["run", "demo", "Tell me a story.", "--temp", "2", "--device", "cpu"]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut first = [0];
@@ -206,12 +206,16 @@ fn ctrl_c_ends_a_text_after_its_token_with_what_there_is_to_tell() {
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130));
     assert!(rest.ends_with('\n'));
-    assert!(String::from_utf8(output.stderr).unwrap().contains("end: interrupted"));
+    assert!(
+        String::from_utf8(output.stderr)
+            .unwrap()
+            .contains("finish reason: interrupted")
+    );
 }
 
 #[test]
-fn a_second_ctrl_c_ends_the_program_at_once_whatever_it_waits_for() {
-    // A pipe that nobody empties: the first word waits for ever.
+fn second_ctrl_c_ends_the_program_at_once() {
+    // A pipe that nobody reads: the first word blocks forever.
     let (reader, mut writer) = std::io::pipe().unwrap();
     writer.write_all(&[0; 1 << 16]).unwrap();
     let mut command = refrain(&["run", "demo", "Tell me a story.", "--device", "cpu", "-q"]);
@@ -231,11 +235,12 @@ fn a_second_ctrl_c_ends_the_program_at_once_whatever_it_waits_for() {
     pause();
     interrupt(&child);
     pause();
-    assert_eq!(child.try_wait().unwrap(), None, "the first one waits for the word");
+    assert_eq!(child.try_wait().unwrap(), None, "the first Ctrl-C waits for the write");
     let start = std::time::Instant::now();
     interrupt(&child);
     assert_eq!(child.wait().unwrap().code(), Some(130));
-    assert!(start.elapsed().as_secs() < 10);
+    // Generous, for busy machines: without the signal it would wait forever.
+    assert!(start.elapsed().as_secs() < 120);
     drop(reader);
 }
 

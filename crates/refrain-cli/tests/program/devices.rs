@@ -1,4 +1,4 @@
-//! Choosing a device. These tests need a Vulkan driver, such as Mesa's software one.
+//! Device selection. These tests need a Vulkan driver, such as Mesa's software driver.
 
 use std::fs;
 
@@ -17,7 +17,7 @@ fn without_driver(arguments: &[&str]) -> std::process::Command {
 }
 
 #[test]
-fn every_device_is_listed_with_the_choice_and_its_reason() {
+fn lists_every_device_with_the_selection_and_its_reason() {
     let listed = outcome(&mut refrain(&["devices", "--json"])).json();
     let devices = listed["devices"].as_array().unwrap();
     assert!(
@@ -45,7 +45,7 @@ fn every_device_is_listed_with_the_choice_and_its_reason() {
 }
 
 #[test]
-fn a_device_is_chosen_by_option_or_environment() {
+fn selects_a_device_by_option_or_environment() {
     let chosen = |command: &mut std::process::Command| outcome(command).json()["chosen"].clone();
     assert_eq!(chosen(&mut refrain(&["devices", "--json", "--device", "cpu"])), "cpu");
     assert_eq!(chosen(&mut refrain(&["--device", "0", "devices", "--json"])), 0);
@@ -60,15 +60,15 @@ fn a_device_is_chosen_by_option_or_environment() {
 }
 
 #[test]
-fn an_unknown_device_is_refused_with_the_list_of_those_there_are() {
-    for wish in ["9000", "no such card"] {
-        outcome(&mut refrain(&["devices", "--device", wish])).failed(1, &[wish, "0 (", "cpu"]);
-        outcome(&mut refrain(&["run", "demo", "hi", "--device", wish])).failed(1, &[wish, "0 (", "cpu"]);
+fn rejects_an_unknown_device_and_lists_available_ones() {
+    for requested in ["9000", "no such card"] {
+        outcome(&mut refrain(&["devices", "--device", requested])).failed(1, &[requested, "0 (", "cpu"]);
+        outcome(&mut refrain(&["run", "demo", "hi", "--device", requested])).failed(1, &[requested, "0 (", "cpu"]);
     }
 }
 
 #[test]
-fn without_a_driver_the_cpu_executor_is_used_and_a_line_says_so() {
+fn falls_back_to_the_cpu_without_a_driver_with_a_note() {
     let run = outcome(&mut without_driver(&[
         "run",
         "demo",
@@ -84,7 +84,7 @@ fn without_a_driver_the_cpu_executor_is_used_and_a_line_says_so() {
         .filter(|line| line.contains("no Vulkan driver"))
         .count();
     assert_eq!(notes, 1, "{run:?}");
-    assert!(run.stderr.contains("CPU executor"));
+    assert!(run.stderr.contains("running on the CPU"));
     assert!(!run.done().is_empty());
     let quiet = outcome(&mut without_driver(&["-q", "run", "demo", "hi", "-n", "1"]));
     assert_eq!(quiet.stderr, "");
@@ -95,34 +95,34 @@ fn without_a_driver_the_cpu_executor_is_used_and_a_line_says_so() {
 }
 
 #[test]
-fn without_a_driver_a_vulkan_device_is_refused_with_what_to_install() {
+fn rejects_a_vulkan_device_without_a_driver_with_a_hint() {
     outcome(&mut without_driver(&["devices", "--device", "0"])).failed(1, &["no Vulkan driver", "--device cpu"]);
 }
 
 #[test]
-fn a_driver_that_does_not_load_is_named_with_what_the_loader_said() {
+fn names_a_driver_that_does_not_load_with_the_loader_error() {
     let folder = tempfile::tempdir().unwrap();
     let manifest = folder.path().join("nvidia_icd.json");
     let text =
         r#"{"file_format_version": "1.0.0", "ICD": {"library_path": "/no/libEGL.so.1", "api_version": "1.3.0"}}"#;
     fs::write(&manifest, text).unwrap();
-    let told = |arguments: &[&str]| {
+    let printed = |arguments: &[&str]| {
         let mut command = refrain(arguments);
         command
             .env("VK_DRIVER_FILES", &manifest)
             .env("VK_ICD_FILENAMES", &manifest);
         outcome(&mut command)
     };
-    let text = told(&["devices"]).done();
+    let text = printed(&["devices"]).done();
     for word in [
         "nvidia_icd.json",
         "/no/libEGL.so.1: cannot open",
         "apt install libegl1",
-        "chosen",
+        "selected",
     ] {
         assert!(text.contains(word), "no {word:?} in {text}");
     }
-    let json = told(&["devices", "--json"]).json();
+    let json = printed(&["devices", "--json"]).json();
     assert!(
         json["broken_drivers"][0]["error"]
             .as_str()
@@ -130,13 +130,13 @@ fn a_driver_that_does_not_load_is_named_with_what_the_loader_said() {
             .contains("cannot open"),
         "{json}"
     );
-    // Where the CPU stands in, the line says that one is installed.
-    let run = told(&["run", "demo", "hi", "-n", "1"]);
+    // The note about falling back to the CPU names the installed driver.
+    let run = printed(&["run", "demo", "hi", "-n", "1"]);
     assert!(run.stderr.contains("nvidia_icd.json"), "{run:?}");
 }
 
 #[test]
-fn features_can_be_switched_off_and_unknown_ones_are_refused() {
+fn disables_features_and_rejects_unknown_ones() {
     let arguments = ["run", "demo", "hi", "--device", "0", "--disable", "float17"];
     outcome(&mut refrain(&arguments)).failed(2, &["float17", "float16"]);
     let listed = refrain(&["-v", "run", "demo", "hi", "--device", "cpu"])
@@ -146,9 +146,9 @@ fn features_can_be_switched_off_and_unknown_ones_are_refused() {
 }
 
 #[test]
-fn a_cache_that_cannot_be_written_is_a_warning() {
+fn unwritable_cache_is_a_warning() {
     let copy = Copy::of("qwen3-bf16");
-    // A file stands where the directory should be.
+    // A file is in the directory's sandbox_dir.
     let cache = copy.file("cache");
     fs::write(&cache, "").unwrap();
     let (tokens, out) = (copy.file("tokens.json"), copy.file("out.safetensors"));
@@ -170,7 +170,7 @@ fn a_cache_that_cannot_be_written_is_a_warning() {
 }
 
 #[test]
-fn a_second_start_compiles_no_shader() {
+fn second_start_compiles_no_shader() {
     let cache = tempfile::tempdir().unwrap();
     let compiled = || {
         let arguments = ["-v", "run", "demo", "hi", "-n", "1", "--device", "0"];
@@ -186,7 +186,7 @@ fn a_second_start_compiles_no_shader() {
 }
 
 #[test]
-fn inspect_says_what_fits_and_how_fast_the_device_reads() {
+fn inspect_shows_what_fits_and_the_read_bandwidth() {
     let model = fixture("llama-gguf-q4_0/model.gguf");
     let inspected = outcome(&mut refrain(&[
         "inspect",
@@ -204,7 +204,7 @@ fn inspect_says_what_fits_and_how_fast_the_device_reads() {
 }
 
 #[test]
-fn a_file_of_settings_sizes_kernels_and_a_bad_one_is_refused() {
+fn tuning_file_changes_kernels_and_an_invalid_one_is_rejected() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("tuning");
     let plan = |settings: Option<&str>| -> Outcome {
@@ -215,9 +215,9 @@ fn a_file_of_settings_sizes_kernels_and_a_bad_one_is_refused() {
         }
         outcome(&mut command)
     };
-    let usual = plan(None).done();
-    assert_eq!(plan(Some("# nothing\n")).done(), usual);
-    assert_ne!(plan(Some("four_bit.threads = 64\nfour_bit.rows = 1\n")).done(), usual);
+    let default = plan(None).done();
+    assert_eq!(plan(Some("# nothing\n")).done(), default);
+    assert_ne!(plan(Some("four_bit.threads = 64\nfour_bit.rows = 1\n")).done(), default);
     let words = ["tuning", "line 2", "four_bit.thread", "four_bit.threads"];
     plan(Some("\nfour_bit.thread = 64")).failed(1, &words);
     fs::remove_file(&file).unwrap();

@@ -1,4 +1,4 @@
-//! `refrain doctor`. These tests need a Vulkan driver, such as Mesa's software one.
+//! `refrain doctor`. These tests need a Vulkan driver, such as Mesa's software driver.
 
 use std::fs;
 
@@ -10,63 +10,64 @@ fn outcome(command: &mut std::process::Command) -> Outcome {
     command.output().unwrap().into()
 }
 
-fn findings(told: &Value) -> Vec<&str> {
-    let findings = told["findings"].as_array().unwrap().iter();
+fn findings(printed: &Value) -> Vec<&str> {
+    let findings = printed["findings"].as_array().unwrap().iter();
     findings.map(|finding| finding["what"].as_str().unwrap()).collect()
 }
 
 #[test]
-fn every_kernel_family_is_tested_and_every_heap_is_read_on_the_chosen_device() {
+fn tests_every_kernel_family_and_reads_every_heap() {
     let arguments = ["doctor", "--json", "--device", "0", "--disable", "storage8"];
-    let told = outcome(&mut refrain(&arguments)).json();
-    let families = told["device"]["self_test"].as_array().unwrap();
-    assert!(families.len() >= 12, "{told}");
+    let printed = outcome(&mut refrain(&arguments)).json();
+    let families = printed["device"]["self_test"].as_array().unwrap();
+    assert!(families.len() >= 12, "{printed}");
     for family in families {
         assert_eq!(family["error"], Value::Null, "{family}");
         assert!(family["results"].as_u64().unwrap() > 0, "{family}");
     }
-    let heaps = told["device"]["heaps"].as_array().unwrap();
+    let heaps = printed["device"]["heaps"].as_array().unwrap();
     assert!(
         heaps
             .iter()
             .any(|heap| heap["read_gb_per_s"].as_f64().is_some_and(|rate| rate > 0.01))
     );
-    assert!(told["device"]["dependent_step_us"].as_f64().unwrap() >= 0.0);
-    let missing = told["device"]["missing_features"].as_array().unwrap();
-    assert!(missing.iter().any(|feature| feature["name"] == "storage8"), "{told}");
-    assert!(told["loader"]["version"].as_str().unwrap().starts_with("1."));
-    let drivers = told["drivers"].as_array().unwrap().iter();
+    assert!(printed["device"]["dependent_step_us"].as_f64().unwrap() >= 0.0);
+    let missing = printed["device"]["missing_features"].as_array().unwrap();
+    assert!(missing.iter().any(|feature| feature["name"] == "storage8"), "{printed}");
+    assert!(printed["loader"]["version"].as_str().unwrap().starts_with("1."));
+    let drivers = printed["drivers"].as_array().unwrap().iter();
     let offered: Vec<&Value> = drivers
         .flat_map(|driver| driver["devices"].as_array().unwrap())
         .collect();
-    assert!(offered.contains(&&told["device"]["name"]), "{told}");
-    assert_eq!(findings(&told), [""; 0]);
+    assert!(offered.contains(&&printed["device"]["name"]), "{printed}");
+    assert_eq!(findings(&printed), [""; 0]);
 }
 
 #[test]
-fn a_model_is_placed_on_the_device_before_it_is_loaded() {
+fn checks_a_model_against_the_device_without_loading_it() {
     let text = run(&["doctor", "synthetic:qwen3-8b:q4_0", "--ctx", "1024"]).stdout;
     for word in [
         "CPU executor",
         "needs 4",
         "a context of 1024 tokens",
         "tokens/s at 1024 tokens",
-        "of weights takes most",
+        "bottleneck: reading",
+        "of weights",
     ] {
         assert!(text.contains(word), "no {word:?} in {text}");
     }
-    let told = run(&["doctor", "demo", "--json"]).json();
-    assert_eq!(told["model"]["fits"], true);
-    assert_eq!(told["model"]["context"], 1024);
-    let speeds = told["model"]["tokens_per_s"].as_array().unwrap();
+    let printed = run(&["doctor", "demo", "--json"]).json();
+    assert_eq!(printed["model"]["fits"], true);
+    assert_eq!(printed["model"]["context"], 1024);
+    let speeds = printed["model"]["tokens_per_s"].as_array().unwrap();
     assert!(
         speeds[0].as_f64() > speeds[1].as_f64() && speeds[1].as_f64() > Some(0.0),
-        "{told}"
+        "{printed}"
     );
 }
 
 #[test]
-fn a_driver_that_does_not_load_is_named_with_the_reason() {
+fn names_a_driver_that_does_not_load_with_the_reason() {
     let folder = tempfile::tempdir().unwrap();
     let manifest = folder.path().join("broken.json");
     let text =
@@ -79,30 +80,44 @@ fn a_driver_that_does_not_load_is_named_with_the_reason() {
     let text = outcome(&mut command).done();
     for word in [
         "broken.json: does not work: /no/such/driver.so",
-        "note: the driver of",
+        "warning: the driver of",
         "CPU executor",
-        "mend",
+        "fix: ",
     ] {
         assert!(text.contains(word), "no {word:?} in {text}");
     }
 }
 
 #[test]
-fn what_cannot_work_is_told_and_the_exit_code_is_1() {
-    let told = outcome(&mut refrain(&["doctor", "--device", "no such card", "--json"]));
-    assert_eq!(told.code, Some(1), "{told:?}");
-    let told: Value = serde_json::from_str(&told.stdout).unwrap();
-    assert!(findings(&told)[0].contains("no such card"), "{told}");
-    assert_eq!(told["findings"][0]["broken"], true);
+fn errors_give_exit_code_1() {
+    let printed = outcome(&mut refrain(&["doctor", "--device", "no such card", "--json"]));
+    assert_eq!(printed.code, Some(1), "{printed:?}");
+    let printed: Value = serde_json::from_str(&printed.stdout).unwrap();
+    assert!(findings(&printed)[0].contains("no such card"), "{printed}");
+    assert_eq!(printed["findings"][0]["broken"], true);
     run(&["doctor", "no/such/model"]).failed(1, &["no/such/model"]);
 }
 
 #[test]
-fn a_cache_that_cannot_be_kept_is_a_note() {
+fn unwritable_cache_is_a_warning() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("cache");
     fs::write(&file, "").unwrap();
     let mut command = refrain(&["doctor", "--device", "cpu"]);
     let text = outcome(command.env("XDG_CACHE_HOME", &file)).done();
-    assert!(text.contains("note: compiled shaders cannot be kept"), "{text}");
+    assert!(text.contains("warning: compiled shaders cannot be cached"), "{text}");
+}
+
+#[test]
+fn report_is_markdown_with_the_version_and_the_build() {
+    let text = run(&["doctor", "demo", "--device", "cpu", "--report"]).done();
+    let inside = text
+        .strip_prefix("```text\nrefrain ")
+        .and_then(|text| text.strip_suffix("```\n"));
+    let inside = inside.unwrap_or_else(|| panic!("no block of text: {text}"));
+    assert!(inside.starts_with(env!("CARGO_PKG_VERSION")), "{text}");
+    for word in ["rustc 1.", "\ndevices ", "\ncaches ", "\nmodel "] {
+        assert!(inside.contains(word), "no {word:?} in {text}");
+    }
+    run(&["doctor", "--report", "--json"]).failed(2, &["--json"]);
 }

@@ -1,4 +1,4 @@
-//! Perplexity and divergence, against transformers'.
+//! Perplexity and KL divergence, compared with those of transformers.
 
 use std::path::{Path, PathBuf};
 
@@ -20,7 +20,7 @@ fn close(found: &Value, expected: &Value, relative: f64) {
 }
 
 #[test]
-fn perplexities_and_divergences_are_those_of_transformers() {
+fn perplexity_and_divergence_match_transformers() {
     let cases: Value = serde_json::from_slice(&std::fs::read(fixture("perplexity.json")).unwrap()).unwrap();
     for case in cases.as_array().unwrap() {
         let path = |key: &str| {
@@ -52,7 +52,7 @@ fn perplexities_and_divergences_are_those_of_transformers() {
 }
 
 #[test]
-fn a_model_does_not_diverge_from_itself() {
+fn model_does_not_diverge_from_itself() {
     let result = run_with_input(
         &["eval", "demo", "--text", "-", "--against", "demo", "--json"],
         b"Once upon a time, there was a little fox.",
@@ -64,7 +64,7 @@ fn a_model_does_not_diverge_from_itself() {
 }
 
 #[test]
-fn the_result_is_one_line_for_people() {
+fn prints_one_line_of_text() {
     let text = run_with_input(&["eval", "demo", "--text", "-", "--context", "8"], b"Once upon a time.").done();
     assert!(
         text.starts_with("perplexity ") && text.contains(" ± ") && text.contains("windows of 8 every 4"),
@@ -74,12 +74,12 @@ fn the_result_is_one_line_for_people() {
 }
 
 #[test]
-fn what_cannot_be_measured_says_why() {
+fn errors_say_why_nothing_can_be_measured() {
     let eval = |arguments: &[&str], input: &[u8]| {
         run_with_input(&[&["eval", "demo", "--text", "-"], arguments].concat(), input)
     };
     let text = b"Once upon a time there was a fox.";
-    eval(&[], b"").failed(1, &["0 tokens", "two at least"]);
+    eval(&[], b"").failed(1, &["0 tokens", "at least two"]);
     eval(&["--context", "5000"], text).failed(2, &["--context 5000", "1024"]);
     eval(&["--context", "8", "--stride", "9"], text).failed(2, &["--stride 9", "8 tokens"]);
     let other = fixture("qwen3-bf16");

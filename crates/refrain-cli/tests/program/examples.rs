@@ -1,17 +1,17 @@
-//! What help texts and the guide tell users to type.
+//! Runs the commands of the help texts, the guide, README.md and ARCHITECTURE.md.
 
 use std::fs;
 use std::path::Path;
 
 use refrain_testing::sample;
 
+use crate::sandbox::Sandbox;
 use crate::support::run;
-use crate::workplace::Workplace;
 
 /// Every command of the program.
 pub fn commands() -> Vec<String> {
     let help = run(&["--help"]).done();
-    let groups = help.split("For everybody:\n").nth(1).unwrap();
+    let groups = help.split("Commands:\n").nth(1).unwrap();
     let names = groups
         .split("Options:\n")
         .next()
@@ -79,7 +79,7 @@ fn every_example_of_every_help_text_runs() {
                 let examples = examples(&command);
                 for example in sample(&examples, 6) {
                     assert!(example.starts_with("refrain "), "{example}");
-                    let place = Workplace::new();
+                    let place = Sandbox::new();
                     if command == "rm" {
                         // What is removed must be there.
                         let pull = example.replace(" rm ", " pull ").replace(" --yes", "");
@@ -144,10 +144,75 @@ fn the_commands_of_the_guide_run() {
     pages.retain(|(_, scripts)| !scripts.is_empty());
     // What stands on a page may need what stands before it.
     for (name, scripts) in sample(pages, 8) {
-        let place = Workplace::new();
+        let place = Sandbox::new();
         for script in scripts {
             let outcome = place.shell(&script);
             assert_eq!(outcome.code, Some(0), "{name}: {script}: {outcome:?}");
         }
     }
+}
+
+/// Commands of README.md and ARCHITECTURE.md that no test runs: they install, build a package, or run the tests.
+const NOT_RUN: [&str; 4] = [
+    "apt-get install g++",
+    "cargo install --locked --path crates/refrain-cli",
+    "ci/package",
+    "ci/test",
+];
+
+/// The command lines of a page: those of its `sh` blocks, without their comments, and the code spans that begin with the
+/// name of a program and an argument.
+fn command_lines(page: &str) -> Vec<String> {
+    let starts = [
+        "refrain ",
+        "cargo ",
+        "python3 ",
+        "pip ",
+        "apt-get ",
+        "mdbook ",
+        "bench/load.py ",
+    ];
+    let is_command = |text: &str| starts.iter().any(|start| text.starts_with(start)) || NOT_RUN.contains(&text);
+    let prose: String = page.split("```").step_by(2).collect();
+    let spans = prose.split('`').skip(1).step_by(2);
+    let spans = spans.map(|span| span.split_whitespace().collect::<Vec<_>>().join(" "));
+    let scripts = blocks(page).into_iter().filter(|(kind, _)| *kind == "sh");
+    let lines = scripts.flat_map(|(_, script)| script.lines());
+    let lines = lines.map(|line| line.split("  #").next().unwrap_or(line).trim().to_owned());
+    lines.chain(spans.filter(|span| is_command(span))).collect()
+}
+
+/// A documented command as a test runs it: by the program that is built already, and with less to do.
+fn made_small(command: &str) -> String {
+    let command = command.replacen("cargo run --release -- ", "refrain ", 1);
+    match command.split(' ').nth(1) {
+        Some("run") if !command.contains(" -n ") => command + " -n 20",
+        Some("bench") => command + " -r 1",
+        Some("serve") => served(&command),
+        _ => command,
+    }
+}
+
+#[test]
+fn the_commands_of_the_readme_and_of_the_architecture_run() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut not_named = NOT_RUN.to_vec();
+    let mut found = 0;
+    for name in ["README.md", "ARCHITECTURE.md"] {
+        let sandbox = Sandbox::new();
+        for command in command_lines(&fs::read_to_string(root.join(name)).unwrap()) {
+            if NOT_RUN.contains(&command.as_str()) {
+                not_named.retain(|known| *known != command);
+                continue;
+            }
+            found += 1;
+            let outcome = sandbox.shell(&made_small(&command));
+            assert_eq!(outcome.code, Some(0), "{name}: {command}: {outcome:?}");
+        }
+    }
+    assert!(found >= 8, "{found}");
+    assert!(
+        not_named.is_empty(),
+        "no page names these, so they need no exception: {not_named:?}"
+    );
 }

@@ -1,4 +1,4 @@
-//! Disks without room: `/dev/full` is one, and a limit on the size of files acts like one.
+//! Full disks: `/dev/full`, and limits on file sizes.
 
 use std::fs;
 use std::path::Path;
@@ -8,9 +8,9 @@ use crate::support::{Outcome, refrain, run, run_with_input};
 
 const FULL: &str = "/dev/full";
 
-/// Checks that what could not be written is named, with the reason; returns the standard output.
+/// Checks that the error names the path and the reason; returns the standard output.
 #[track_caller]
-fn told(outcome: Outcome, path: &str, reason: &str) -> String {
+fn write_error(outcome: Outcome, path: &str, reason: &str) -> String {
     assert_eq!(outcome.code, Some(1), "{outcome:?}");
     let message = format!("error: cannot write {path}: {reason}");
     assert!(
@@ -21,29 +21,29 @@ fn told(outcome: Outcome, path: &str, reason: &str) -> String {
 }
 
 #[test]
-fn a_full_disk_is_told_after_the_result_that_does_not_fit() {
+fn reports_a_full_disk_after_showing_the_result() {
     let reason = "No space left on device";
     let prompt = ["run", "demo", "What is 2 + 2?", "--temp", "0", "-n", "3"];
     let expected = run(&prompt).done();
     let saving = [&prompt[..], &["--save-state", FULL]].concat();
-    assert_eq!(told(run(&saving), FULL, reason), expected);
+    assert_eq!(write_error(run(&saving), FULL, reason), expected);
     let bench = ["bench", "demo", "-p", "4", "-n", "2", "-r", "1", "--report", FULL];
-    assert!(told(run(&bench), FULL, reason).contains("tg2"));
+    assert!(write_error(run(&bench), FULL, reason).contains("tg2"));
     let tokens = tempfile::NamedTempFile::new().unwrap();
     fs::write(tokens.path(), r#"{"input_ids": [[1, 2]]}"#).unwrap();
     let tokens = tokens.path().to_str().unwrap();
-    told(
+    write_error(
         run(&["logits", "demo", "--tokens", tokens, "--out", FULL]),
         FULL,
         reason,
     );
     let chat = run_with_input(&["chat", "demo"], format!("/save {FULL}\n").as_bytes());
-    told(chat, FULL, reason);
+    write_error(chat, FULL, reason);
     for printed in [&["tokenize", "demo", "x"][..], &["--help"], &["--version"]] {
         let outcome = with_standard_output_to(refrain(printed), FULL);
         assert_eq!(outcome.code, Some(1), "{printed:?}");
         assert!(
-            outcome.stderr.contains("cannot write to the standard output"),
+            outcome.stderr.contains("cannot write to standard output"),
             "{outcome:?}"
         );
     }
@@ -54,7 +54,7 @@ fn with_standard_output_to(mut command: Command, path: &str) -> Outcome {
     command.stdout(file).output().unwrap().into()
 }
 
-/// Runs the program where files may have no more than 256 KiB.
+/// Runs the program with files limited to 256 KiB.
 fn with_small_files(arguments: &[&str]) -> Outcome {
     let program = refrain(arguments);
     let mut shell = Command::new("sh");
@@ -67,7 +67,7 @@ fn with_small_files(arguments: &[&str]) -> Outcome {
 }
 
 #[test]
-fn checkpoints_that_do_not_fit_leave_nothing() {
+fn checkpoints_that_do_not_fit_leave_no_files() {
     let folder = tempfile::tempdir().unwrap();
     for (command, model, format) in [
         ("convert", "demo", "q8_0"),
@@ -86,7 +86,7 @@ fn checkpoints_that_do_not_fit_leave_nothing() {
         if !format.is_empty() {
             arguments.extend(["--format", format]);
         }
-        let out = told(with_small_files(&arguments), path, "File too large");
+        let out = write_error(with_small_files(&arguments), path, "File too large");
         assert_eq!(out, "");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "{arguments:?}");
     }
@@ -101,7 +101,7 @@ fn checkpoints_that_do_not_fit_leave_nothing() {
         "--save-state",
         state.to_str().unwrap(),
     ];
-    // Only a state is replaced by a state.
+    // Only a state file is replaced by a state file.
     run(&[
         "run",
         "demo",
@@ -113,13 +113,13 @@ fn checkpoints_that_do_not_fit_leave_nothing() {
     ])
     .done();
     let old = fs::read(&state).unwrap();
-    let out = told(with_small_files(&arguments), state.to_str().unwrap(), "File too large");
+    let out = write_error(with_small_files(&arguments), state.to_str().unwrap(), "File too large");
     assert_ne!(out, "");
     assert!(fs::read(&state).unwrap() == old, "the old state was touched");
 }
 
 #[test]
-fn a_device_is_not_replaced() {
+fn does_not_replace_a_device() {
     run(&["convert", "demo", FULL, "--format", "f16", "--force"]).failed(1, &[FULL, "neither a file nor a directory"]);
     assert!(!Path::new(FULL).is_file());
 }

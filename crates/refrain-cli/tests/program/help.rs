@@ -1,4 +1,4 @@
-//! What `--help` says, and how it is laid out.
+//! Contents and layout of `--help`.
 
 use crate::examples::commands;
 use crate::support::{Outcome, refrain, run};
@@ -22,7 +22,7 @@ fn headings(help: &str) -> Vec<(&str, Vec<&str>)> {
 }
 
 #[test]
-fn global_options_stand_together_and_apart_from_a_commands_own() {
+fn global_options_have_their_own_section() {
     for command in commands() {
         for flag in ["-h", "--help"] {
             let help = run(&[&command, flag]).done();
@@ -48,7 +48,7 @@ fn global_options_stand_together_and_apart_from_a_commands_own() {
 }
 
 #[test]
-fn each_option_stands_under_what_it_is_about() {
+fn options_are_under_the_expected_heading() {
     let help = run(&["run", "-h"]).done();
     let found = headings(&help);
     let heading = |option: &str| {
@@ -87,7 +87,7 @@ fn manual_pages_keep_the_headings() {
 }
 
 #[test]
-fn lines_end_at_words_and_no_later_than_the_terminal() {
+fn wraps_lines_at_words_within_the_terminal() {
     for (columns, most) in [("80", 80), ("", 100), ("200", 100)] {
         for command in ["run", "doctor", "pull", "explain"] {
             let output = refrain(&[command, "--help"]).env("COLUMNS", columns).output().unwrap();
@@ -99,23 +99,23 @@ fn lines_end_at_words_and_no_later_than_the_terminal() {
 }
 
 #[test]
-fn commands_are_grouped_by_who_needs_them() {
+fn groups_commands() {
     let help = run(&["--help"]).done();
     let at = |word: &str| help.find(word).unwrap_or_else(|| panic!("no {word:?} in {help}"));
     let order = [
         "Usage: refrain [OPTIONS] <COMMAND>",
-        "For everybody:\n",
+        "Commands:\n",
         "  run ",
         "  list ",
         "[also: ls]",
-        "To measure:\n",
+        "Benchmarks and evaluation:\n",
         "  bench ",
-        "To develop:\n",
+        "Development:\n",
         "  plan-check ",
         "Options:\n",
         "--device",
         "refrain COMMAND --help",
     ];
     assert!(order.windows(2).all(|pair| at(pair[0]) < at(pair[1])), "{help}");
-    assert_eq!(run(&["-h"]).done().matches("To measure:").count(), 1);
+    assert_eq!(run(&["-h"]).done().matches("Benchmarks and evaluation:").count(), 1);
 }

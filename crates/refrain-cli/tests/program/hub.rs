@@ -1,4 +1,4 @@
-//! Models from a hub, which is one on this computer here.
+//! Models from a Hugging Face hub, here a fake one on this computer.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -62,7 +62,7 @@ impl World {
         self.command(arguments).output().unwrap().into()
     }
 
-    /// The names that `refrain list` shows. Whatever is shown has all its files, byte for byte.
+    /// The names that `refrain list` shows. Checks that each listed model has all its files, byte for byte.
     #[track_caller]
     fn listed(&self) -> Vec<String> {
         let list = self.run(&["list", "--json"]).json();
@@ -80,7 +80,7 @@ impl World {
 }
 
 #[test]
-fn a_model_is_downloaded_by_the_first_run_and_found_by_all_commands_after_that() {
+fn first_run_downloads_a_model_for_all_commands() {
     let world = World::new("qwen3-bf16");
     let options = ["The cat", "--raw", "--temp", "0", "-n", "4"];
     let run = |model: &str| world.run(&[&["run", model], &options[..]].concat());
@@ -91,7 +91,7 @@ fn a_model_is_downloaded_by_the_first_run_and_found_by_all_commands_after_that()
     assert_eq!(first.done(), expected);
     assert_eq!(world.listed(), [REPO]);
 
-    world.hub.seen();
+    world.hub.take_requests();
     for name in [REPO, "tiny", "Acme/Tiny", "acme/tiny@main"] {
         let again = run(name);
         assert!(!again.stderr.contains("pulling"), "{again:?}");
@@ -100,11 +100,11 @@ fn a_model_is_downloaded_by_the_first_run_and_found_by_all_commands_after_that()
     let ids = |model: &str| world.run(&["tokenize", model, "The cat"]).done();
     assert_eq!(ids("tiny"), ids(local.to_str().unwrap()));
     assert!(world.run(&["inspect", "tiny", "--no-device"]).done().contains("qwen3"));
-    assert_eq!(world.hub.seen().len(), 0);
+    assert_eq!(world.hub.take_requests().len(), 0);
 }
 
 #[test]
-fn a_gguf_file_is_chosen_by_its_quantisation() {
+fn selects_a_gguf_file_by_quantisation() {
     let (q4, q8) = (
         fixture("qwen3-gguf-q4_0/model.gguf"),
         fixture("qwen3-gguf-q8_0/model.gguf"),
@@ -113,7 +113,7 @@ fn a_gguf_file_is_chosen_by_its_quantisation() {
     let world = World::with(vec![file("m-Q4_0.gguf", &q4), file("m-Q8_0.gguf", &q8)]);
     let pulled = world.run(&["pull", REPO]);
     assert!(
-        pulled.stderr.contains("taking Q4_0") && pulled.stderr.contains("Q8_0"),
+        pulled.stderr.contains("using Q4_0") && pulled.stderr.contains("Q8_0"),
         "{pulled:?}"
     );
     let path = pulled.done();
@@ -129,7 +129,7 @@ fn a_gguf_file_is_chosen_by_its_quantisation() {
     assert!(shown.contains("Q8_0") && !shown.contains("Q4_0"), "{shown}");
 }
 
-/// Starts a pull and kills it, unless it ends first, when `when` says so.
+/// Starts a pull and kills it when `when` returns true, unless it ends first.
 fn pull_and_kill(world: &World, when: impl Fn() -> bool) {
     let mut command = world.command(&["pull", REPO]);
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
@@ -141,7 +141,7 @@ fn pull_and_kill(world: &World, when: impl Fn() -> bool) {
 }
 
 #[test]
-fn a_download_killed_at_any_point_goes_on_from_there_and_is_never_taken_for_whole() {
+fn resumes_a_killed_download_and_never_lists_a_partial_one() {
     let world = World::new("llama-bf16-sharded");
     let (name, content) = world.files.iter().max_by_key(|(_, content)| content.len()).unwrap();
     let blobs = world.cache.path().join("models--acme--tiny/blobs");
@@ -152,9 +152,9 @@ fn a_download_killed_at_any_point_goes_on_from_there_and_is_never_taken_for_whol
         pull_and_kill(&world, || size() >= content.len() * eighth / 8);
         assert_eq!(world.listed(), [""; 0]);
     }
-    world.hub.seen();
+    world.hub.take_requests();
     world.run(&["pull", REPO]).done();
-    let seen = world.hub.seen();
+    let seen = world.hub.take_requests();
     assert!(
         seen.iter()
             .any(|seen| seen.path.ends_with(name.as_str()) && seen.range.is_some()),
@@ -169,7 +169,7 @@ fn a_download_killed_at_any_point_goes_on_from_there_and_is_never_taken_for_whol
 }
 
 #[test]
-fn a_download_killed_at_any_time_leaves_a_whole_model_or_none() {
+fn killed_download_leaves_a_complete_model_or_none() {
     let world = World::new("llama-bf16-sharded");
     let start = Instant::now();
     pull_and_kill(&world, || false);
@@ -193,7 +193,7 @@ fn a_download_killed_at_any_time_leaves_a_whole_model_or_none() {
 }
 
 #[test]
-fn models_are_removed_when_the_user_says_so() {
+fn removes_models_after_confirmation() {
     let world = World::new("qwen3-bf16");
     world.run(&["pull", REPO]).done();
     world.run(&["rm", REPO]).failed(2, &["--yes", REPO]);
@@ -208,7 +208,7 @@ fn models_are_removed_when_the_user_says_so() {
 }
 
 #[test]
-fn offline_mode_asks_nobody() {
+fn offline_mode_makes_no_requests() {
     let world = World::new("qwen3-bf16");
     for offline in [&["pull", REPO, "--offline"], &["run", "--offline", REPO]] {
         world.run(offline).failed(1, &[REPO, "offline"]);
@@ -219,7 +219,7 @@ fn offline_mode_asks_nobody() {
         .output()
         .unwrap();
     Outcome::from(output).failed(1, &["offline"]);
-    assert_eq!(world.hub.seen().len(), 0);
+    assert_eq!(world.hub.take_requests().len(), 0);
     let path = world.run(&["pull", REPO]).done();
     assert!(path.trim_end().ends_with(COMMIT), "{path}");
     assert_eq!(world.run(&["pull", REPO, "--offline"]).done(), path);
@@ -232,13 +232,13 @@ fn only_run_and_pull_download() {
         world.run(command).failed(1, &[REPO, "refrain pull acme/tiny"]);
     }
     for path in ["./acme/tiny", "acme/tiny.gguf", "a/b/c", "tiny"] {
-        world.run(&["run", path, "hi"]).failed(1, &[path, "no model at"]);
+        world.run(&["run", path, "hi"]).failed(1, &[path, "model not found"]);
     }
-    assert_eq!(world.hub.seen().len(), 0);
+    assert_eq!(world.hub.take_requests().len(), 0);
 }
 
 #[test]
-fn the_doctor_places_a_model_of_the_hub_without_downloading_it() {
+fn doctor_checks_a_hub_model_without_downloading_it() {
     let models = [
         ("qwen3-bf16", ""),
         ("llama-bf16-sharded", ""),
@@ -247,11 +247,11 @@ fn the_doctor_places_a_model_of_the_hub_without_downloading_it() {
     ];
     for (name, file) in refrain_testing::sample(models, 6) {
         let world = World::new(name);
-        let asked = world.run(&["doctor", REPO, "--json"]).json();
+        let remote = world.run(&["doctor", REPO, "--json"]).json();
         let here = fixture(name).join(file);
         let known = world.run(&["doctor", here.to_str().unwrap(), "--json"]).json();
         for key in ["weight_bytes", "needed_bytes", "read_bytes_per_token", "context"] {
-            assert_eq!(asked["model"][key], known["model"][key], "{name}: {key}");
+            assert_eq!(remote["model"][key], known["model"][key], "{name}: {key}");
         }
         assert_eq!(world.listed(), [""; 0], "{name}");
         assert!(fs::read_dir(world.cache.path()).unwrap().next().is_none(), "{name}");
@@ -259,7 +259,7 @@ fn the_doctor_places_a_model_of_the_hub_without_downloading_it() {
         world.run(&["pull", REPO, "--quiet"]).done();
         let list = world.run(&["list", "--json"]).json();
         assert_eq!(
-            asked["model"]["download"]["bytes"], list["models"][0]["bytes"],
+            remote["model"]["download"]["bytes"], list["models"][0]["bytes"],
             "{name}"
         );
     }
@@ -269,13 +269,17 @@ fn the_doctor_places_a_model_of_the_hub_without_downloading_it() {
         .failed(1, &["acme/unknown", "spelling"]);
     world.run(&["doctor", REPO, "--offline"]).failed(1, &[REPO, "offline"]);
     world.run(&["pull", REPO]).done();
-    world.hub.seen();
+    world.hub.take_requests();
     world.run(&["doctor", REPO]).done();
-    assert_eq!(world.hub.seen().len(), 0, "what is here is not asked for");
+    assert_eq!(
+        world.hub.take_requests().len(),
+        0,
+        "downloaded models are not requested"
+    );
 }
 
 #[test]
-fn what_the_hub_refuses_is_an_error_with_what_to_do() {
+fn hub_errors_say_what_to_do() {
     let world = World::new("qwen3-bf16");
     world
         .run(&["pull", "acme/unknown"])

@@ -1,4 +1,4 @@
-//! Logits against those that transformers computes.
+//! Logits, compared with those of transformers.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +7,7 @@ use safetensors::SafeTensors;
 
 use crate::support::{Copy, run};
 
-/// The tensor `logits` of a file: its shape and values.
+/// Reads the tensor `logits` of a file: its shape and values.
 fn read(path: &Path) -> (Vec<usize>, Vec<f32>) {
     let bytes = fs::read(path).unwrap();
     let tensors = SafeTensors::deserialize(&bytes).unwrap();
@@ -41,7 +41,7 @@ fn check(fixture: &str, model: &str, arguments: &[&str]) {
 }
 
 #[test]
-fn checkpoints_of_each_kind_give_the_logits_of_transformers() {
+fn logits_match_transformers_for_each_format() {
     check("qwen3-bf16", "", &[]);
     check("llama-bf16-sharded", "", &[]);
     check("llama-mlx-mixed", "", &[]);
@@ -49,14 +49,14 @@ fn checkpoints_of_each_kind_give_the_logits_of_transformers() {
 }
 
 #[test]
-fn chunks_of_any_size_give_the_same_logits() {
+fn logits_do_not_depend_on_the_chunk_size() {
     for chunk in ["1", "5", "37", "1000"] {
         check("llama-bias-f16", "", &["--chunk", chunk]);
     }
 }
 
 #[test]
-fn neither_tokenizer_nor_generation_settings_are_needed() {
+fn needs_neither_tokenizer_nor_generation_config() {
     let copy = Copy::of("qwen3-bf16");
     for file in ["tokenizer.json", "tokenizer_config.json", "generation_config.json"] {
         copy.remove(file);

@@ -1,9 +1,10 @@
-//! The program as people meet it: exit codes, messages, results.
+//! End-to-end tests of the `refrain` binary: exit codes, messages and results.
 
 mod bad_checkpoints;
 mod bad_gguf;
 mod bad_input;
 mod bench_table;
+mod channels;
 mod chat;
 mod convert;
 mod decode;
@@ -15,24 +16,27 @@ mod examples;
 #[allow(dead_code)] // what the tests of the hub itself need
 #[path = "../../../refrain-hub/tests/hub/fake.rs"]
 mod fake_hub;
-mod forms;
+
 #[cfg(target_os = "linux")]
 mod full_disk;
 mod help;
 mod hub;
 mod logits;
+mod number_format;
 mod plan_check;
-mod printing;
 mod prompts;
+mod reasoning;
+mod sandbox;
+#[allow(dead_code)] // what other tests need
+mod scripted;
 mod serve;
 #[cfg(target_os = "linux")]
 mod service;
+mod structured_output;
+mod suggestions;
 mod support;
 mod synth;
 #[cfg(unix)]
 mod terminal;
-mod text;
-mod thinking;
+mod tokenizer;
 mod usage;
-mod words;
-mod workplace;

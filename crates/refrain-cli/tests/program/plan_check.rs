@@ -1,9 +1,9 @@
-//! The proof that plans have the barriers that they need.
+//! `refrain plan-check`.
 
 use crate::support::{Outcome, refrain, run};
 
 #[test]
-fn a_models_plans_are_proven_without_a_device() {
+fn proves_plans_without_a_device() {
     let table = run(&["plan-check", "synthetic:tiny:q4_0", "--device", "null"]).done();
     let names: Vec<&str> = table.lines().map(|line| line[..12].trim()).collect();
     let chunks = (0..10).map(|power| format!("prefill {}", 1 << power));
@@ -17,7 +17,7 @@ fn a_models_plans_are_proven_without_a_device() {
 }
 
 #[test]
-fn a_barrier_that_is_dropped_is_missed_by_name() {
+fn names_the_steps_that_need_a_dropped_barrier() {
     let check = [
         "plan-check",
         "synthetic:tiny:q4_0",
@@ -26,7 +26,7 @@ fn a_barrier_that_is_dropped_is_missed_by_name() {
         "--drop-barrier",
     ];
     let words = [
-        "not in order",
+        "not ordered",
         "decode: step 2 (",
         "which step ",
         "and nothing orders them",
@@ -36,7 +36,7 @@ fn a_barrier_that_is_dropped_is_missed_by_name() {
 }
 
 #[test]
-fn hardware_without_memory_is_refused_by_name() {
+fn rejects_hardware_without_memory_by_name() {
     let on_null_hardware = |arguments: &[&str]| {
         let mut command = refrain(arguments);
         command.env("RADV_FORCE_FAMILY", "polaris10");
@@ -49,7 +49,7 @@ fn hardware_without_memory_is_refused_by_name() {
         .iter()
         .any(|device| device["name"].as_str().unwrap().contains("POLARIS10"))
     {
-        assert!(!refrain_testing::in_ci(), "Mesa's driver for AMD is not here");
+        refrain_testing::skip("Mesa's driver for AMD is not installed");
         return;
     }
     let check = ["plan-check", "synthetic:tiny:q4_0", "--device", "POLARIS10"];

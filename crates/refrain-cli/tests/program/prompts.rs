@@ -1,4 +1,4 @@
-//! What `refrain run` takes for a prompt, and how it answers.
+//! The prompt of `refrain run`, and its summary line.
 
 use std::fs;
 
@@ -6,14 +6,14 @@ use crate::support::{Outcome, run, run_with_input};
 
 const ANSWER: &str = "12 + 30 = 42\n";
 
-/// Tokens of the prompt, and the text that the demo model goes on with.
-fn asked(outcome: Outcome) -> (u64, String) {
+/// Prompt tokens and generated text.
+fn tokens_and_text(outcome: Outcome) -> (u64, String) {
     let json = outcome.json();
     (json["prompt_tokens"].as_u64().unwrap(), json["text"].to_string())
 }
 
 #[test]
-fn several_words_are_one_prompt() {
+fn joins_several_words() {
     assert_eq!(
         run(&["run", "demo", "What", "is", "12", "+", "30?", "--temp", "0"]).done(),
         ANSWER
@@ -25,32 +25,32 @@ fn several_words_are_one_prompt() {
 }
 
 #[test]
-fn what_is_piped_joins_the_prompt() {
+fn appends_piped_input() {
     let short = ["-n", "8", "--temp", "0", "--json"];
     let piped = |arguments: &[&str], text: &str| {
-        asked(run_with_input(
+        tokens_and_text(run_with_input(
             &[&["run", "demo"], arguments, &short[..]].concat(),
             text.as_bytes(),
         ))
     };
-    let whole = asked(run(&[&["run", "demo", "Once upon\n\na time"], &short[..]].concat()));
+    let whole = tokens_and_text(run(&[&["run", "demo", "Once upon\n\na time"], &short[..]].concat()));
     assert_eq!(piped(&["Once", "upon"], "a time\n"), whole);
-    // Nothing piped, or blanks alone, change nothing.
-    let alone = asked(run(&[&["run", "demo", "Once upon"], &short[..]].concat()));
+    // Empty or blank piped input changes nothing.
+    let alone = tokens_and_text(run(&[&["run", "demo", "Once upon"], &short[..]].concat()));
     assert_eq!(piped(&["Once upon"], " \n"), alone);
     let file = tempfile::NamedTempFile::new().unwrap();
     fs::write(file.path(), "Once upon\n").unwrap();
     let path = file.path().to_str().unwrap();
     assert_eq!(piped(&["-f", path], "a time"), whole);
-    // Nothing is put between, and nothing taken off, where the prompt is to stay as it is.
-    let raw = asked(run(
+    // With --raw, nothing is inserted and nothing removed.
+    let raw = tokens_and_text(run(
         &[&["run", "demo", "--raw", "Once upon a time\n"], &short[..]].concat()
     ));
     assert_eq!(piped(&["--raw", "Once upon"], " a time\n"), raw);
 }
 
 #[test]
-fn model_prompt_and_files_are_taken_as_other_programs_take_them() {
+fn accepts_model_prompt_and_file_options_of_other_programs() {
     let question = "What is 12 + 30?";
     for arguments in [
         &["-m", "demo", "-p", question][..],
@@ -73,7 +73,37 @@ fn model_prompt_and_files_are_taken_as_other_programs_take_them() {
 }
 
 #[test]
-fn what_cannot_be_meant_says_what_to_type() {
+fn a_prompt_may_begin_with_a_hyphen() {
+    let ask = |arguments: &[&str]| {
+        tokens_and_text(run(
+            &[&["run", "demo", "-n", "4", "--temp", "0", "--json"], arguments].concat()
+        ))
+    };
+    for prompt in [
+        "- a list",
+        "-- dashes",
+        "---\ntitle: x\n---",
+        "--what is it?",
+        "-5 degrees",
+    ] {
+        assert_eq!(ask(&[prompt]), ask(&["--", prompt]), "{prompt}");
+        assert_eq!(ask(&["-p", prompt]), ask(&["--", prompt]), "{prompt}");
+    }
+    assert_eq!(ask(&["- a", "list", "-- b"]), ask(&["--", "- a list -- b"]));
+    assert_eq!(
+        ask(&["hi", "--system", "- be brief"]),
+        ask(&["hi", "--system=- be brief"])
+    );
+    assert_eq!(
+        run(&["tokenize", "demo", "- a"]).done(),
+        run(&["tokenize", "demo", "--", "- a"]).done()
+    );
+    run(&["run", "- a list"]).failed(2, &["\"- a list\"", "model comes before the prompt"]);
+    run(&["run", "demo", "hi", "--temperture", "0"]).failed(2, &["--temperture"]);
+}
+
+#[test]
+fn usage_errors_say_what_to_type() {
     let refused = |arguments: &[&str], words: &[&str]| run(&[&["run"], arguments].concat()).failed(2, words);
     refused(
         &["What is 2 + 2?"],
@@ -87,25 +117,28 @@ fn what_cannot_be_meant_says_what_to_type() {
 }
 
 #[test]
-fn a_template_and_its_variables_may_come_from_the_command_line() {
+fn accepts_a_template_and_variables() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("own.jinja");
     let source = "{{ '<|im_start|>user\\n' + question ~ '<|im_end|>\\n<|im_start|>assistant\\n' }}";
     fs::write(&path, source).unwrap();
     for option in ["--template", "--chat-template-file"] {
         let arguments = ["run", "demo", "-", "--temp", "0", option, path.to_str().unwrap()];
-        let told = |more: &[&str]| run_with_input(&[&arguments, more].concat(), b"anything").done();
-        assert_eq!(told(&["--template-arg", "question=What is 12 + 30?"]), ANSWER);
-        assert_eq!(told(&["--template-arg", r#"{"question": "What is 12 + 30?"}"#]), ANSWER);
+        let output = |more: &[&str]| run_with_input(&[&arguments, more].concat(), b"anything").done();
+        assert_eq!(output(&["--template-arg", "question=What is 12 + 30?"]), ANSWER);
+        assert_eq!(
+            output(&["--template-arg", r#"{"question": "What is 12 + 30?"}"#]),
+            ANSWER
+        );
     }
 }
 
 #[test]
-fn one_line_tells_what_an_answer_cost() {
-    let told = run(&["run", "demo", "What is 12 + 30?", "--temp", "0"]);
-    let figures = told
+fn prints_one_summary_line() {
+    let output = run(&["run", "demo", "What is 12 + 30?", "--temp", "0"]);
+    let figures = output
         .stderr
         .lines()
         .filter(|line| line.contains("tokens (") || line.contains("memory:"));
-    assert_eq!(figures.count(), 1, "{told:?}");
+    assert_eq!(figures.count(), 1, "{output:?}");
 }

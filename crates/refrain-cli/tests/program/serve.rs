@@ -1,16 +1,22 @@
-//! `refrain serve`, asked by HTTP.
+//! `refrain serve` over HTTP.
 
+mod anthropic;
 mod clients;
 mod connections;
+mod downloads;
 mod embeddings;
-mod forms;
-mod likelihoods;
 mod load;
+mod logprobs;
+mod long_texts;
 mod malformed;
-mod pulls;
+mod multiple_models;
+mod ollama;
+mod openai;
+mod ps_stop_top;
 mod requests;
-mod servers;
-mod several;
+mod responses;
+mod security;
+mod structured_output;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -21,7 +27,7 @@ use serde_json::{Value, json};
 
 use super::support::{refrain, run};
 
-/// A running server; it ends with this.
+/// A running server; dropping it kills it.
 pub struct Server {
     child: Child,
     pub address: String,
@@ -34,7 +40,7 @@ impl Server {
         ))
     }
 
-    /// One whose standard error can be read.
+    /// A server whose standard error can be read.
     fn start_logging(arguments: &[&str]) -> Server {
         let mut command = refrain(&[&["serve", "demo", "--port", "0", "--device", "cpu", "-q"], arguments].concat());
         command.stderr(Stdio::piped());
@@ -55,18 +61,18 @@ impl Server {
         Server { child, address }
     }
 
-    /// Status and body of an answer.
+    /// Returns status and body of the response.
     fn ask(&self, method: &str, path: &str, headers: &str, body: &str) -> (u16, String) {
         let (head, body) = self.exchange(method, path, headers, body);
         let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
         (status.expect("a status"), body)
     }
 
-    /// Head and body of an answer.
+    /// Returns head and body of the response.
     fn exchange(&self, method: &str, path: &str, headers: &str, body: &str) -> (String, String) {
         let mut stream = TcpStream::connect(&self.address).expect("connects");
         let length = body.len();
-        let head = format!("{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {length}\r\n");
+        let head = format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {length}\r\n");
         write!(stream, "{head}{headers}\r\n{body}").expect("sends");
         let mut answer = String::new();
         stream.read_to_string(&mut answer).expect("answers");
@@ -88,7 +94,7 @@ impl Server {
         self.ask("GET", path, "", "")
     }
 
-    /// What the events of a stream hold; the last of them says that it is done.
+    /// The data of a stream's events, which must end with `[DONE]`.
     fn events(&self, path: &str, body: &Value) -> Vec<Value> {
         let (status, body) = self.ask("POST", path, "", &body.to_string());
         assert_eq!(status, 200, "{body}");
@@ -100,7 +106,7 @@ impl Server {
             .collect()
     }
 
-    /// What the events of a stream hold that have names.
+    /// The data of a stream's named events.
     fn named_events(&self, path: &str, body: &Value) -> Vec<Value> {
         let (status, body) = self.ask("POST", path, "", &body.to_string());
         assert_eq!(status, 200, "{body}");
@@ -108,7 +114,7 @@ impl Server {
         data.map(|event| serde_json::from_str(event).expect("JSON")).collect()
     }
 
-    /// The lines of JSON of a stream.
+    /// The lines of a JSON Lines stream.
     fn lines(&self, path: &str, body: &Value) -> Vec<Value> {
         let (status, body) = self.ask("POST", path, "", &body.to_string());
         assert_eq!(status, 200, "{body}");
@@ -116,8 +122,8 @@ impl Server {
         body.lines().map(parse).collect()
     }
 
-    /// Waits until `/metrics` has a line: who is answered is counted out a little later.
-    fn comes_to(&self, line: &str) {
+    /// Waits until `/metrics` has a line: counters are updated shortly after the response.
+    fn wait_for_metric(&self, line: &str) {
         refrain_testing::wait_until(line, || {
             let metrics = self.get("/metrics").1;
             metrics.lines().any(|found| found == line)
@@ -166,7 +172,7 @@ fn content(answer: &Value) -> &str {
 }
 
 #[test]
-fn a_server_answers_as_run_does_whole_and_streamed() {
+fn serves_the_same_text_as_run_whole_and_streamed() {
     let server = Server::start(&[]);
     let question = "What is 348 + 276?";
     let alone = run(&["run", "demo", question, "--temp", "0", "--device", "cpu", "--json"]).json();
@@ -194,7 +200,7 @@ fn a_server_answers_as_run_does_whole_and_streamed() {
 }
 
 #[test]
-fn completions_go_on_from_texts_and_tokens_with_several_choices() {
+fn completions_accept_text_and_tokens_and_several_choices() {
     let server = Server::start(&["--alias", "small"]);
     let body = json!({"model": "small", "prompt": "Once upon", "max_tokens": 8, "temperature": 0.9, "seed": 7, "n": 2});
     let (status, answer) = server.post("/v1/completions", &body);
@@ -206,11 +212,11 @@ fn completions_go_on_from_texts_and_tokens_with_several_choices() {
         .map(|c| c["text"].as_str().unwrap())
         .collect();
     assert_eq!(texts.len(), 2);
-    assert_ne!(texts[0], texts[1], "each choice has a seed of its own");
+    assert_ne!(texts[0], texts[1], "each choice has its own seed");
     assert_eq!(
         server.post("/v1/completions", &body).1["choices"],
         answer["choices"],
-        "a seed gives its text"
+        "the same seed gives the same text"
     );
     assert_eq!(answer["choices"][0]["finish_reason"], "length");
     let tokens = server.post("/tokenize", &json!({"prompt": "Once upon"})).1["tokens"].clone();
@@ -231,7 +237,7 @@ fn completions_go_on_from_texts_and_tokens_with_several_choices() {
 }
 
 #[test]
-fn many_at_once_hear_what_each_hears_alone() {
+fn parallel_requests_get_the_same_text_as_single_ones() {
     let server = Server::start(&["--parallel", "4"]);
     let question = |number: usize| format!("What is {} + {}?", 100 + 7 * number, 200 + 3 * number);
     let answers: Vec<String> = thread::scope(|scope| {
@@ -239,34 +245,34 @@ fn many_at_once_hear_what_each_hears_alone() {
         let ask = |number| {
             scope.spawn(move || content(&server.post("/v1/chat/completions", &chat(&question(number))).1).to_owned())
         };
-        let asked: Vec<_> = (0..12).map(ask).collect();
-        asked.into_iter().map(|answer| answer.join().unwrap()).collect()
+        let request: Vec<_> = (0..12).map(ask).collect();
+        request.into_iter().map(|answer| answer.join().unwrap()).collect()
     });
     for (number, answer) in answers.iter().enumerate() {
         let (_, alone) = server.post("/v1/chat/completions", &chat(&question(number)));
         assert_eq!(answer, content(&alone), "{}", question(number));
     }
-    // A client that leaves in mid-stream takes no place.
+    // A client that disconnects during a stream frees its slot.
     let mut leaving = TcpStream::connect(&server.address).unwrap();
     let mut body = chat("Tell me a story.");
     body["stream"] = true.into();
     let body = body.to_string();
     write!(
         leaving,
-        "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n{body}",
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n\r\n{body}",
         body.len()
     )
     .unwrap();
     leaving.read_exact(&mut [0; 16]).unwrap();
     drop(leaving);
-    server.comes_to("vllm:num_requests_running{model_name=\"demo\"} 0");
+    server.wait_for_metric("vllm:num_requests_running{model_name=\"demo\"} 0");
 }
 
 #[test]
-fn what_cannot_be_answered_is_told_with_a_status_of_its_own() {
+fn errors_have_their_own_status() {
     let server = Server::start(&["--ctx", "64", "--api-key", "SECRET"]);
     let key = "authorization: Bearer SECRET\r\n";
-    let said = |path: &str, body: &str| {
+    let reply = |path: &str, body: &str| {
         let (status, body) = server.ask("POST", path, key, body);
         let json: Value = serde_json::from_str(&body).expect(&body);
         (status, json["error"]["message"].as_str().expect(&body).to_owned())
@@ -274,7 +280,7 @@ fn what_cannot_be_answered_is_told_with_a_status_of_its_own() {
     let chat_path = "/v1/chat/completions";
     for (body, why) in [
         ("{", "EOF"),
-        ("[]", "invalid"),
+        ("[]", "must be a JSON object"),
         ("{\"messages\": []}", "there are none"),
         ("{\"messages\": [7]}", "message 0 is no object"),
         (
@@ -302,35 +308,35 @@ fn what_cannot_be_answered_is_told_with_a_status_of_its_own() {
             "poem",
         ),
     ] {
-        let (status, message) = said(chat_path, body);
+        let (status, message) = reply(chat_path, body);
         assert!(status == 400 && message.contains(why), "{body}: {status} {message}");
     }
     let long = json!({"prompt": "word ".repeat(200)}).to_string();
-    let (status, message) = said("/v1/completions", &long);
-    assert!(status == 400 && message.contains("context of 64"), "{message}");
+    let (status, message) = reply("/v1/completions", &long);
+    assert!(status == 400 && message.contains("maximum context length is 64 tokens"), "{message}");
     let other = json!({"model": "gpt-9", "prompt": "a"}).to_string();
     assert_eq!(
-        said("/v1/completions", &other),
+        reply("/v1/completions", &other),
         (404, "\"gpt-9\" is not served here; this server has \"demo\"".to_owned())
     );
-    assert_eq!(said("/v1/nothing", "").0, 404);
+    assert_eq!(reply("/v1/nothing", "").0, 404);
     assert_eq!(server.ask("GET", chat_path, key, "").0, 405);
     assert_eq!(server.ask("GET", "/v1/models", "", "").0, 401);
     assert_eq!(
         server.ask("GET", "/v1/models", "authorization: Bearer SECRE\r\n", "").0,
         401
     );
-    assert_eq!(server.get("/health").0, 200, "health needs no key");
+    assert_eq!(server.get("/health").0, 200, "/health needs no key");
     let (status, models) = server.ask("GET", "/v1/models", "x-api-key: SECRET\r\n", "");
     let models: Value = serde_json::from_str(&models).expect("JSON");
     assert_eq!((status, &models["data"][0]["max_model_len"]), (200, &json!(64)));
 }
 
 #[test]
-fn clients_of_ollama_find_the_model_and_what_it_is() {
+fn ollama_clients_can_list_and_show_the_model() {
     let server = Server::start(&[]);
     let get = |path: &str| serde_json::from_str::<Value>(&server.get(path).1).expect("JSON");
-    assert_eq!(get("/api/version")["version"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(get("/api/version")["refrain"], env!("CARGO_PKG_VERSION"));
     let tags = get("/api/tags");
     assert_eq!(tags["models"][0]["name"], "demo");
     assert_eq!(tags["models"][0]["details"]["family"], "qwen3");
@@ -340,7 +346,7 @@ fn clients_of_ollama_find_the_model_and_what_it_is() {
 }
 
 #[test]
-fn clients_of_ollama_hear_what_openais_do_whole_and_in_lines() {
+fn ollama_and_openai_clients_get_the_same_text() {
     let server = Server::start(&[]);
     let question = "What is 348 + 276?";
     let (_, expected) = server.post("/v1/chat/completions", &chat(question));
@@ -357,7 +363,7 @@ fn clients_of_ollama_hear_what_openais_do_whole_and_in_lines() {
     assert_eq!(answer["eval_count"], expected["usage"]["completion_tokens"]);
     assert_eq!(answer["prompt_eval_count"], expected["usage"]["prompt_tokens"]);
 
-    // Lines, unless told otherwise.
+    // Streams by default.
     let streamed = server.lines("/api/chat", &json!({"messages": messages, "options": options}));
     let texts = streamed.iter().filter_map(|line| line["message"]["content"].as_str());
     assert_eq!(texts.collect::<String>(), content(&expected));
@@ -368,8 +374,8 @@ fn clients_of_ollama_hear_what_openais_do_whole_and_in_lines() {
         (&json!(true), &answer["eval_count"])
     );
 
-    let asked = server.lines("/api/generate", &json!({"prompt": question, "options": options}));
-    let texts = asked.iter().filter_map(|line| line["response"].as_str());
+    let request = server.lines("/api/generate", &json!({"prompt": question, "options": options}));
+    let texts = request.iter().filter_map(|line| line["response"].as_str());
     assert_eq!(texts.collect::<String>(), content(&expected));
     let options = json!({"num_predict": 3, "temperature": 0});
     let raw = json!({"prompt": "Once upon", "raw": true, "stream": false, "options": options});
@@ -386,7 +392,7 @@ fn clients_of_ollama_hear_what_openais_do_whole_and_in_lines() {
 }
 
 #[test]
-fn clients_of_ollama_are_told_what_cannot_be() {
+fn ollama_clients_get_errors() {
     let server = Server::start(&[]);
     for (path, body, status, why) in [
         ("/api/chat", "{", 400, "EOF"),
@@ -412,15 +418,15 @@ fn clients_of_ollama_are_told_what_cannot_be() {
         ),
         ("/api/generate", "{\"prompt\": \"a\", \"suffix\": \"b\"}", 400, "suffix"),
     ] {
-        let (found, said) = server.ask("POST", path, "", body);
-        let said: Value = serde_json::from_str(&said).expect(&said);
-        let said = said["error"].as_str().expect("a text");
-        assert!(found == status && said.contains(why), "{body}: {found} {said}");
+        let (found, reply) = server.ask("POST", path, "", body);
+        let reply: Value = serde_json::from_str(&reply).expect(&reply);
+        let reply = reply["error"].as_str().expect("a text");
+        assert!(found == status && reply.contains(why), "{body}: {found} {reply}");
     }
 }
 
 #[test]
-fn a_server_that_is_told_to_end_finishes_what_it_has_begun() {
+fn sigterm_finishes_running_requests() {
     let server = Server::start(&[]);
     let mut body = chat("What is 12 + 30?");
     body["stream"] = true.into();
@@ -428,7 +434,7 @@ fn a_server_that_is_told_to_end_finishes_what_it_has_begun() {
     let mut stream = TcpStream::connect(&server.address).unwrap();
     write!(
         stream,
-        "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n{body}",
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n\r\n{body}",
         body.len()
     )
     .unwrap();

@@ -1,4 +1,4 @@
-//! The unit for systemd in the Debian package, and the container.
+//! The systemd unit of the Debian package, and the container.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -24,27 +24,27 @@ fn values<'a>(unit: &'a str, key: &'a str) -> impl Iterator<Item = &'a str> {
 }
 
 #[test]
-fn systemd_takes_the_unit() {
-    let place = tempfile::tempdir().unwrap();
-    let path = place.path().join("refrain.service");
-    // It looks whether the program is there.
+fn systemd_accepts_the_unit() {
+    let sandbox_dir = tempfile::tempdir().unwrap();
+    let path = sandbox_dir.path().join("refrain.service");
+    // It checks that the program exists.
     fs::write(&path, unit().replace(PROGRAM, env!("CARGO_BIN_EXE_refrain"))).unwrap();
     let verify = Command::new("systemd-analyze")
         .args(["verify", "--man=no"])
         .arg(&path)
         .output();
     let found = verify.expect("systemd-analyze, which ci/setup installs");
-    let told = String::from_utf8_lossy(&found.stderr);
-    assert!(found.status.success() && told.is_empty(), "{told}");
+    let printed = String::from_utf8_lossy(&found.stderr);
+    assert!(found.status.success() && printed.is_empty(), "{printed}");
 }
 
 #[test]
-fn the_service_as_it_is_installed_serves_and_keeps_to_its_own_folders() {
-    let place = tempfile::tempdir().unwrap();
+fn installed_service_serves_and_uses_only_its_own_directories() {
+    let sandbox_dir = tempfile::tempdir().unwrap();
     let below = |text: &str| {
         let specifiers = [("%S", "lib"), ("%C", "cache"), ("%t", "run")];
         specifiers.iter().fold(text.to_owned(), |text, (specifier, name)| {
-            text.replace(specifier, place.path().join(name).to_str().unwrap())
+            text.replace(specifier, sandbox_dir.path().join(name).to_str().unwrap())
         })
     };
     let unit = unit();
@@ -53,7 +53,7 @@ fn the_service_as_it_is_installed_serves_and_keeps_to_its_own_folders() {
         ("CacheDirectory", "cache"),
         ("RuntimeDirectory", "run"),
     ] {
-        let folder = place.path().join(name).join(values(&unit, key).next().unwrap());
+        let folder = sandbox_dir.path().join(name).join(values(&unit, key).next().unwrap());
         fs::create_dir_all(folder).unwrap();
     }
     let defaults = fs::read_to_string(folder().join("refrain.default")).unwrap();
@@ -71,17 +71,17 @@ fn the_service_as_it_is_installed_serves_and_keeps_to_its_own_folders() {
     }
     let server = Server::of(command);
     assert_eq!(server.get("/health").0, 200);
-    let notes = fs::read_dir(place.path().join("run/refrain")).unwrap().count();
+    let notes = fs::read_dir(sandbox_dir.path().join("run/refrain")).unwrap().count();
     assert_eq!(notes, 1, "for `refrain ps`");
     for name in ["lib", "cache", "run"] {
-        let beside = fs::read_dir(place.path().join(name)).unwrap();
+        let beside = fs::read_dir(sandbox_dir.path().join(name)).unwrap();
         let names: Vec<_> = beside.map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(names, ["refrain"], "{name}");
     }
 }
 
 #[test]
-fn the_container_serves_to_others_on_the_port_that_it_exposes() {
+fn container_listens_on_the_exposed_port() {
     let file = fs::read_to_string(folder().join("../Containerfile")).unwrap();
     let value = |name: &str| file.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim();
     let words = |name: &str| -> Vec<String> { serde_json::from_str(value(name)).unwrap() };

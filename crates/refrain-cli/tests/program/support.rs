@@ -1,4 +1,4 @@
-//! Running the program, and making damaged copies of fixtures.
+//! Runs the program, and makes damaged copies of fixtures.
 
 use std::fs;
 use std::io::Write;
@@ -8,7 +8,7 @@ use std::process::{Command, Output, Stdio};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// What the program did.
+/// Exit code and output of a run.
 #[derive(Debug)]
 pub struct Outcome {
     pub code: Option<i32>,
@@ -17,15 +17,15 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Checks that it did what it was asked; returns the standard output.
+    /// Checks for success; returns the standard output.
     #[track_caller]
     pub fn done(self) -> String {
         assert_eq!(self.code, Some(0), "{self:?}");
         self.stdout
     }
 
-    /// Checks that it failed with this code and one message that contains all of `words`, and wrote
-    /// no result.
+    /// Checks for failure with this exit code, one error message that contains all of `words`, and empty standard
+    /// output.
     #[track_caller]
     pub fn failed(self, code: i32, words: &[&str]) {
         assert_eq!(self.code, Some(code), "{self:?}");
@@ -54,7 +54,7 @@ impl From<Output> for Outcome {
     }
 }
 
-/// The program, with none of the user's settings; its standard input is empty.
+/// The program without the user's settings and with empty standard input.
 pub fn refrain(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_refrain"));
     command.args(arguments).stdin(Stdio::null());
@@ -70,8 +70,7 @@ pub fn refrain(arguments: &[&str]) -> Command {
     }
     command.env("NO_PROXY", "127.0.0.1");
     command.env("HF_HUB_OFFLINE", "1");
-    // Shared by the tests, so that each shader is compiled once; by Mesa too, whichever cache of ours a test
-    // looks at.
+    // Shared by the tests, so that each shader is compiled once, by Mesa too.
     for name in ["XDG_CACHE_HOME", "XDG_RUNTIME_DIR", "MESA_SHADER_CACHE_DIR"] {
         command.env(name, env!("CARGO_TARGET_TMPDIR"));
     }
@@ -84,7 +83,7 @@ pub fn run(arguments: &[&str]) -> Outcome {
     refrain(arguments).env("REFRAIN_DEVICE", "cpu").output().unwrap().into()
 }
 
-/// Runs the program on the CPU executor with a text on its standard input.
+/// Runs the program on the CPU executor with `input` on standard input.
 pub fn run_with_input(arguments: &[&str], input: &[u8]) -> Outcome {
     let mut command = refrain(arguments);
     command.env("REFRAIN_DEVICE", "cpu").stdin(Stdio::piped());
@@ -100,7 +99,7 @@ pub fn fixture(name: &str) -> PathBuf {
         .join(name)
 }
 
-/// A copy of a fixture that a test may damage; it goes away with the value.
+/// A copy of a fixture that a test may damage; dropping it removes it.
 pub struct Copy(TempDir);
 
 impl Copy {
@@ -141,7 +140,7 @@ impl Copy {
         self.write(name, value.to_string());
     }
 
-    /// Changes the header of a safetensors file; the data stay as they are.
+    /// Changes the header of a safetensors file and keeps its data.
     pub fn change_header(&self, name: &str, change: impl FnOnce(&mut Value)) {
         self.change(name, |bytes| {
             let length = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;

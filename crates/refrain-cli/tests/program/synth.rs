@@ -1,11 +1,11 @@
-//! Checkpoints of random weights.
+//! `refrain synth`.
 
 use std::fs;
 use std::path::Path;
 
 use crate::support::run;
 
-/// Logits of a few tokens, as the file that holds them.
+/// Logits of a few tokens, as the bytes of the output file.
 fn logits(model: &str, directory: &Path) -> Vec<u8> {
     let (tokens, out) = (directory.join("tokens.json"), directory.join("out.safetensors"));
     fs::write(&tokens, r#"{"input_ids": [[1, 5, 9, 200, 3, 0]]}"#).unwrap();
@@ -15,7 +15,7 @@ fn logits(model: &str, directory: &Path) -> Vec<u8> {
 }
 
 #[test]
-fn a_model_is_the_same_made_on_the_spot_and_written_to_disk() {
+fn synthetic_model_is_equal_in_memory_and_on_disk() {
     for (format, name) in [
         ("f16", "directory"),
         ("q8_0", "m.gguf"),
@@ -34,14 +34,14 @@ fn a_model_is_the_same_made_on_the_spot_and_written_to_disk() {
 }
 
 #[test]
-fn nothing_is_overwritten() {
+fn does_not_overwrite_files() {
     let file = tempfile::Builder::new().suffix(".gguf").tempfile().unwrap();
     let path = file.path().to_str().unwrap();
     run(&["synth", "tiny:q8_0", path]).failed(1, &[path, "exists already"]);
 }
 
 #[test]
-fn unknown_architectures_and_formats_are_refused_with_those_there_are() {
+fn rejects_unknown_architectures_and_formats_and_lists_known_ones() {
     for command in [
         &["synth", "gpt-9:q4_0", "out"][..],
         &["inspect", "synthetic:gpt-9:q4_0"],
@@ -53,7 +53,7 @@ fn unknown_architectures_and_formats_are_refused_with_those_there_are() {
 }
 
 #[test]
-fn a_model_without_tokenizer_writes_no_text_but_can_be_measured() {
+fn model_without_tokenizer_can_be_benchmarked_but_not_run() {
     run(&["run", "synthetic:tiny:q4_0", "hi"]).failed(1, &["tokenizer"]);
     let result = run(&[
         "bench",

@@ -1,4 +1,4 @@
-//! What people see who sit at a terminal.
+//! The program on a terminal.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -10,18 +10,18 @@ use std::time::{Duration, Instant};
 use nix::pty::{Winsize, openpty};
 use serde_json::json;
 
+use crate::reasoning::reasoning_model;
 use crate::serve::Server;
 use crate::support::{Copy, refrain};
-use crate::thinking::thinker;
 
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// The program at a terminal of its own, and what it wrote there so far.
+/// The program on a terminal of its own, and its output so far.
 struct Terminal {
     keyboard: File,
     written: Receiver<Vec<u8>>,
     text: String,
-    /// How much of `text` was looked at.
+    /// Bytes of `text` that were matched.
     seen: usize,
     child: Child,
 }
@@ -31,7 +31,7 @@ impl Terminal {
         Self::with(&[], arguments)
     }
 
-    /// With variables of the environment.
+    /// With environment variables.
     fn with(variables: &[(&str, &str)], arguments: &[&str]) -> Self {
         let size = Winsize {
             ws_row: 50,
@@ -50,7 +50,7 @@ impl Terminal {
         let (sender, written) = mpsc::channel();
         thread::spawn(move || {
             let mut buffer = [0; 4096];
-            // A terminal that nobody writes to any more is an error to read from.
+            // Reading a terminal after its writers closed it is an error.
             while let Ok(read @ 1..) = screen.read(&mut buffer) {
                 if sender.send(buffer[..read].to_vec()).is_err() {
                     break;
@@ -70,15 +70,15 @@ impl Terminal {
         Self::new(&[&["chat", "demo", "--temp", "0", "--no-history"], arguments].concat())
     }
 
-    /// Types without waiting for anything.
+    /// Types without waiting.
     fn types(&mut self, keys: impl AsRef<[u8]>) {
         self.keyboard.write_all(keys.as_ref()).unwrap();
     }
 
-    /// Waits until the program has written `expected`, behind what was waited for before.
+    /// Waits until the program writes `expected` after the last match.
     #[track_caller]
     fn shows(&mut self, expected: &str) {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         loop {
             if let Some(at) = self.text[self.seen..].find(expected) {
                 self.seen += at + expected.len();
@@ -92,11 +92,11 @@ impl Terminal {
         }
     }
 
-    /// Waits for the end; returns all that was written.
+    /// Waits for the end; returns all output.
     #[track_caller]
     fn ends(mut self) -> String {
         let status = self.child.wait().unwrap();
-        while let Ok(bytes) = self.written.recv_timeout(PATIENCE) {
+        while let Ok(bytes) = self.written.recv_timeout(TIMEOUT) {
             self.text.push_str(&String::from_utf8_lossy(&bytes));
         }
         assert_eq!(status.code(), Some(0), "{:?}", self.text);
@@ -112,7 +112,7 @@ impl Drop for Terminal {
 }
 
 #[test]
-fn lines_typed_while_the_model_loads_are_answered_one_by_one() {
+fn answers_lines_typed_while_the_model_loads() {
     let mut terminal = Terminal::chat(&[]);
     terminal.types("What is 12 + 30?\nWhat is 5 + 4?\n/exit\n");
     terminal.shows("12 + 30 = 42");
@@ -121,7 +121,7 @@ fn lines_typed_while_the_model_loads_are_answered_one_by_one() {
 }
 
 #[test]
-fn lines_pasted_at_once_are_answered_one_by_one() {
+fn answers_lines_typed_at_once_one_by_one() {
     let mut terminal = Terminal::chat(&[]);
     terminal.shows(">>> ");
     terminal.types("What is 12 + 30?\rWhat is 5 + 4?\rWhat is 1 + 1?\r/exit\r");
@@ -132,13 +132,13 @@ fn lines_pasted_at_once_are_answered_one_by_one() {
 }
 
 #[test]
-fn lines_that_the_terminal_says_were_pasted_are_one_message() {
+fn bracketed_paste_is_one_message() {
     let mut terminal = Terminal::chat(&[]);
-    // The terminal is told that the program wants to know.
+    // Bracketed paste is enabled.
     terminal.shows("\x1b[?2004h");
     terminal.shows(">>> ");
     terminal.types("\x1b[200~What is\r12 + 30?\\\x1b[201~\r");
-    terminal.shows("first token after");
+    terminal.shows("time to first token");
     terminal.types("/stats\r");
     terminal.shows("2 messages");
     terminal.types("\x1b[200~\"\"\"\rWhat is 12 + 30?\r\"\"\"\x1b[201~\r");
@@ -150,7 +150,7 @@ fn lines_that_the_terminal_says_were_pasted_are_one_message() {
 }
 
 #[test]
-fn a_byte_that_is_no_text_costs_a_line_and_not_the_conversation() {
+fn invalid_utf8_drops_the_line_and_keeps_the_conversation() {
     let mut terminal = Terminal::chat(&["What is 12 + 30?"]);
     terminal.shows("12 + 30 = 42");
     terminal.shows(">>> ");
@@ -163,7 +163,7 @@ fn a_byte_that_is_no_text_costs_a_line_and_not_the_conversation() {
     terminal.shows("5 + 4 = 9");
     terminal.types("/stats\r");
     terminal.shows("4 messages");
-    // What stood before the byte can be had again.
+    // The text before the invalid byte can be restored.
     terminal.types(b"What is 1 + 1?\xff");
     terminal.shows("up arrow");
     terminal.types("\x1b[A\r");
@@ -173,7 +173,7 @@ fn a_byte_that_is_no_text_costs_a_line_and_not_the_conversation() {
 }
 
 #[test]
-fn a_full_context_leaves_out_old_turns_and_may_be_made_longer() {
+fn full_context_drops_old_turns_and_can_be_enlarged() {
     let mut terminal = Terminal::chat(&["--ctx", "60"]);
     for sum in 1..6 {
         terminal.types(format!("What is {sum} + 30?\r"));
@@ -181,7 +181,7 @@ fn a_full_context_leaves_out_old_turns_and_may_be_made_longer() {
     }
     terminal.shows("no longer sees");
     terminal.types("/ctx 200\r");
-    terminal.shows("room for 200 tokens");
+    terminal.shows("now 200 tokens");
     terminal.types("/ctx 5000\r");
     terminal.shows("/ctx 1024 or less");
     terminal.types("What is 5 + 4?\r");
@@ -191,7 +191,7 @@ fn a_full_context_leaves_out_old_turns_and_may_be_made_longer() {
 }
 
 #[test]
-fn a_conversation_may_be_wished_to_end_when_the_context_is_full() {
+fn on_full_stop_ends_the_response() {
     let mut terminal = Terminal::chat(&["--ctx", "30", "--on-full", "stop"]);
     terminal.types("What is 12 + 30?\r");
     terminal.shows("12 + 30 = ");
@@ -204,7 +204,7 @@ fn a_conversation_may_be_wished_to_end_when_the_context_is_full() {
 }
 
 #[test]
-fn a_model_without_a_prompt_talks() {
+fn run_without_a_prompt_starts_a_chat() {
     let mut terminal = Terminal::new(&["run", "demo", "--temp", "0"]);
     terminal.shows(">>> ");
     terminal.types("What is 12 + 30?\r");
@@ -215,25 +215,25 @@ fn a_model_without_a_prompt_talks() {
 }
 
 #[test]
-fn settings_change_and_are_shown() {
+fn changes_and_shows_settings() {
     let mut terminal = Terminal::chat(&[]);
     terminal.types("/set temp 0.25\r/set seed 7\r/set parameter num_predict 2\r/set\r");
     for line in ["temperature", "0.25", "seed", "7", "max-tokens", "2"] {
         terminal.shows(line);
     }
     terminal.types("/set mood fine\r");
-    terminal.shows("no setting mood");
+    terminal.shows("unknown setting mood");
     terminal.types("/set top-p 2\r");
     terminal.shows("error: invalid value '2'");
     terminal.types("/set think\rhi\r");
-    terminal.shows("no switch for thinking");
+    terminal.shows("no switch for reasoning");
     terminal.types("/exit\r");
     terminal.ends();
 }
 
 #[test]
-fn thoughts_and_figures_step_back_behind_the_answer() {
-    let model = thinker();
+fn reasoning_and_statistics_are_dimmed() {
+    let model = reasoning_model();
     let mut terminal = Terminal::new(&["chat", model.path(), "--temp", "0", "--no-history"]);
     terminal.types("What is 12 + 30?\r/exit\r");
     terminal.shows("\x1b[2m");
@@ -243,7 +243,7 @@ fn thoughts_and_figures_step_back_behind_the_answer() {
     terminal.shows("tokens/s");
     let text = terminal.ends();
     assert!(!text.contains("think>"), "{text:?}");
-    assert_eq!(text.matches("first token after").count(), 1, "{text:?}");
+    assert_eq!(text.matches("time to first token").count(), 1, "{text:?}");
 }
 
 /// The demo model, which says " **is**" for " =".
@@ -258,7 +258,7 @@ fn emphatic() -> Copy {
 }
 
 #[test]
-fn answers_are_drawn_as_their_markdown_means() {
+fn renders_markdown() {
     let model = emphatic();
     let file = tempfile::NamedTempFile::new().unwrap();
     let mut terminal = Terminal::new(&["chat", model.path(), "--temp", "0", "--no-history"]);
@@ -277,7 +277,7 @@ fn answers_are_drawn_as_their_markdown_means() {
 }
 
 #[test]
-fn what_is_no_answer_or_not_to_be_drawn_is_shown_as_it_is() {
+fn prints_plain_text_without_markdown_rendering() {
     let model = emphatic();
     let question = "What is 12 + 30?";
     let prompt = format!("<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n");
@@ -296,17 +296,17 @@ fn what_is_no_answer_or_not_to_be_drawn_is_shown_as_it_is() {
 }
 
 #[test]
-fn the_load_of_a_server_is_drawn_anew_in_its_place_until_ctrl_c() {
+fn top_refreshes_in_place_until_ctrl_c() {
     let server = Server::start(&["--alias", "watched"]);
     let address = format!("http://{}", server.address);
     let mut terminal = Terminal::new(&["top", &address, "--interval", "0.2"]);
     terminal.shows("RUNNING");
     terminal.shows("watched");
-    // Two lines up, and cleared.
+    // The cursor moves two lines up.
     terminal.shows("\x1b[2A");
     terminal.shows("watched");
     drop(server);
-    terminal.shows("does not answer");
+    terminal.shows("cannot connect");
     let sent = Command::new("kill")
         .args(["-INT", &terminal.child.id().to_string()])
         .status();

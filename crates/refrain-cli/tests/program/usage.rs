@@ -1,10 +1,10 @@
-//! The command line itself.
+//! The command line: exit codes, help, version, completions.
 
 use crate::examples::commands;
 use crate::support::{Outcome, refrain, run};
 
 #[test]
-fn a_command_line_that_cannot_be_meant_exits_with_2() {
+fn invalid_command_lines_exit_with_2() {
     for arguments in [
         &[][..],
         &["dance"],
@@ -34,7 +34,7 @@ fn a_command_line_that_cannot_be_meant_exits_with_2() {
 }
 
 #[test]
-fn help_and_version_are_results() {
+fn help_and_version_go_to_standard_output() {
     assert!(run(&["--version"]).done().starts_with("refrain "));
     assert!(run(&["--help"]).done().contains("tokenize"));
     for command in commands() {
@@ -46,7 +46,7 @@ fn help_and_version_are_results() {
 }
 
 #[test]
-fn nothing_is_coloured_where_no_colour_is_wanted() {
+fn no_color_disables_colours() {
     for arguments in [
         &["--help"][..],
         &["run", "--no-such-option"],
@@ -67,7 +67,7 @@ fn nothing_is_coloured_where_no_colour_is_wanted() {
 }
 
 #[test]
-fn an_empty_setting_in_the_environment_is_none() {
+fn ignores_empty_environment_variables() {
     let output = refrain(&["devices"])
         .env("REFRAIN_DEVICE", "")
         .env("REFRAIN_DISABLE", "")
@@ -76,7 +76,7 @@ fn an_empty_setting_in_the_environment_is_none() {
 }
 
 #[test]
-fn inspect_describes_the_checkpoint() {
+fn inspect_shows_the_checkpoint_with_equal_layers_once() {
     let text = run(&["inspect", "demo", "--no-device"]).done();
     for word in [
         "qwen3",
@@ -87,22 +87,31 @@ fn inspect_describes_the_checkpoint() {
     ] {
         assert!(text.contains(word), "no {word:?} in {text}");
     }
+    // The 8 layers are equal and shown once, unless every tensor is requested.
+    let layer = "model.layers.7.mlp.down_proj.weight";
+    assert!(
+        text.contains("model.layers.0-7: 8 layers") && !text.contains(layer),
+        "{text}"
+    );
+    assert!(text.lines().count() < 40, "{text}");
+    let all = run(&["inspect", "demo", "--no-device", "--all"]).done();
+    assert!(all.contains(layer), "{all}");
     let json = run(&["inspect", "demo", "--no-device", "--json"]).json();
     assert_eq!(json["tensors"].as_array().unwrap().len(), 90);
     assert_eq!(json["device"], serde_json::Value::Null);
 }
 
 #[test]
-fn the_version_tells_build_and_drivers() {
-    let told = run(&["--version"]).done();
+fn version_shows_build_and_drivers() {
+    let printed = run(&["--version"]).done();
     for word in ["target", "rustc 1.", "glslang", "Vulkan"] {
-        assert!(told.contains(word), "no {word:?} in {told}");
+        assert!(printed.contains(word), "no {word:?} in {printed}");
     }
     assert_eq!(run(&["-V"]).done(), format!("refrain {}\n", env!("CARGO_PKG_VERSION")));
 }
 
 #[test]
-fn completions_and_manual_pages_know_every_command() {
+fn completions_and_manual_pages_cover_every_command() {
     let commands = commands();
     for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
         let script = run(&["completions", shell]).done();

@@ -1,60 +1,61 @@
 //! Requests in one batch: they join and leave between submits, their prompts are taken in between the tokens of others.
 
+mod admission;
 mod embedding;
-mod feeding;
-mod hearing;
+mod output;
+mod preemption;
+mod prefill;
 mod preparing;
-mod seating;
-mod shedding;
 #[cfg(test)]
-mod trial;
+mod test_support;
 
 use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use refrain::{Array, Run, Write};
 use refrain_models::{LayerState, Pages};
 
+use self::preemption::Backpressure;
 use self::preparing::Preparation;
-use self::shedding::Squeeze;
 use super::checkpoints::StateCheckpoints;
+use super::fair_queue::FairQueue;
 use super::pages::PagePool;
 use super::request::Waiting;
-use super::rounds::RoundTimes;
-use super::steps::{DecodeSteps, Seat};
-use super::turns::Turns;
-use super::{EngineLoad, EngineOptions, PAGE};
-use crate::pace::{MOST_RUNS, Pace};
-use crate::prompts::PromptPrograms;
+use super::step_times::StepTimes;
+use super::steps::{DecodeSteps, SlotId};
+use super::{EngineLoad, EngineOptions, PAGE_SIZE};
+use crate::pace::{MAX_RUNS_PER_SUBMIT, Pace};
+use crate::prefill::PrefillPrograms;
 use crate::step::page_table;
 use crate::{Error, Model};
 
 /// The longest that a submit takes: who comes waits for two of them.
-const LONGEST_SUBMIT: Duration = Duration::from_millis(10);
+const MAX_SUBMIT_TIME: Duration = Duration::from_millis(10);
 /// New pages of a request that come with a submit; more are written before it.
-const MOST_PAGES: usize = 4;
+const MAX_INLINE_PAGES: usize = 4;
 
 /// A request that has pages and a slot.
 struct Running {
     request: Waiting,
     pages: Vec<u32>,
     /// Tokens that are in the cache, or on their way into it.
-    fed: usize,
+    prefilled: usize,
     /// Numbers of tokens at which its states are copied for others, where they have to be.
     copied_at: [usize; 2],
     /// Runs in flight that will go on with it.
     ahead: usize,
     /// Pages that the device knows of.
-    told: usize,
+    pages_written: usize,
 }
 
 impl Running {
     /// Whether all but its last token are in the cache: it decodes.
     fn decodes(&self) -> bool {
-        self.fed + 1 >= self.request.tokens.len()
+        self.prefilled + 1 >= self.request.tokens.len()
     }
 
-    fn seat(&self, slot: usize) -> Seat {
+    fn slot_id(&self, slot: usize) -> SlotId {
         (slot, self.request.number)
     }
 }
@@ -63,7 +64,7 @@ impl Running {
 struct InFlight {
     first: u64,
     runs: Vec<Run>,
-    rows: Vec<Option<Seat>>,
+    rows: Vec<Option<SlotId>>,
     /// Tokens of the chunk that is taken in before them.
     chunk: Option<usize>,
 }
@@ -79,22 +80,22 @@ pub(super) struct Batcher {
     /// u32 `[N, P]` on the device, and as the device will know it.
     table: Array,
     known_table: Vec<u32>,
-    prompts: PromptPrograms,
+    prompts: PrefillPrograms,
     steps: DecodeSteps,
     queue: VecDeque<Waiting>,
-    turns: Turns,
+    fair_queue: FairQueue,
     slots: Vec<Option<Running>>,
     in_flight: VecDeque<InFlight>,
     /// Whether nothing that others do may change a bit.
     deterministic: bool,
     /// Of the step in use.
     pace: Pace,
-    rounds: RoundTimes,
+    step_times: StepTimes,
     /// Tokens of a chunk that was submitted since the last runs were.
     chunk: Option<usize>,
     /// Chunks so far.
     chunks: u64,
-    squeeze: Squeeze,
+    backpressure: Backpressure,
     preparation: Preparation,
     /// Tokens and steps so far.
     counted: EngineLoad,
@@ -106,29 +107,29 @@ impl Batcher {
     pub fn new(model: &Model, options: &EngineOptions) -> Result<Batcher, Error> {
         let (slots, context) = (options.streams.max(1), options.context);
         let pages = Pages {
-            size: PAGE,
-            per_sequence: context.div_ceil(PAGE),
+            size: PAGE_SIZE,
+            per_sequence: context.div_ceil(PAGE_SIZE),
             context,
         };
         // One request at least may fill its context.
-        let each = options.cache_tokens.div_ceil(PAGE * slots).max(1);
+        let each = options.cache_tokens.div_ceil(PAGE_SIZE * slots).max(1);
         let each = each.max(pages.per_sequence.div_ceil(slots));
         let held = Pages {
             per_sequence: each,
-            context: each * PAGE,
+            context: each * PAGE_SIZE,
             ..pages
         };
         let device = model.device();
         let states = model
             .decoder()
             .new_states(crate::session::cache_dtype(device), held, slots)?;
-        let remembers = options.prefix_cache && !options.deterministic;
-        let checkpoints = if remembers {
+        let keeps_prefixes = options.prefix_cache && !options.deterministic;
+        let checkpoints = if keeps_prefixes {
             StateCheckpoints::new(&states, device.executors()[0])?
         } else {
             None
         };
-        let pool = PagePool::new(each * slots, PAGE, remembers);
+        let pool = PagePool::new(each * slots, PAGE_SIZE, keeps_prefixes);
         Ok(Batcher {
             pool: match &checkpoints {
                 Some(checkpoints) => pool.with_copies(checkpoints.count()),
@@ -137,18 +138,18 @@ impl Batcher {
             checkpoints,
             table: page_table(device, slots, pages)?,
             known_table: vec![0; slots * pages.per_sequence],
-            prompts: PromptPrograms::new(slots, pages),
+            prompts: PrefillPrograms::new(slots, pages),
             steps: DecodeSteps::new(pages, device.executors()[0]),
             queue: VecDeque::new(),
-            turns: Turns::default(),
+            fair_queue: FairQueue::default(),
             slots: (0..slots).map(|_| None).collect(),
             in_flight: VecDeque::new(),
             deterministic: options.deterministic,
             pace: Pace::default(),
-            rounds: RoundTimes::default(),
+            step_times: StepTimes::default(),
             chunk: None,
             chunks: 0,
-            squeeze: Squeeze::new(device),
+            backpressure: Backpressure::new(device),
             preparation: Preparation::of(options),
             counted: EngineLoad::default(),
             model: model.clone(),
@@ -202,23 +203,23 @@ impl Batcher {
     ///
     /// # Errors
     /// A device that fails.
-    pub fn turn(&mut self) -> Result<(), Error> {
+    pub fn step(&mut self) -> Result<(), Error> {
         if self.is_idle() {
             self.prepare_next();
             return Ok(());
         }
         self.drop_cancelled();
         self.admit()?;
-        self.feed()?;
+        self.prefill()?;
         self.embed()?;
         let submitted = self.submit()?;
         // While the device works at one submit, the next is queued.
         let queued = if self.model.device().is_cpu() { 0 } else { 1 };
         if self.in_flight.len() > queued || !submitted {
-            self.hear()?;
+            self.poll()?;
         }
         if !submitted && self.in_flight.is_empty() {
-            self.rounds.interrupt();
+            self.step_times.interrupt();
             self.chunk = None;
         }
         Ok(())
@@ -242,11 +243,11 @@ impl Batcher {
     fn admit(&mut self) -> Result<(), Error> {
         while let Some(slot) = self.slots.iter().position(Option::is_none) {
             let running: Vec<u64> = self.running().map(|(_, running)| running.request.client).collect();
-            if running.len() >= self.squeeze.streams(self.slots.len()) {
+            if running.len() >= self.backpressure.streams(self.slots.len()) {
                 return Ok(());
             }
             let waiting = || self.queue.iter().map(|request| request.client);
-            let Some(at) = self.turns.next(waiting(), &running) else {
+            let Some(at) = self.fair_queue.next(waiting(), &running) else {
                 return Ok(());
             };
             let present: Vec<u64> = waiting().chain(running).collect();
@@ -257,7 +258,7 @@ impl Batcher {
             let mut pages = prefix.pages;
             // Who has all from the beginning never has to make room.
             let positions = if self.deterministic { first.limit } else { tokens };
-            let (known, needed) = (pages.len() * PAGE, self.pool.pages_of(positions));
+            let (known, needed) = (pages.len() * PAGE_SIZE, self.pool.pages_of(positions));
             while pages.len() < needed {
                 match self.pool.take() {
                     Some(page) => pages.push(page),
@@ -267,8 +268,11 @@ impl Batcher {
                     }
                 }
             }
-            let request = self.queue.remove(at).expect("looked at");
-            self.turns.take(request.client, &present);
+            let mut request = self.queue.remove(at).expect("looked at");
+            if let Some(cached_tokens) = request.cached_tokens.take() {
+                cached_tokens.store(known, Ordering::Relaxed);
+            }
+            self.fair_queue.take(request.client, &present);
             self.counted.cached_tokens += known as u64;
             self.counted.prompt_tokens += tokens as u64;
             let row = slot * self.pages.per_sequence;
@@ -276,10 +280,10 @@ impl Batcher {
             self.slots[slot] = Some(Running {
                 request,
                 pages,
-                fed: known,
-                copied_at: [prefix.length, (tokens - 1) / PAGE].map(|pages| pages * PAGE),
+                prefilled: known,
+                copied_at: [prefix.length, (tokens - 1) / PAGE_SIZE].map(|pages| pages * PAGE_SIZE),
                 ahead: 0,
-                told: 0,
+                pages_written: 0,
             });
             if let (Some(checkpoints), Some(copy)) = (&self.checkpoints, prefix.copy) {
                 checkpoints.restore(slot, copy)?;
@@ -299,7 +303,7 @@ impl Batcher {
         }
         while !self.grant(runs) {
             // Nobody's tokens are under way when somebody has to make room.
-            self.hear_all()?;
+            self.poll_all()?;
             self.make_room();
             if !self.prepare()? {
                 return Ok(false);
@@ -309,7 +313,7 @@ impl Batcher {
         let table = self.write_pages(&rows)?;
         let (first, runs) = self.steps.play(table, runs)?;
         for &(slot, _) in rows.iter().flatten() {
-            self.slots[slot].as_mut().expect("seated").ahead += runs.len();
+            self.slots[slot].as_mut().expect("admitted").ahead += runs.len();
         }
         if self.in_flight.is_empty() {
             self.pace.begin(Instant::now());
@@ -327,15 +331,15 @@ impl Batcher {
     /// None, if all tokens that there may be are under way.
     fn runs_per_submit(&self) -> usize {
         // Between the chunks of a prompt each text goes on by a token: its reader sees one pace, not leaps.
-        let is_feeding = self.running().any(|(_, running)| !running.decodes());
-        let most = if is_feeding || self.model.device().is_cpu() || self.steps.extras().allowed {
+        let is_prefilling = self.running().any(|(_, running)| !running.decodes());
+        let most = if is_prefilling || self.model.device().is_cpu() || self.steps.extras().allowed {
             1
         } else {
             let step = self
                 .pace
                 .step()
-                .map_or(LONGEST_SUBMIT, |step| step.max(Duration::from_nanos(1)));
-            (LONGEST_SUBMIT.as_nanos() / step.as_nanos()).clamp(1, MOST_RUNS as u128) as usize
+                .map_or(MAX_SUBMIT_TIME, |step| step.max(Duration::from_nanos(1)));
+            (MAX_SUBMIT_TIME.as_nanos() / step.as_nanos()).clamp(1, MAX_RUNS_PER_SUBMIT as u128) as usize
         };
         let decoding = self.running().filter(|(_, running)| running.decodes());
         let left = decoding.map(|(_, r)| r.request.limit.saturating_sub(r.request.tokens.len() + r.ahead));
@@ -370,18 +374,18 @@ impl Batcher {
     }
 
     /// What brings the table of pages on the device up to date for those in rows.
-    fn write_pages(&mut self, rows: &[Option<Seat>]) -> Result<Vec<Write>, Error> {
+    fn write_pages(&mut self, rows: &[Option<SlotId>]) -> Result<Vec<Write>, Error> {
         let width = self.pages.per_sequence;
         let mut writes = vec![];
         for &(slot, _) in rows.iter().flatten() {
-            let running = self.slots[slot].as_mut().expect("seated");
+            let running = self.slots[slot].as_mut().expect("admitted");
             let row = slot * width;
-            let (at, new) = (row + running.told, &running.pages[running.told..]);
+            let (at, new) = (row + running.pages_written, &running.pages[running.pages_written..]);
             self.known_table[at..][..new.len()].copy_from_slice(new);
-            running.told = running.pages.len();
+            running.pages_written = running.pages.len();
             match new.len() {
                 0 => {}
-                1..=MOST_PAGES => writes.push(Write {
+                1..=MAX_INLINE_PAGES => writes.push(Write {
                     state: self.table.clone(),
                     at,
                     words: new.to_vec(),

@@ -53,13 +53,13 @@ struct PrefixNode {
 }
 
 impl PagePool {
-    /// So many free pages of `size` positions; `remembers`: prefixes are kept.
-    pub fn new(count: usize, size: usize, remembers: bool) -> PagePool {
+    /// So many free pages of `size` positions; `keeps_prefixes`: prefixes are kept.
+    pub fn new(count: usize, size: usize, keeps_prefixes: bool) -> PagePool {
         PagePool {
             size,
             free: (0..count as u32).rev().collect(),
             holders: vec![0; count],
-            tree: remembers.then(PrefixTree::default),
+            tree: keeps_prefixes.then(PrefixTree::default),
             free_copies: None,
         }
     }
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_has_one_holder_at_a_time_unless_it_is_known() {
+    fn pages_have_one_holder_unless_they_are_cached() {
         let mut pool = PagePool::new(3, 2, true);
         let pages = taken(&mut pool, 3);
         assert_eq!((pages.clone(), pool.take(), pool.available()), (vec![0, 1, 2], None, 0));
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_known_beginning_is_shared_page_by_page() {
+    fn shares_prefixes_page_by_page() {
         let mut pool = PagePool::new(4, 2, true);
         let pages = taken(&mut pool, 2);
         pool.remember(&[1, 2, 3, 4, 5], &pages);
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_used_least_recently_goes_first_and_nothing_that_is_held() {
+    fn evicts_least_recently_used_pages_that_are_not_held() {
         let mut pool = PagePool::new(3, 1, true);
         let pages = taken(&mut pool, 3);
         pool.remember(&[1, 2], &pages[..2]);
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn without_memory_nothing_is_known() {
+    fn caches_nothing_when_disabled() {
         let mut pool = PagePool::new(2, 1, false);
         let pages = taken(&mut pool, 1);
         pool.remember(&[1], &pages);
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn states_are_known_where_they_were_copied() {
+    fn finds_states_where_they_were_copied() {
         let mut pool = PagePool::new(4, 1, true).with_copies(2);
         let pages = taken(&mut pool, 4);
         pool.remember(&[1, 2, 3], &pages);
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_that_failed_is_no_copy() {
+    fn failed_copies_are_not_found() {
         let mut pool = PagePool::new(1, 1, true).with_copies(1);
         let pages = taken(&mut pool, 1);
         pool.remember(&[1], &pages);

@@ -10,14 +10,14 @@ use super::request::{EngineEvent, Waiting};
 use super::{EngineOptions, Shared, lock};
 use crate::{Error, Model};
 
-/// Brings the model onto the device again after it failed of the error given; it is called on the engine's thread, which
-/// has let go of all that it had on the device before.
+/// Reloads the model after its device failed with the given error. It is called on the engine's thread, which has
+/// released everything on the device before.
 pub type Reload = Box<dyn FnMut(&Error) -> Result<Model, Box<dyn std::error::Error + Send + Sync>> + Send>;
 
 /// How often the model is brought onto a device that gives no further token.
-const ATTEMPTS: u32 = 5;
+const MAX_ATTEMPTS: u32 = 5;
 /// The time before the second of them; before each further one it is twice as long.
-const PAUSE: Duration = Duration::from_millis(250);
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
 
 /// Brings requests back onto a device that was opened again.
 pub(super) struct Recovery {
@@ -47,8 +47,8 @@ impl Recovery {
         }
         self.tokens = counted.generated_tokens;
         shared.recovering.store(true, Ordering::Relaxed);
-        while let Some(reload) = self.reload.as_mut().filter(|_| self.attempts < ATTEMPTS) {
-            std::thread::sleep(PAUSE * ((1 << self.attempts) - 1));
+        while let Some(reload) = self.reload.as_mut().filter(|_| self.attempts < MAX_ATTEMPTS) {
+            std::thread::sleep(FIRST_PAUSE * ((1 << self.attempts) - 1));
             self.attempts += 1;
             let reloaded = guarded(|| reload(&error));
             let model = reloaded.and_then(|model| model.map_err(|why| Error::Engine(why.to_string())));
@@ -72,7 +72,7 @@ impl Recovery {
 /// Tells each request that it cannot go on.
 pub(super) fn fail(requests: impl IntoIterator<Item = Waiting>, why: &str) {
     for mut request in requests {
-        request.tell(EngineEvent::Failed(Error::Engine(why.to_owned())));
+        request.emit(EngineEvent::Failed(Error::Engine(why.to_owned())));
     }
 }
 
@@ -81,12 +81,12 @@ pub(super) fn fail(requests: impl IntoIterator<Item = Waiting>, why: &str) {
 /// # Errors
 /// If it panics.
 pub(super) fn guarded<T>(work: impl FnOnce() -> T) -> Result<T, Error> {
-    catch_unwind(AssertUnwindSafe(work)).map_err(|panic| Error::Bug(said(&*panic).to_owned()))
+    catch_unwind(AssertUnwindSafe(work)).map_err(|panic| Error::Bug(panic_message(&*panic).to_owned()))
 }
 
 /// What a panic says.
-fn said(panic: &(dyn Any + Send)) -> &str {
+fn panic_message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or(panic.downcast_ref::<&str>().copied())
-        .unwrap_or("nobody says which")
+        .unwrap_or("a panic without a message")
 }

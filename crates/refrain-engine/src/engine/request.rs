@@ -1,43 +1,46 @@
 //! What is asked of an engine, and what it answers.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use refrain_lm::Likelihoods;
+use refrain_lm::Logprobs;
 
 use super::recovery::guarded;
 use crate::step::StepExtras;
 use crate::{Error, Finish, GenerateOptions};
 
-/// Tokens to go on from. Strings that end a text are the caller's to look for: an engine knows tokens alone.
+/// A request to an engine. The engine handles only token ids; stop strings are up to the caller.
 pub struct EngineRequest {
-    /// The prompt, one token at least.
+    /// The prompt; at least one token.
     pub prompt: Vec<u32>,
-    /// How to go on.
+    /// Sampling options and limits.
     pub options: GenerateOptions,
-    /// Of how many of the likeliest tokens it is told how likely they were at each place, up to
-    /// [`MOST_LIKELIEST`](crate::MOST_LIKELIEST); `None`: of none, not even of those that were picked. Texts that are
-    /// decoded together with such a one take a little longer.
-    pub likeliest: Option<usize>,
-    /// Which tokens may come, if not all. Texts that are decoded together with such a one go on token by token: none of
-    /// them is computed ahead.
+    /// Number of most likely tokens whose log-probabilities are returned at each position, up to
+    /// [`MAX_TOP_LOGPROBS`](crate::MAX_TOP_LOGPROBS). `None` returns none at all, not even those of the sampled
+    /// tokens. Requests in the same batch become slightly slower.
+    pub top_logprobs: Option<usize>,
+    /// Restricts the tokens, as a grammar does. Requests in the same batch are decoded token by token, without
+    /// running ahead.
     pub constraint: Option<Box<dyn TokenConstraint>>,
-    /// Whether the prompt's embedding is asked for, and no text: the model's hidden state behind its last token.
+    /// Whether the prompt's embedding is requested instead of text: the model's hidden state after the last token.
     pub embeds: bool,
-    /// Who asks, by any number: where requests wait, clients take turns.
+    /// Identifies the client. Clients share the engine fairly while requests wait.
     pub client: u64,
+    /// Receives the number of prompt tokens that were found in the prefix cache, once the request is admitted.
+    pub cached_tokens: Arc<AtomicUsize>,
 }
 
 impl EngineRequest {
-    /// The prompt and how to go on, nothing else.
+    /// A request for text.
     pub fn new(prompt: Vec<u32>, options: GenerateOptions) -> EngineRequest {
         EngineRequest {
             prompt,
             options,
-            likeliest: None,
+            top_logprobs: None,
             constraint: None,
             embeds: false,
             client: 0,
+            cached_tokens: Arc::default(),
         }
     }
 
@@ -50,48 +53,51 @@ impl EngineRequest {
     }
 }
 
-/// Which tokens may come next in a text: what a grammar leaves. It is asked on the engine's thread, and all wait for it.
+/// Restricts the next token of a sequence, as a grammar does. It is called on the engine's thread and delays the
+/// whole batch.
 pub trait TokenConstraint: Send {
-    /// Sets in `bits`, which are zeros, those of the tokens that may come next: token 0 is the lowest bit of the first word.
+    /// Sets the bits of the allowed next tokens in `bits`, which are zero; token 0 is the lowest bit of the first
+    /// word.
     ///
     /// # Errors
-    /// Why the text cannot go on.
-    fn allow(&mut self, bits: &mut [u32]) -> Result<(), String>;
+    /// Why the text cannot continue.
+    fn fill_mask(&mut self, bits: &mut [u32]) -> Result<(), String>;
 
-    /// Goes on behind a token that was allowed; whether the text is over with it.
+    /// Accepts a sampled token. Returns whether the text is complete.
     ///
     /// # Errors
-    /// Why the text cannot go on.
-    fn take(&mut self, token: u32) -> Result<bool, String>;
+    /// Why the text cannot continue.
+    fn accept(&mut self, token: u32) -> Result<bool, String>;
 }
 
-/// A token of a text.
+/// A sampled token.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PickedToken {
-    /// Its number.
+    /// Its id.
     pub id: u32,
-    /// How likely it and others were, if that was asked for: by the model's own logits, whatever was done to them then.
-    pub likelihoods: Option<Box<Likelihoods>>,
+    /// Log-probabilities of it and of the most likely tokens, if requested. They come from the model's raw logits,
+    /// before sampling settings apply.
+    pub logprobs: Option<Box<Logprobs>>,
 }
 
-/// What an engine says of a request, in this order: tokens, if it asks for a text, then one of the others.
+/// An event of a request: tokens, if it asks for text, then exactly one of the others.
 #[derive(Debug)]
 pub enum EngineEvent {
     /// The next token.
     Token(PickedToken),
     /// The text ended.
     End(Finish),
-    /// What was asked for instead of a text: f32 `[hidden]`, behind the last norm, of the prompt's last token, as the
-    /// model has it: its length is not 1.
+    /// The embedding: f32 `[hidden]` of the prompt's last token after the last norm, not normalised to length 1.
     Embedding(Vec<f32>),
-    /// It cannot go on.
+    /// The request failed.
     Failed(Error),
 }
 
-/// Who listens to an engine. It is called on the engine's thread, so it must not wait.
+/// Receives the events of a request. It is called on the engine's thread and must not block.
 pub type EngineListener = Box<dyn FnMut(EngineEvent) + Send>;
 
-/// Dropping it ends a request within one submit, if it is not over yet; its listener then hears nothing more.
+/// Handle of a request. Dropping it cancels the request within one submit; its listener then receives no further
+/// events.
 #[derive(Debug)]
 pub struct EngineTicket(pub(super) Arc<AtomicBool>);
 
@@ -112,10 +118,12 @@ pub(super) struct Waiting {
     pub at_limit: Finish,
     pub options: GenerateOptions,
     pub settings: refrain_lm::sample::Settings,
-    pub likeliest: Option<usize>,
+    pub top_logprobs: Option<usize>,
     pub constraint: Option<Box<dyn TokenConstraint>>,
     pub embeds: bool,
     pub client: u64,
+    /// Receives the number of cached tokens when the request is admitted for the first time.
+    pub cached_tokens: Option<Arc<AtomicUsize>>,
     pub listener: EngineListener,
     pub cancelled: Arc<AtomicBool>,
     pub _leaving: super::Leaving,
@@ -127,7 +135,7 @@ impl Waiting {
     }
 
     /// Tells its listener, who hears no more if that panics.
-    pub fn tell(&mut self, event: EngineEvent) {
+    pub fn emit(&mut self, event: EngineEvent) {
         if guarded(|| (self.listener)(event)).is_err() {
             self.cancelled.store(true, Ordering::Relaxed);
         }
@@ -136,13 +144,13 @@ impl Waiting {
     /// What its steps have to do.
     pub fn extras(&self) -> StepExtras {
         StepExtras {
-            likelihoods: self.likeliest.is_some(),
+            logprobs: self.top_logprobs.is_some(),
             allowed: self.constraint.is_some(),
         }
     }
 }
 
 /// What a constraint says; if it panics, its text alone cannot go on.
-pub(super) fn asked<T>(constraint: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+pub(super) fn call_constraint<T>(constraint: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     guarded(constraint).unwrap_or_else(|bug| Err(bug.to_string()))
 }

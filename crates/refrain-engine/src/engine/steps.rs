@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 use refrain::{Array, Executor, LowerOptions, Run, Write};
-use refrain_lm::Likelihoods;
+use refrain_lm::Logprobs;
 use refrain_lm::sample::Settings;
 use refrain_models::{LayerState, Pages};
 
@@ -13,7 +13,7 @@ use crate::step::{DecodeStep, StepExtras};
 use crate::{Error, Model};
 
 /// Who sits in a row: a slot, and the number of its request.
-pub(super) type Seat = (usize, u64);
+pub(super) type SlotId = (usize, u64);
 
 /// Steps of 1, 2, 4 … rows over the same states and pages, with what they do beside. One of them is in use.
 pub(super) struct DecodeSteps {
@@ -21,15 +21,15 @@ pub(super) struct DecodeSteps {
     pages: Pages,
     executor: &'static dyn Executor,
     /// Seats of the step in use.
-    rows: Vec<Option<Seat>>,
+    rows: Vec<Option<SlotId>>,
     extras: StepExtras,
     /// Writes that the next submit begins with.
     writes: Vec<Write>,
 }
 
 /// What a sequence that takes a row brings along.
-pub(super) struct Newcomer<'t> {
-    pub seat: Seat,
+pub(super) struct Admission<'t> {
+    pub slot_id: SlotId,
     pub tokens: &'t [u32],
     pub settings: &'t Settings,
     /// Added to its logits, `[V]`; empty if nothing is.
@@ -49,7 +49,7 @@ impl DecodeSteps {
     }
 
     /// Seats by row.
-    pub fn rows(&self) -> &[Option<Seat>] {
+    pub fn rows(&self) -> &[Option<SlotId>] {
         &self.rows
     }
 
@@ -71,7 +71,7 @@ impl DecodeSteps {
         self.writes.clear();
         let step = self.step();
         let leave = write(&step.control.positions, 0, vec![-1i32 as u32; rows]);
-        let number = step.number();
+        let number = step.run_number_writes();
         self.writes.push(leave);
         self.writes.extend(number);
         Ok(())
@@ -91,7 +91,7 @@ impl DecodeSteps {
             place.insert(DecodeStep::trace(model, states, rows, table, self.pages, options)?);
         }
         if !self.by_kind.contains_key(&(rows, extras)) {
-            let step = self.by_kind[&plain].trace_beside(model, states, self.pages, extras)?;
+            let step = self.by_kind[&plain].trace_with_extras(model, states, self.pages, extras)?;
             self.by_kind.insert((rows, extras), step);
         }
         let step = self.by_kind.get_mut(&(rows, extras)).expect("just made");
@@ -112,10 +112,10 @@ impl DecodeSteps {
     }
 
     /// Puts a sequence into a free row.
-    pub fn join(&mut self, newcomer: Newcomer<'_>) -> Result<(), Error> {
+    pub fn join(&mut self, admission: Admission<'_>) -> Result<(), Error> {
         let row = self.rows.iter().position(Option::is_none).expect("rows for all");
-        self.rows[row] = Some(newcomer.seat);
-        let (tokens, settings) = (newcomer.tokens, newcomer.settings);
+        self.rows[row] = Some(admission.slot_id);
+        let (tokens, settings) = (admission.tokens, admission.settings);
         let last = *tokens.last().expect("a token at least");
         let context = self.pages.context;
         let control = &self.step().control;
@@ -129,8 +129,8 @@ impl DecodeSteps {
                 .write_state(4 * row * vocabulary, bytemuck::cast_slice(&counts))?;
         }
         if settings.biased {
-            let at = 4 * row * newcomer.bias.len();
-            control.bias.write_state(at, bytemuck::cast_slice(&newcomer.bias))?;
+            let at = 4 * row * admission.bias.len();
+            control.bias.write_state(at, bytemuck::cast_slice(&admission.bias))?;
         }
         if let Some(allowed) = self.step().control.allowed.clone() {
             let words = allowed.shape()[1];
@@ -141,7 +141,7 @@ impl DecodeSteps {
         let writes = [
             write(&control.tokens, row, vec![last]),
             write(&control.positions, row, vec![(tokens.len() - 1) as u32]),
-            write(&control.sequences, row, vec![newcomer.seat.0 as u32]),
+            write(&control.sequences, row, vec![admission.slot_id.0 as u32]),
             write(&control.settings, row * words.len(), words),
         ];
         self.writes.extend(writes);
@@ -149,8 +149,8 @@ impl DecodeSteps {
     }
 
     /// Empties the row of a sequence, if it has one.
-    pub fn leave(&mut self, seat: Seat) {
-        let Some(row) = self.rows.iter().position(|other| *other == Some(seat)) else {
+    pub fn leave(&mut self, slot_id: SlotId) {
+        let Some(row) = self.rows.iter().position(|other| *other == Some(slot_id)) else {
             return;
         };
         self.rows[row] = None;
@@ -187,9 +187,9 @@ impl DecodeSteps {
 
     /// How likely the token was that run number `run` picked in a row, and others, once it is over; `None` if the step in
     /// use does not say.
-    pub fn likelihoods(&mut self, run: u64, row: usize) -> Result<Option<Likelihoods>, Error> {
-        let ring = self.step().control.likelihoods.clone();
-        let ring = ring.filter(|_| self.extras.likelihoods);
+    pub fn logprobs(&mut self, run: u64, row: usize) -> Result<Option<Logprobs>, Error> {
+        let ring = self.step().control.logprobs.clone();
+        let ring = ring.filter(|_| self.extras.logprobs);
         Ok(ring.map(|ring| ring.read(row, run)).transpose()?)
     }
 }

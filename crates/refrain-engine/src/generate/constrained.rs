@@ -1,8 +1,8 @@
-//! Tokens among those that a constraint leaves.
+//! Generation with a token constraint.
 
-use refrain_lm::words_of_bits;
+use refrain_lm::token_bitmask_words;
 
-use super::{GenerateOptions, GeneratedTokens, Reports};
+use super::{GenerateOptions, GeneratedTokens, TokenSource};
 use crate::{Error, Session, Stream, TokenConstraint};
 
 /// A stream whose next tokens are told to the device one by one.
@@ -14,22 +14,22 @@ struct ConstrainedStream<'s> {
     is_complete: bool,
 }
 
-impl Reports for ConstrainedStream<'_> {
+impl TokenSource for ConstrainedStream<'_> {
     fn next(&mut self) -> Result<Option<u32>, Error> {
         if self.is_complete {
             return Ok(None);
         }
         self.bits.fill(0);
-        self.constraint.allow(&mut self.bits).map_err(Error::Constraint)?;
+        self.constraint.fill_mask(&mut self.bits).map_err(Error::Constraint)?;
         if self.bits.iter().all(|word| *word == 0) {
-            return Err(Error::Constraint("no token may come next".to_owned()));
+            return Err(Error::Constraint("no token is allowed".to_owned()));
         }
         self.stream.allow(&self.bits)?;
-        let Some(id) = Reports::next(&mut self.stream)? else {
+        let Some(id) = TokenSource::next(&mut self.stream)? else {
             return Ok(None);
         };
         if id != refrain_lm::sample::NOT_A_NUMBER && !self.stop_ids.contains(&id) {
-            self.is_complete = self.constraint.take(id).map_err(Error::Constraint)?;
+            self.is_complete = self.constraint.accept(id).map_err(Error::Constraint)?;
         }
         Ok(Some(id))
     }
@@ -44,11 +44,11 @@ impl Reports for ConstrainedStream<'_> {
 }
 
 impl Session {
-    /// As [`Session::generate`], among the tokens that a constraint leaves. The device computes none ahead.
+    /// As [`Session::generate`], restricted to the tokens that `constraint` allows. The device does not run ahead.
     ///
     /// # Errors
     /// As [`Session::generate`].
-    pub fn generate_within(
+    pub fn generate_constrained(
         &mut self,
         prompt: &[u32],
         options: &GenerateOptions,
@@ -61,7 +61,7 @@ impl Session {
                 stream,
                 constraint,
                 stop_ids: options.stop_ids.clone(),
-                bits: vec![0; words_of_bits(vocabulary)],
+                bits: vec![0; token_bitmask_words(vocabulary)],
                 is_complete: false,
             }))
         })

@@ -1,54 +1,64 @@
-//! Finding stop strings in a text that comes piece by piece.
+//! Finds stop strings in streamed text.
 
-/// Lets text through until a stop string comes up, and holds back what could be the beginning of
-/// one.
+/// Passes text through up to a stop string, and holds back what may be the start of one.
 pub(super) struct StopFilter {
     stops: Vec<String>,
-    held: String,
+    pending: String,
+    /// The index of the stop string that was found.
+    found: Option<usize>,
 }
 
-/// What a piece of text brought.
+/// New text of a stream.
 #[derive(Debug, Default, PartialEq)]
-pub struct Passed {
+pub struct DecodedPiece {
     /// Text that is certain now.
     pub text: String,
-    /// Whether a stop string came right after it.
+    /// Whether a stop string followed right after it.
     pub stopped: bool,
 }
 
 impl StopFilter {
-    /// A filter for these strings; empty ones are left out.
-    pub fn new(mut stops: Vec<String>) -> Self {
-        stops.retain(|stop| !stop.is_empty());
-        let held = String::new();
-        Self { stops, held }
-    }
-
-    /// Takes the next piece of the text. After a stop string, nothing passes any more that was
-    /// pushed with or before it.
-    pub fn push(&mut self, piece: &str) -> Passed {
-        self.held.push_str(piece);
-        let found = self.stops.iter().filter_map(|stop| self.held.find(stop)).min();
-        let certain = found.unwrap_or_else(|| self.held.len() - self.begun());
-        let rest = self.held.split_off(certain);
-        let text = std::mem::replace(&mut self.held, rest);
-        let stopped = found.is_some();
-        if stopped {
-            self.held.clear();
+    /// Creates a filter; empty strings are ignored.
+    pub fn new(stops: Vec<String>) -> Self {
+        StopFilter {
+            stops,
+            pending: String::new(),
+            found: None,
         }
-        Passed { text, stopped }
     }
 
-    /// The end of the text: what was held back after all.
+    /// Adds the next piece of text. After a stop string, all pending text is dropped.
+    pub fn push(&mut self, piece: &str) -> DecodedPiece {
+        self.pending.push_str(piece);
+        let stops = self.stops.iter().enumerate().filter(|(_, stop)| !stop.is_empty());
+        let found = stops.filter_map(|(index, stop)| Some((self.pending.find(stop)?, index)));
+        let found = found.min();
+        let certain = found.map_or_else(|| self.pending.len() - self.partial_stop_len(), |(at, _)| at);
+        let rest = self.pending.split_off(certain);
+        let text = std::mem::replace(&mut self.pending, rest);
+        let stopped = found.is_some();
+        if let Some((_, index)) = found {
+            self.pending.clear();
+            self.found = Some(index);
+        }
+        DecodedPiece { text, stopped }
+    }
+
+    /// The index of the stop string that was found.
+    pub fn found(&self) -> Option<usize> {
+        self.found
+    }
+
+    /// Ends the text, and returns what was held back.
     pub fn finish(&mut self) -> String {
-        std::mem::take(&mut self.held)
+        std::mem::take(&mut self.pending)
     }
 
-    /// Bytes at the end of the held text that begin a stop string.
-    fn begun(&self) -> usize {
+    /// Returns the bytes at the end of the pending text that may begin a stop string.
+    fn partial_stop_len(&self) -> usize {
         let begins = |stop: &String| {
             let lengths = stop.char_indices().map(|(length, _)| length);
-            lengths.filter(|length| self.held.ends_with(&stop[..*length])).max()
+            lengths.filter(|length| self.pending.ends_with(&stop[..*length])).max()
         };
         self.stops.iter().filter_map(begins).max().unwrap_or(0)
     }
@@ -63,7 +73,7 @@ mod tests {
         let mut filter = StopFilter::new(stops);
         let mut passed = Vec::new();
         for piece in pieces {
-            let Passed { text, stopped } = filter.push(piece);
+            let DecodedPiece { text, stopped } = filter.push(piece);
             passed.push(text);
             if stopped {
                 return (passed, true);
@@ -74,40 +84,44 @@ mod tests {
     }
 
     #[test]
-    fn without_stop_strings_all_passes_at_once() {
+    fn passes_everything_without_stop_strings() {
         assert_eq!(filter(&["ab", "", "c"], &[]).0, ["ab", "", "c", ""]);
         assert_eq!(filter(&["ab"], &[""]).0, ["ab", ""]);
     }
 
     #[test]
-    fn a_stop_string_may_span_pieces() {
+    fn finds_stop_strings_across_pieces() {
         let (passed, stopped) = filter(&["one E", "N", "D two"], &["END"]);
         assert_eq!((passed.concat().as_str(), stopped), ("one ", true));
         assert_eq!(passed, ["one ", "", ""]);
     }
 
     #[test]
-    fn text_that_only_began_like_a_stop_string_passes_later() {
+    fn releases_partial_matches_that_fail() {
         let (passed, stopped) = filter(&["E", "N", "T", "EN"], &["END"]);
         assert!(!stopped);
         assert_eq!(passed, ["", "", "ENT", "", "EN"]);
     }
 
     #[test]
-    fn a_beginning_within_a_beginning_is_held() {
+    fn holds_back_nested_partial_matches() {
         let (passed, stopped) = filter(&["aab", "aabc", "x"], &["aabaabd", "abaabc"]);
         assert_eq!(passed.concat(), "a");
         assert!(stopped);
     }
 
     #[test]
-    fn the_first_of_several_ends_the_text() {
+    fn stops_at_the_first_of_several_strings() {
         let (passed, stopped) = filter(&["x. y! z"], &["!", "."]);
         assert_eq!((passed.concat().as_str(), stopped), ("x", true));
+        let mut filter = StopFilter::new(["", "!", "."].map(str::to_owned).to_vec());
+        assert_eq!(filter.found(), None);
+        filter.push("x. y! z");
+        assert_eq!(filter.found(), Some(2));
     }
 
     #[test]
-    fn characters_of_several_bytes_are_not_cut() {
+    fn does_not_split_multibyte_characters() {
         let (passed, stopped) = filter(&["é", "è", "ê"], &["éê", "èé"]);
         assert_eq!((passed.concat().as_str(), stopped), ("éèê", false));
     }

@@ -1,13 +1,13 @@
 use super::*;
 use refrain_text::TokenizerFiles;
 
-/// A stream whose tokens are written down.
+/// A source of scripted tokens.
 struct Script {
     left: usize,
     tokens: std::vec::IntoIter<u32>,
 }
 
-impl Reports for &mut Script {
+impl TokenSource for &mut Script {
     fn next(&mut self) -> Result<Option<u32>, Error> {
         if self.left == 0 {
             return Ok(None);
@@ -22,12 +22,12 @@ fn tokenizer() -> Tokenizer {
     TokenizerFiles::open(fixture.as_ref()).unwrap().tokenizer().unwrap()
 }
 
-/// Tokens behind a prompt of two.
+/// Generates after a prompt of two tokens.
 fn generated<'s>(script: &'s mut Script, options: &GenerateOptions) -> GeneratedTokens<'s> {
     GeneratedTokens::new(Some(Box::new(script)), 2, 2, Instant::now(), options)
 }
 
-/// Generates the tokens of `text`, then the stop token 306, and returns the pieces given out too.
+/// Generates the tokens of `text`, then the stop token 306. Also returns the emitted pieces.
 fn generate_text(
     text: &str,
     context: usize,
@@ -43,7 +43,7 @@ fn generate_text(
         ..GenerateOptions::default()
     };
     change(&mut options);
-    // A prompt of two tokens: the run that sees the last of them reports the first token.
+    // A prompt of two tokens: the run that sees the last of them outputs the first token.
     let mut script = Script {
         left: options.max_tokens.unwrap_or(usize::MAX).min(context - 1),
         tokens,
@@ -64,7 +64,7 @@ fn generate_text(
 const TEXT: &str = "Once upon a time, there was a naïve 狐 🦊.";
 
 #[test]
-fn text_comes_piece_by_piece_until_the_stop_token() {
+fn emits_pieces_until_the_stop_token() {
     let (generation, pieces) = generate_text(TEXT, 1000, |_| {}, |_| false);
     assert_eq!(generation.text, TEXT);
     assert_eq!(pieces.concat(), TEXT);
@@ -76,7 +76,7 @@ fn text_comes_piece_by_piece_until_the_stop_token() {
 }
 
 #[test]
-fn a_stop_string_over_several_tokens_ends_the_text_before_it() {
+fn ends_before_a_stop_string_across_tokens() {
     let stop = |options: &mut GenerateOptions| options.stop_strings = vec!["re was a n".into()];
     let (generation, pieces) = generate_text(TEXT, 1000, stop, |_| false);
     assert_eq!(generation.finish, Finish::StopString);
@@ -85,7 +85,7 @@ fn a_stop_string_over_several_tokens_ends_the_text_before_it() {
 }
 
 #[test]
-fn text_held_back_at_the_end_is_given_out() {
+fn emits_pending_text_at_the_end() {
     let stop = |options: &mut GenerateOptions| options.stop_strings = vec!["🦊. The end".into()];
     let (generation, pieces) = generate_text(TEXT, 1000, stop, |_| false);
     assert_eq!((generation.finish, generation.text.as_str()), (Finish::Stop, TEXT));
@@ -93,18 +93,18 @@ fn text_held_back_at_the_end_is_given_out() {
 }
 
 #[test]
-fn the_length_and_the_context_end_a_text() {
-    for most in [1, 3] {
-        let (generation, _) = generate_text(TEXT, 1000, |o| o.max_tokens = Some(most), |_| false);
-        assert_eq!((generation.ids.len(), generation.finish), (most, Finish::Length));
+fn ends_at_the_token_limit_and_the_full_context() {
+    for limit in [1, 3] {
+        let (generation, _) = generate_text(TEXT, 1000, |o| o.max_tokens = Some(limit), |_| false);
+        assert_eq!((generation.ids.len(), generation.finish), (limit, Finish::Length));
     }
-    // Two tokens of prompt and two generated ones fill it; the fifth is picked but never decoded.
+    // Two prompt tokens and two generated ones fill the context; the fifth token is sampled but never decoded.
     let (generation, _) = generate_text(TEXT, 4, |_| {}, |_| false);
     assert_eq!((generation.ids.len(), generation.finish), (3, Finish::Context));
 }
 
 #[test]
-fn the_caller_may_break_off() {
+fn reports_interruption_by_the_caller() {
     let mut left = 3;
     let until = |_: &str| {
         left -= 1;
@@ -116,7 +116,7 @@ fn the_caller_may_break_off() {
 }
 
 #[test]
-fn logits_that_are_not_numbers_are_an_error() {
+fn reports_logits_that_are_not_finite() {
     let mut broken = Script {
         left: 9,
         tokens: vec![refrain_lm::sample::NOT_A_NUMBER].into_iter(),
@@ -124,12 +124,12 @@ fn logits_that_are_not_numbers_are_an_error() {
     let tokenizer = tokenizer();
     let mut text = generated(&mut broken, &GenerateOptions::default()).text(&tokenizer);
     let error = text.next().expect("something").unwrap_err();
-    assert!(error.to_string().contains("position 1 are not all numbers"), "{error}");
-    assert!(text.next().is_none(), "there is no text behind an error");
+    assert!(error.to_string().contains("position 1 contain NaN"), "{error}");
+    assert!(text.next().is_none(), "there is no text after an error");
 }
 
 #[test]
-fn tokens_come_one_by_one_without_their_text() {
+fn iterates_over_tokens_without_text() {
     let mut script = Script {
         left: 9,
         tokens: vec![5, 6, 306].into_iter(),

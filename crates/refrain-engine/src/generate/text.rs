@@ -2,20 +2,20 @@
 
 use refrain_text::{DecodeStream, Tokenizer};
 
-use super::stop::{Passed, StopFilter};
+use super::stop::{DecodedPiece, StopFilter};
 use super::{Finish, GeneratedTokens, Generation};
 use crate::Error;
 
-/// From tokens to text, which ends before a stop string. Text is held back while it could be the beginning of a stop
-/// string or of a character.
+/// Decodes tokens to text, up to a stop string. Text is held back while it may be the start of a stop string or of
+/// a character.
 pub struct TextDecoder<'t> {
-    /// `None`: all text was given out.
+    /// `None` once all text was emitted.
     stream: Option<DecodeStream<'t>>,
     filter: StopFilter,
 }
 
 impl<'t> TextDecoder<'t> {
-    /// Of a text that ends before one of `stops`.
+    /// Creates a decoder for text that ends before one of `stops`.
     pub fn new(tokenizer: &'t Tokenizer, stops: Vec<String>) -> Self {
         TextDecoder {
             stream: Some(tokenizer.decode_stream(true)),
@@ -23,21 +23,21 @@ impl<'t> TextDecoder<'t> {
         }
     }
 
-    /// The text that is certain with token `id`.
+    /// Adds a token, and returns the text that is certain now.
     ///
     /// # Errors
-    /// A token that is none.
-    pub fn push(&mut self, id: u32) -> Result<Passed, Error> {
+    /// If the tokenizer is broken.
+    pub fn push(&mut self, id: u32) -> Result<DecodedPiece, Error> {
         match &mut self.stream {
             Some(stream) => Ok(self.filter.push(&stream.step(id)?)),
-            None => Ok(Passed::default()),
+            None => Ok(DecodedPiece::default()),
         }
     }
 
-    /// The text that was held back, once; there is no more then.
+    /// Ends the text and returns what was held back; later calls return nothing.
     ///
     /// # Errors
-    /// Tokens that make no text.
+    /// If the tokenizer is broken.
     pub fn rest(&mut self) -> Result<String, Error> {
         let Some(stream) = self.stream.take() else {
             return Ok(String::new());
@@ -49,7 +49,12 @@ impl<'t> TextDecoder<'t> {
         Ok(passed.text)
     }
 
-    /// Lets what is held back go.
+    /// The index of the stop string that ended the text; `None` as long as there was none.
+    pub fn stop(&self) -> Option<usize> {
+        self.filter.found()
+    }
+
+    /// Drops the text that is held back.
     fn close(&mut self) {
         self.stream = None;
     }
@@ -59,10 +64,10 @@ impl<'t> TextDecoder<'t> {
     }
 }
 
-/// A text as it is generated: for each token the text that became certain with it (often a word, or nothing), and at
-/// the end what was held back. Text is held back while it could be the beginning of a stop string or of a character.
+/// A text as it is generated. It yields, for each token, the text that became certain with it (often a word or
+/// nothing), and at the end what was held back.
 ///
-/// Its errors are those of [`GeneratedTokens`]; then there is no more text.
+/// After an error of [`GeneratedTokens`] it yields nothing more.
 pub struct GeneratedText<'s> {
     tokens: GeneratedTokens<'s>,
     decoder: TextDecoder<'s>,
@@ -78,20 +83,20 @@ impl<'s> GeneratedText<'s> {
         }
     }
 
-    /// The tokens so far, without the one that ended the text.
+    /// Returns the tokens so far, without the stop token.
     pub fn ids(&self) -> &[u32] {
         self.tokens.ids()
     }
 
-    /// Ends the text here if it has not ended yet. Returns all of it: what the iterator has given.
+    /// Ends the text here if it has not ended yet, and returns the result.
     ///
     /// # Errors
-    /// A device that fails.
+    /// If the device fails.
     pub fn end(self) -> Result<Generation, Error> {
         self.tokens.end(self.text)
     }
 
-    /// The text that is certain with token `id`.
+    /// Adds a token, and returns the text that is certain now.
     fn push(&mut self, id: u32) -> Result<String, Error> {
         let passed = self.decoder.push(id)?;
         if passed.stopped {
@@ -100,7 +105,7 @@ impl<'s> GeneratedText<'s> {
         Ok(passed.text)
     }
 
-    /// The text that was held back, unless the text ended in the middle of it.
+    /// Returns the text that was held back, unless a stop string or the caller ended the text.
     fn rest(&mut self) -> Result<String, Error> {
         let ended = matches!(
             self.tokens.finish(),

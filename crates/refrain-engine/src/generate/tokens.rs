@@ -7,12 +7,12 @@ use refrain_text::Tokenizer;
 use super::{Finish, GenerateOptions, GeneratedText, Generation};
 use crate::{Error, Stream};
 
-/// What generation needs of whatever decodes.
-pub(crate) trait Reports {
-    /// As [`Stream::next_tokens`], of the first sequence.
+/// A source of decoded tokens.
+pub(crate) trait TokenSource {
+    /// As [`Stream::next_tokens`], for the first sequence.
     fn next(&mut self) -> Result<Option<u32>, Error>;
 
-    /// Whether the text is whole with the last token.
+    /// Whether the text is complete after the last token.
     fn is_complete(&self) -> bool {
         false
     }
@@ -23,7 +23,7 @@ pub(crate) trait Reports {
     }
 }
 
-impl Reports for Stream<'_> {
+impl TokenSource for Stream<'_> {
     fn next(&mut self) -> Result<Option<u32>, Error> {
         Ok(self.next_tokens()?.map(|reported| reported[0]))
     }
@@ -33,14 +33,14 @@ impl Reports for Stream<'_> {
     }
 }
 
-/// The tokens of a text, one after another as they are picked, until a stop token, as many as were asked for, or a full
+/// Iterates over the tokens of a text as they are sampled, until a stop token, the limit of tokens, or a full
 /// context. It may be dropped at any time.
 ///
-/// Its errors are logits that are not numbers, and a device that fails; then there are no more tokens.
+/// Yields an error if logits are not finite or the device fails, and then ends.
 pub struct GeneratedTokens<'s> {
-    /// `None`: there are no more.
-    source: Option<Box<dyn Reports + 's>>,
-    /// Of the first token.
+    /// `None` once there are no more tokens.
+    source: Option<Box<dyn TokenSource + 's>>,
+    /// Position of the first token.
     position: usize,
     prompt_tokens: usize,
     max_tokens: Option<usize>,
@@ -49,15 +49,15 @@ pub struct GeneratedTokens<'s> {
     ids: Vec<u32>,
     finish: Option<Finish>,
     start: Instant,
-    first_pick: Option<Instant>,
+    first_sampled: Option<Instant>,
     decoded: usize,
     end: Option<Instant>,
 }
 
 impl<'s> GeneratedTokens<'s> {
-    /// What `source` reports, whose first token is for `position`; `None`: no tokens were asked for.
+    /// Wraps `source`, whose first token is for `position`; `None` if no tokens were requested.
     pub(crate) fn new(
-        source: Option<Box<dyn Reports + 's>>,
+        source: Option<Box<dyn TokenSource + 's>>,
         position: usize,
         prompt_tokens: usize,
         start: Instant,
@@ -73,13 +73,13 @@ impl<'s> GeneratedTokens<'s> {
             stop_strings: options.stop_strings.clone(),
             ids: vec![],
             start,
-            first_pick: None,
+            first_sampled: None,
             decoded: 0,
             end: None,
         }
     }
 
-    /// The text of the tokens, piece by piece.
+    /// Returns the text of the tokens, piece by piece.
     pub fn text<'t>(self, tokenizer: &'t Tokenizer) -> GeneratedText<'t>
     where
         's: 't,
@@ -87,17 +87,17 @@ impl<'s> GeneratedTokens<'s> {
         GeneratedText::new(self, tokenizer)
     }
 
-    /// The tokens so far, without the one that ended the text.
+    /// Returns the tokens so far, without the stop token.
     pub fn ids(&self) -> &[u32] {
         &self.ids
     }
 
-    /// Why there are no more tokens; `None` while there may be, and after an error.
+    /// Returns why the text ended; `None` before its end and after an error.
     pub fn finish(&self) -> Option<Finish> {
         self.finish
     }
 
-    /// Strings that end the text.
+    /// Takes the strings that end the text.
     pub(super) fn take_stop_strings(&mut self) -> Vec<String> {
         std::mem::take(&mut self.stop_strings)
     }
@@ -108,19 +108,19 @@ impl<'s> GeneratedTokens<'s> {
         self.end.get_or_insert_with(Instant::now);
     }
 
-    /// What was generated, with the text that was made of it.
+    /// Returns the result, with its text.
     pub(super) fn end(mut self, text: String) -> Result<Generation, Error> {
         self.stop(Finish::Interrupted);
         self.close()?;
         let end = self.end.unwrap_or_else(Instant::now);
-        let first_pick = self.first_pick.unwrap_or(end);
+        let first_sampled = self.first_sampled.unwrap_or(end);
         Ok(Generation {
             text,
             ids: std::mem::take(&mut self.ids),
             finish: self.finish.unwrap_or(Finish::Interrupted),
             prompt_tokens: self.prompt_tokens,
-            time_to_first: first_pick - self.start,
-            decode_time: end - first_pick,
+            time_to_first: first_sampled - self.start,
+            decode_time: end - first_sampled,
             decoded: self.decoded,
         })
     }
@@ -129,27 +129,29 @@ impl<'s> GeneratedTokens<'s> {
         self.source.take().map_or(Ok(()), |source| source.end())
     }
 
-    /// The next token; `None` where the text ends.
-    fn pick(&mut self) -> Result<Option<u32>, Error> {
+    /// Returns the next token; `None` at the end of the text.
+    fn sample_next(&mut self) -> Result<Option<u32>, Error> {
         let Some(source) = self.source.as_mut().filter(|_| self.finish.is_none()) else {
             return Ok(None);
         };
         let Some(id) = source.next()? else {
             let is_complete = source.is_complete();
-            self.stop(match self.max_tokens == Some(self.ids.len()) {
-                _ if is_complete => Finish::Stop,
-                true => Finish::Length,
-                false => Finish::Context,
+            self.stop(if is_complete {
+                Finish::Stop
+            } else if self.max_tokens == Some(self.ids.len()) {
+                Finish::Length
+            } else {
+                Finish::Context
             });
             return Ok(None);
         };
         if id == refrain_lm::sample::NOT_A_NUMBER {
-            // One such logit makes every later token meaningless: better no text than that.
+            // One such logit makes all later tokens meaningless: no text is better.
             let position = self.position + self.ids.len() - 1;
             return Err(Error::NotANumber { position });
         }
-        match self.first_pick {
-            None => self.first_pick = Some(Instant::now()),
+        match self.first_sampled {
+            None => self.first_sampled = Some(Instant::now()),
             Some(_) => self.decoded += 1,
         }
         if self.stop_ids.contains(&id) {
@@ -165,18 +167,18 @@ impl Iterator for GeneratedTokens<'_> {
     type Item = Result<u32, Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let picked = self.pick();
-        if let Ok(Some(id)) = picked {
+        let sampled = self.sample_next();
+        if let Ok(Some(id)) = sampled {
             return Some(Ok(id));
         }
         let closed = self.close();
-        picked.and(closed).err().map(Err)
+        sampled.and(closed).err().map(Err)
     }
 }
 
 impl Drop for GeneratedTokens<'_> {
     fn drop(&mut self) {
-        // What fails here fails again in whatever the session does next.
+        // A failure here recurs in the next operation of the session.
         let _ = self.close();
     }
 }

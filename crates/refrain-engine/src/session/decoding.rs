@@ -4,37 +4,37 @@ use super::*;
 use crate::step::{StepExtras, page_table};
 
 /// The most pages that one submit tells the device of; more, behind a long prompt, are copied there.
-const MOST_GRANTED: usize = refrain::MOST_WORDS / 4;
+const MAX_INLINE_PAGES: usize = refrain::MAX_INBOX_WORDS / 4;
 
 impl Session {
-    /// Sets how tokens are decoded; [`Mode::Auto`] measures and remembers in `cache`.
+    /// Sets how tokens are decoded; [`Mode::Auto`] measures, and stores the result in `cache`.
     pub fn set_mode(&mut self, mode: Mode, cache: Option<ModeCache>) {
         self.decoding.mode = mode;
         self.decoding.choice = cache.as_ref().and_then(|cache| cache.get(&self.shape_key()));
         self.decoding.cache = cache;
         self.decoding.trying = None;
-        self.decoding.trial = None;
+        self.decoding.mode_trial = None;
     }
 
-    /// Sets how many tokens one submit decodes; `None`: as many as fit in 50 ms, 32 at most.
+    /// Sets how many tokens one submit decodes; `None` for as many as fit in 50 ms, at most 32.
     pub fn set_tokens_per_submit(&mut self, tokens: Option<usize>) {
         self.decoding.tokens_per_submit = tokens.map(|tokens| tokens.clamp(1, 64));
     }
 
-    /// Sets how programs are lowered. Those that there are are made anew.
+    /// Sets how programs are lowered, and discards existing programs.
     pub fn set_lowering(&mut self, options: LowerOptions) {
         self.decoding.options = options;
         self.prompts.set_lowering(options);
         self.step = None;
     }
 
-    /// What decodes now, and what was measured if that is why.
+    /// Returns the current executor, and the measurement that chose it, if any.
     pub fn mode(&self) -> (&'static dyn Executor, Option<ModeChoice>) {
         let choice = self.decoding.choice.clone();
         (self.executor(), choice.filter(|_| self.decoding.mode == Mode::Auto))
     }
 
-    /// The decode step's program, with which `explain` and profiles are made.
+    /// Returns the decode step's program, for `explain` and profiles.
     ///
     /// # Errors
     /// As [`Session::prepare`].
@@ -42,26 +42,26 @@ impl Session {
         Ok(self.step()?.function())
     }
 
-    /// Microseconds that each step of the decode step's plan takes in one run, for the token at which the last
-    /// stream ended.
+    /// Runs the decode step once more for the last token of the last stream. Returns the microseconds of each step
+    /// of its plan.
     ///
     /// # Errors
-    /// As [`Session::prepare`]; a device that does not measure time.
+    /// As [`Session::prepare`], or if the device has no timestamps.
     pub fn profile(&mut self) -> Result<Vec<f64>, Error> {
-        self.leave_states();
+        self.invalidate_states();
         Ok(self.step()?.profile()?)
     }
 
-    /// The decode step's program after a stage of its lowering, one of [`refrain::passes::NAMES`].
+    /// Prints the decode step's program after a pass, one of [`refrain::passes::STAGE_NAMES`].
     ///
     /// # Errors
-    /// As [`Session::prepare`]; no such stage.
+    /// As [`Session::prepare`], or if there is no such pass.
     pub fn decode_program(&mut self, after: &str) -> Result<String, Error> {
-        Ok(self.step()?.printed(after)?)
+        Ok(self.step()?.print_after(after)?)
     }
 
-    /// The program that takes in a chunk of `tokens` tokens of a prompt and computes the logits after the last,
-    /// made for the next power of two.
+    /// Returns the program that prefills a chunk of `tokens` tokens, padded to its shape class, and computes the
+    /// logits after the last one.
     ///
     /// # Errors
     /// As [`Session::prepare`].
@@ -70,17 +70,17 @@ impl Session {
         self.prompts.function(&self.model, &self.states, tokens, 1)
     }
 
-    /// That program after a stage of its lowering, one of [`refrain::passes::NAMES`].
+    /// Prints that program after a pass, one of [`refrain::passes::STAGE_NAMES`].
     ///
     /// # Errors
-    /// As [`Session::prepare`]; no such stage.
+    /// As [`Session::prepare`], or if there is no such pass.
     pub fn prefill_program(&mut self, tokens: usize, after: &str) -> Result<String, Error> {
         let tokens = tokens.clamp(1, MAX_CHUNK);
-        self.prompts.printed(&self.model, &self.states, tokens, 1, after)
+        self.prompts.print_after(&self.model, &self.states, tokens, 1, after)
     }
 
-    /// Milliseconds that tokens took on the device on average since this was last asked, on devices opened
-    /// with timestamps.
+    /// Returns the mean device time per token in milliseconds since the last call, on devices opened with
+    /// timestamps.
     pub fn device_ms_per_token(&mut self) -> Option<f64> {
         let (us, tokens) = std::mem::take(&mut self.decoding.device_time);
         (tokens > 0).then(|| us / 1000.0 / tokens as f64)
@@ -92,7 +92,7 @@ impl Session {
         self.prompts.set_lowering(other.decoding.options);
         self.decoding = Decoding {
             trying: None,
-            trial: None,
+            mode_trial: None,
             device_time: (0.0, 0),
             ..other.decoding.clone()
         };
@@ -137,37 +137,37 @@ impl Session {
     pub(crate) fn executor(&self) -> &'static dyn Executor {
         let executors = self.model.device().executors();
         match (self.decoding.mode, self.decoding.trying, &self.decoding.choice) {
-            (Mode::By(executor), ..) => executor,
+            (Mode::Fixed(executor), ..) => executor,
             (Mode::Auto, Some(executor), _) => executor,
             (Mode::Auto, None, Some(choice)) => choice.executor(executors),
             (Mode::Auto, None, None) => executors[0],
         }
     }
 
-    /// Whether the executor is still to be chosen: the next stream tries one.
+    /// Whether the executor is still to be chosen: the next stream measures one.
     pub fn is_undecided(&self) -> bool {
         let there_is_a_choice = self.model.device().executors().len() > 1;
         self.decoding.mode == Mode::Auto && self.decoding.choice.is_none() && there_is_a_choice
     }
 
     /// The trial with which a stream begins, or goes on, if the executor is still to be chosen.
-    pub(crate) fn trial(&mut self) -> Option<Trial> {
-        let before = self.decoding.trial.take();
-        let begun = || Trial::of(self.model.device().executors());
-        let trial = self.is_undecided().then(|| before.unwrap_or_else(begun));
-        self.decoding.trying = trial.as_ref().map(Trial::executor);
-        trial
+    pub(crate) fn mode_trial(&mut self) -> Option<ModeTrial> {
+        let before = self.decoding.mode_trial.take();
+        let begun = || ModeTrial::of(self.model.device().executors());
+        let mode_trial = self.is_undecided().then(|| before.unwrap_or_else(begun));
+        self.decoding.trying = mode_trial.as_ref().map(ModeTrial::executor);
+        mode_trial
     }
 
     /// Keeps what a stream has not tried to the end.
-    pub(crate) fn keep_trial(&mut self, trial: Option<Trial>) {
+    pub(crate) fn keep_trial(&mut self, mode_trial: Option<ModeTrial>) {
         self.decoding.trying = None;
-        self.decoding.trial = trial.map(Trial::paused);
+        self.decoding.mode_trial = mode_trial.map(ModeTrial::paused);
     }
 
     /// Goes on with the next executor's trial, or with what was chosen.
-    pub(crate) fn go_on(&mut self, trial: Trial) -> Result<Option<Trial>, Error> {
-        match trial.next() {
+    pub(crate) fn go_on(&mut self, mode_trial: ModeTrial) -> Result<Option<ModeTrial>, Error> {
+        match mode_trial.next() {
             Ok(next) => {
                 self.decoding.trying = Some(next.executor());
                 Ok(Some(next))
@@ -191,7 +191,7 @@ impl Session {
     pub(crate) fn set_extras(&mut self, extras: StepExtras) -> Result<(), Error> {
         if self.step()?.extras != extras {
             let step = self.step.as_ref().expect("traced");
-            let other = step.trace_beside(&self.model, &self.states, self.pages, extras)?;
+            let other = step.trace_with_extras(&self.model, &self.states, self.pages, extras)?;
             self.model_calls += 1;
             self.step = Some(other);
         }
@@ -222,7 +222,7 @@ impl Session {
         let vocabulary = self.model.config().vocab_size;
         let tokens: Vec<u32> = self.tokens.iter().copied().chain([last]).collect();
         let (sequences, context) = (self.sequences, self.context);
-        self.forget_plans_of_the_past();
+        self.clear_history();
         let step = self.step()?;
         if settings.penalises() {
             let counts = refrain_lm::sample::counts(&tokens, settings.window, vocabulary);
@@ -237,17 +237,17 @@ impl Session {
     }
 
     /// Forgets what was noted of the way here: the states are others now.
-    pub(crate) fn forget_plans_of_the_past(&mut self) {
+    pub(crate) fn clear_history(&mut self) {
         self.stale = false;
         if let Some(rollback) = &mut self.rollback {
             rollback.clear();
         }
     }
 
-    /// Sets what is added to the logits of the vocabulary, for settings that say so.
+    /// Sets the values that are added to the logits, for settings with a bias.
     ///
     /// # Errors
-    /// Another number of values than the vocabulary has, a failing device.
+    /// If the number of values is not the vocabulary size, or the device fails.
     pub fn set_bias(&mut self, bias: &[f32]) -> Result<(), Error> {
         let (sequences, vocabulary) = (self.sequences, self.vocabulary());
         if bias.len() != vocabulary {
@@ -279,7 +279,7 @@ impl Session {
             words: new.clone().map(|page| (sequence * table + page) as u32).collect(),
         };
         let rows: Vec<Write> = (0..sequences).map(row).collect();
-        if sequences * new.len() <= MOST_GRANTED {
+        if sequences * new.len() <= MAX_INLINE_PAGES {
             return Ok((rows, needed));
         }
         for row in rows {
@@ -340,7 +340,7 @@ impl Session {
             let number = (run - first_run) as usize;
             let (token, position) = (seen[number], base + number);
             let step = self.step.as_mut().expect("a stream has a step");
-            let writes = step.place(token, position);
+            let writes = step.position_writes(token, position);
             step.play(executor, None, &writes, 1)?;
         }
         self.stale = false;

@@ -3,25 +3,25 @@
 use super::*;
 
 impl Session {
-    /// Makes everything that [`Session::stream`] of a prompt of so many tokens needs, behind those that the session holds,
-    /// so that the first is as fast as the second: the programs of its chunks and of decoding, their memory, their commands
-    /// as the driver has them. Runs nothing. No program is made that such a prompt would not make itself.
+    /// Compiles and allocates everything that [`Session::stream`] needs for a prompt of `prompt` tokens after the
+    /// present ones, so that the first run is as fast as the second. It runs nothing, and compiles nothing that
+    /// such a prompt would not need.
     ///
     /// # Errors
-    /// Too little memory, or a device that fails.
+    /// If there is too little memory, or the device fails.
     pub fn prepare(&mut self, prompt: usize) -> Result<(), Error> {
         self.prepare_with(prompt, StepExtras::default())
     }
 
-    /// The same for [`Session::generate_within`].
+    /// As [`Session::prepare`], for [`Session::generate_constrained`].
     ///
     /// # Errors
     /// As [`Session::prepare`].
-    pub fn prepare_within(&mut self, prompt: usize) -> Result<(), Error> {
+    pub fn prepare_constrained(&mut self, prompt: usize) -> Result<(), Error> {
         self.prepare_with(prompt, StepExtras::ALLOWED)
     }
 
-    /// The same for [`Session::prefill`], which decodes nothing.
+    /// As [`Session::prepare`], for [`Session::prefill`], which decodes nothing.
     ///
     /// # Errors
     /// As [`Session::prepare`].
@@ -34,7 +34,7 @@ impl Session {
         self.prepare_chunks(prompt.saturating_sub(1), 0)?;
         self.set_extras(extras)?;
         // The next stream goes on with a trial that is under way.
-        let tried = self.decoding.trial.as_ref().map(Trial::executor);
+        let tried = self.decoding.mode_trial.as_ref().map(ModeTrial::executor);
         let executor = tried.unwrap_or_else(|| self.executor());
         Ok(self.step()?.tape(executor)?.prepare_writes()?)
     }

@@ -1,4 +1,4 @@
-//! The kernels that models use on a card, known without the card.
+//! The kernels that models use on a GPU, collected without the GPU.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -40,18 +40,18 @@ const SYNTHETIC: &[&str] = &[
     "qwen3.5-35b-a3b:mlx4",
 ];
 
-/// Those of all models on a card like `info` whose subgroups have so many lanes, each once.
+/// Returns the kernels of all models on a GPU like `info` with `lanes` lanes per subgroup, without duplicates.
 pub fn of_models(info: &DeviceInfo, lanes: u32) -> Vec<Kernel> {
     const ROOM: u64 = 1 << 50;
     let mut info = info.clone();
-    // Hardware that is not there has no memory.
-    let memory = DeviceInfo::made_up("memory");
+    // Absent hardware has no memory.
+    let memory = DeviceInfo::mock("memory");
     let roomy = |heap: Heap| Heap { size: ROOM, ..heap };
     info.heaps = memory.heaps.into_iter().map(roomy).collect();
     info.memory_types = memory.memory_types;
     info.limits.max_allocation_bytes = ROOM;
     info.limits.subgroup_size = lanes;
-    // The null device has no use for what the driver keeps of its pipelines, which is long to read.
+    // The null device does not need the driver's pipeline cache, which is slow to read.
     info.driver_info = "null".to_owned();
     let options = NullOptions {
         without_contents: true,
@@ -80,7 +80,7 @@ pub fn of_models(info: &DeviceInfo, lanes: u32) -> Vec<Kernel> {
     kernels.filter(|kernel| seen.insert(kernel.clone())).collect()
 }
 
-/// Lowers the programs that decode and that take prompts of all lengths in.
+/// Lowers the programs for decoding and for prompts of all lengths.
 fn lower(checkpoint: &Checkpoint, device: &Device) {
     let model = Model::load(checkpoint, device, &LoadOptions::default()).expect("loads");
     let context = 4096.min(checkpoint.config().max_position);

@@ -1,12 +1,12 @@
-//! What a compiler tells of kernels.
+//! Compiler statistics of kernels.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use refrain_vulkan::{Compiler, Kernel};
 
-/// What RADV calls the figures.
-const FIGURES: [&str; 8] = [
+/// RADV's names of the statistics.
+const STATISTICS: [&str; 8] = [
     "VGPRs",
     "SGPRs",
     "LDS size",
@@ -16,36 +16,40 @@ const FIGURES: [&str; 8] = [
     "Spilled SGPRs",
     "Scratch size",
 ];
-/// Of those, what tells of spills.
+/// Indices of the statistics that show spills.
 const SPILLS: [usize; 3] = [5, 6, 7];
 const WAVES: usize = 3;
 
-/// Figures of all kernels.
-pub struct Report(Vec<(String, [u64; FIGURES.len()])>);
+/// Statistics of all kernels.
+pub struct Report(Vec<(String, [u64; STATISTICS.len()])>);
 
 impl Report {
     pub fn new(compiler: &Compiler, kernels: &[Kernel]) -> Report {
         compiler.prepare(kernels, &|_, _| {}).expect("every kernel compiles");
-        let told = |kernel: &Kernel| {
+        let statistics = |kernel: &Kernel| {
             let pipeline = compiler.pipeline(kernel).expect("it was compiled");
-            let told = pipeline.statistics().expect("the driver tells");
-            let figure = |name: &str| told.iter().find(|statistic| statistic.name == name);
-            let figures =
-                FIGURES.map(|name| figure(name).unwrap_or_else(|| panic!("no {name} in {told:?}")).value as u64);
+            let statistics = pipeline.statistics().expect("the driver has statistics");
+            let figure = |name: &str| statistics.iter().find(|statistic| statistic.name == name);
+            let figures = STATISTICS.map(|name| {
+                figure(name)
+                    .unwrap_or_else(|| panic!("no {name} in {statistics:?}"))
+                    .value as u64
+            });
             (format!("{} {:?}", kernel.name, kernel.constants), figures)
         };
-        Report(kernels.iter().map(told).collect())
+        Report(kernels.iter().map(statistics).collect())
     }
 
-    /// Kernels that keep registers in memory.
+    /// Returns the kernels that spill registers to memory.
     pub fn spills(&self) -> impl Iterator<Item = &str> {
-        let spills = |(_, figures): &&(String, [u64; FIGURES.len()])| SPILLS.iter().any(|&figure| figures[figure] > 0);
+        let spills =
+            |(_, figures): &&(String, [u64; STATISTICS.len()])| SPILLS.iter().any(|&figure| figures[figure] > 0);
         self.0.iter().filter(spills).map(|(name, _)| name.as_str())
     }
 
-    /// The worst of each kind of kernel.
+    /// Returns the worst of each kind of kernel.
     pub fn table(&self, title: &str) -> String {
-        let mut kinds: BTreeMap<&str, (usize, [u64; FIGURES.len()])> = BTreeMap::new();
+        let mut kinds: BTreeMap<&str, (usize, [u64; STATISTICS.len()])> = BTreeMap::new();
         for (name, figures) in &self.0 {
             let (count, worst) = kinds.entry(kind(name)).or_insert((0, *figures));
             *count += 1;
@@ -71,11 +75,11 @@ impl Report {
         text + "\n"
     }
 
-    /// All kernels, one a line.
+    /// Returns all kernels, one per line.
     pub fn all(&self, title: &str) -> String {
         let mut text = format!("{title}\n");
         for (name, figures) in &self.0 {
-            let figures = FIGURES
+            let figures = STATISTICS
                 .iter()
                 .zip(figures)
                 .map(|(figure, value)| format!("{figure} {value}"));
@@ -85,7 +89,7 @@ impl Report {
     }
 }
 
-/// What a kernel computes, without how: the name up to its variant.
+/// Returns a kernel's name without its variant.
 fn kind(name: &str) -> &str {
     name.split(['+', ' ']).next().unwrap_or(name)
 }

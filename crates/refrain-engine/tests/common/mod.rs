@@ -1,4 +1,4 @@
-//! What the tests of this crate share.
+//! Helpers of this crate's tests.
 
 #[allow(dead_code, reason = "not every test fails on purpose")]
 pub mod null;
@@ -7,25 +7,25 @@ use std::path::Path;
 
 use refrain_engine::{Device, LoadOptions, Model};
 use refrain_models::Checkpoint;
-use refrain_vulkan::{Choice, FeatureSet, OpenOptions, Options, Vulkan};
+use refrain_vulkan::{DeviceChoice, FeatureSet, OpenOptions, Options, Vulkan};
 
-/// A Vulkan device under core and synchronization validation, with `REFRAIN_GPU_ASSISTED` set also
-/// checking accesses through addresses. `REFRAIN_NO_VALIDATION` is for machines without the layer. Features that
-/// `REFRAIN_DISABLE` lists are left unused, as by the program.
+/// A Vulkan device under core and synchronization validation; `REFRAIN_GPU_ASSISTED` also checks accesses through
+/// addresses. `REFRAIN_NO_VALIDATION` is for machines without the layer. Features in `REFRAIN_DISABLE` are left
+/// unused, as by the program.
 pub struct TestGpu {
     pub device: Device,
     vulkan: Vulkan,
 }
 
 impl TestGpu {
-    /// The first Vulkan device; a software one will do (Debian: apt install mesa-vulkan-drivers).
+    /// Opens the first Vulkan device; a software one suffices (Debian: apt install mesa-vulkan-drivers).
     pub fn open() -> TestGpu {
         let options = Options {
             validation: std::env::var_os("REFRAIN_NO_VALIDATION").is_none(),
             gpu_assisted: std::env::var_os("REFRAIN_GPU_ASSISTED").is_some(),
         };
         let vulkan = Vulkan::load(options).expect("the tests need a Vulkan driver and the validation layers");
-        let index = vulkan.choose(&Choice::Auto).expect("a usable device");
+        let index = vulkan.choose(&DeviceChoice::Auto).expect("a usable device");
         let options = OpenOptions {
             disabled: disabled(),
             // Shared by all tests, so that each shader is compiled once.
@@ -39,13 +39,13 @@ impl TestGpu {
         }
     }
 
-    /// Fails if the validation layers said anything.
+    /// Fails if the validation layers reported anything.
     pub fn assert_silent(&self) {
         assert_eq!(self.vulkan.validation_messages(), Vec::<String>::new());
     }
 }
 
-/// The features that `REFRAIN_DISABLE` lists, with commas between.
+/// Returns the features listed in `REFRAIN_DISABLE`, separated by commas.
 fn disabled() -> FeatureSet {
     let listed = std::env::var("REFRAIN_DISABLE").unwrap_or_default();
     let names = listed.split(',').map(str::trim).filter(|name| !name.is_empty());
@@ -54,8 +54,8 @@ fn disabled() -> FeatureSet {
         .collect()
 }
 
-/// A synthetic model, or one of the fixtures where the name has no format behind a colon: those are small, which a
-/// software driver wants.
+/// Loads a synthetic model, or a fixture if the name has no format after a colon. Fixtures are small, for software
+/// drivers.
 #[allow(dead_code, reason = "not every test decodes")]
 pub fn model(name: &str, device: &Device) -> Model {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures");

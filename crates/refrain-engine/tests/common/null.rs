@@ -1,34 +1,34 @@
-//! A null device whose decode steps report as if they had run: what the host hears of is stood in for.
+//! A null device whose decode steps produce output as if they had run, by emulating what the host reads.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use refrain::Device;
-use refrain_vulkan::{DeviceInfo, Fault, MemoryClass, NullOptions, Words};
+use refrain_vulkan::{DeviceInfo, Fault, MemoryClass, NullOptions, NullMemory};
 
-/// What messages have put into states: the last word at each address.
+/// Words that messages wrote to states: the last one at each address.
 pub type Delivered = Arc<Mutex<BTreeMap<u64, u32>>>;
 
-/// A device with these faults, and what its inbox delivers.
+/// Returns a device with these faults, and what its inbox delivers.
 pub fn reporting(faults: &[Fault]) -> (Device, Delivered) {
     reporting_within(8 << 30, faults)
 }
 
-/// The same, with so many bytes of memory of its own.
+/// The same, with `bytes` bytes of device memory.
 pub fn reporting_within(bytes: u64, faults: &[Fault]) -> (Device, Delivered) {
     let delivered = Delivered::default();
     let seen = delivered.clone();
     let options = NullOptions {
         faults: faults.to_vec(),
         without_contents: true,
-        stand_in: Some(Arc::new(move |kernel, push, words| match kernel {
+        kernel_stub: Some(Arc::new(move |kernel, push, words| match kernel {
             kernel if kernel.starts_with("inbox") => deliver(push, words, &seen),
             kernel if kernel.starts_with("sample.pick") => report(push, words),
             _ => {}
         })),
         ..NullOptions::default()
     };
-    let mut card = DeviceInfo::made_up("card");
+    let mut card = DeviceInfo::mock("card");
     card.heaps[0].size = bytes;
     if bytes < card.heaps[2].size {
         card.heaps[2].size = 0;
@@ -37,8 +37,8 @@ pub fn reporting_within(bytes: u64, faults: &[Fault]) -> (Device, Delivered) {
     (Device::vulkan(device), delivered)
 }
 
-/// Carries a message out: a count and three unused words, then entries of address, value and an unused word.
-fn deliver(push: &[u8], words: &Words<'_>, delivered: &Delivered) {
+/// Executes a message: a count and three unused words, then entries of address, value and an unused word.
+fn deliver(push: &[u8], words: &NullMemory<'_>, delivered: &Delivered) {
     let message = addresses(push).next().expect("a message");
     let word = |number: u64| words.load(message + 4 * number).expect("the host wrote it").1;
     for entry in (1..=u64::from(word(0))).map(|number| 4 * number) {
@@ -48,9 +48,9 @@ fn deliver(push: &[u8], words: &Words<'_>, delivered: &Delivered) {
     }
 }
 
-/// Counts a report of each sequence: the outbox is all that the host sees of what a step has.
-fn report(push: &[u8], words: &Words<'_>) {
-    /// Where the kernel is told how many words of the outbox a sequence has, behind the addresses.
+/// Counts an output of each sequence: the outbox is all that the host reads of a step.
+fn report(push: &[u8], words: &NullMemory<'_>) {
+    /// Offset of the number of outbox words per sequence, after the addresses.
     const OUTBOX_WORDS: usize = 8 * 11 + 4 * 4;
     let of_each = push[OUTBOX_WORDS..]
         .first_chunk::<4>()

@@ -1,4 +1,4 @@
-//! Prompts taken in by chunks, with whatever kernels suit their sizes, against the same tokens one at a time.
+//! Prompts in chunks, with the kernels that suit their sizes, compared with the same tokens one at a time.
 
 use refrain::LowerOptions;
 use refrain_engine::{Device, Mode, Model, Session};
@@ -14,14 +14,14 @@ fn tokens(model: &Model, count: usize) -> Vec<u32> {
     ids.map(|id| id as u32).collect()
 }
 
-/// The logits after each of `tokens`, each taken in by a decode step of its own.
+/// Returns the logits after each of `tokens`, each computed by a decode step of its own.
 fn one_at_a_time(model: &Model, tokens: &[u32], regions: bool) -> Vec<f32> {
     let mut session = Session::new(model, tokens.len()).expect("fits");
     session.set_lowering(LowerOptions {
         regions,
         ..LowerOptions::default()
     });
-    session.set_mode(Mode::By(&refrain::Eager), None);
+    session.set_mode(Mode::Fixed(&refrain::Eager), None);
     let mut logits = vec![];
     for (position, &token) in tokens.iter().enumerate() {
         let settings = Settings {
@@ -40,8 +40,8 @@ fn in_chunks(model: &Model, tokens: &[u32], chunk: usize) -> Vec<f32> {
     session.logits(tokens).expect("computes")
 }
 
-/// The reference is the CPU executor, the other one the same device, which takes tokens in one by one without
-/// regions. Hybrids must keep within the same bounds: no expert may be another.
+/// The references are the CPU executor, and the same device with single tokens and no regions. Hybrids must stay
+/// within the same bounds: no other expert may be chosen.
 fn assert_chunks_agree(gpu: &TestGpu, name: &str, count: usize) {
     let [on_gpu, on_cpu] = [&gpu.device, &Device::cpu()].map(|device| model(name, device));
     let tokens = tokens(&on_gpu, count);
@@ -62,14 +62,14 @@ fn assert_chunks_agree(gpu: &TestGpu, name: &str, count: usize) {
 }
 
 #[test]
-fn prompts_in_chunks_agree_with_single_tokens_and_the_cpu_executor() {
+fn chunks_agree_with_single_tokens_and_the_cpu_executor() {
     let gpu = TestGpu::open();
-    // Past the end of a page; past a window of attention; past many states of a recurrence.
+    // Past the end of a page; past an attention window; past many states of a recurrence.
     let prompts = [
         ("qwen3-gguf-q4_0/model.gguf", 264),
         ("gemma3-bf16", 70),
         ("deepseek-v3-bf16", 70),
-        // The ninetieth token is so near to two experts that halves choose another.
+        // At the ninetieth token two experts are so close that f16 chooses another.
         ("qwen3.5-moe-bf16", 88),
     ];
     for (name, count) in sample(prompts, 6) {

@@ -1,4 +1,4 @@
-//! Executors from elsewhere: what runs a decode step need not be one that the device knows.
+//! Custom executors: a decode step can be run by executors that the device does not know.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,12 +11,12 @@ use refrain_lm::sample::Settings;
 use crate::common::TestGpu;
 use crate::{decoded, model, prompt, seeded};
 
-/// Each dispatch by a submit of its own.
-struct OneByOne;
+/// Submits each dispatch on its own.
+struct OneDispatchPerSubmit;
 
 struct Dispatches(Arc<Executable>);
 
-impl Executor for OneByOne {
+impl Executor for OneDispatchPerSubmit {
     fn name(&self) -> &'static str {
         "one-by-one"
     }
@@ -45,7 +45,7 @@ impl Prepared for Dispatches {
     }
 }
 
-/// Another executor, with a count of what it is asked for.
+/// Wraps an executor and counts its calls.
 struct Counting {
     executor: &'static dyn Executor,
     runs: AtomicUsize,
@@ -61,8 +61,8 @@ impl Executor for Counting {
         "counting"
     }
 
-    fn submits_many(&self) -> bool {
-        self.executor.submits_many()
+    fn batches_runs(&self) -> bool {
+        self.executor.batches_runs()
     }
 
     fn prepare(&self, program: &Arc<Executable>) -> Result<Box<dyn Prepared>, Error> {
@@ -80,7 +80,7 @@ impl Prepared for Counted {
 }
 
 #[test]
-fn an_executor_from_elsewhere_decodes_the_same_tokens() {
+fn custom_executors_decode_the_same_tokens() {
     const TOKENS: usize = 20;
     let gpu = TestGpu::open();
     for name in ["tiny:q4_0", "qwen3.5-moe-bf16"] {
@@ -95,10 +95,14 @@ fn an_executor_from_elsewhere_decodes_the_same_tokens() {
             let tokens = decoded(&mut session, &prompt(9), &settings, TOKENS);
             (session.mode().0.name(), tokens)
         };
-        let (_, expected) = run(Mode::By(&refrain::Replay));
-        assert_eq!(run(Mode::By(&OneByOne)), ("one-by-one", expected.clone()), "{name}");
+        let (_, expected) = run(Mode::Fixed(&refrain::Replay));
+        assert_eq!(
+            run(Mode::Fixed(&OneDispatchPerSubmit)),
+            ("one-by-one", expected.clone()),
+            "{name}"
+        );
         let before = COUNTING.runs.load(Ordering::Relaxed);
-        assert_eq!(run(Mode::By(&COUNTING)), ("counting", expected), "{name}");
+        assert_eq!(run(Mode::Fixed(&COUNTING)), ("counting", expected), "{name}");
         assert_eq!(COUNTING.runs.load(Ordering::Relaxed) - before, TOKENS, "{name}");
     }
     gpu.assert_silent();

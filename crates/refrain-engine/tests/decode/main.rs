@@ -1,4 +1,4 @@
-//! Decoding: the device goes from token to token by itself.
+//! Decoding: the device feeds each token into the next step by itself.
 
 mod chunks;
 #[path = "../common/mod.rs"]
@@ -14,13 +14,13 @@ use refrain_engine::{Device, Mode, Session};
 use refrain_lm::sample::Settings;
 use refrain_vulkan::DeviceKind;
 
-/// Whether a processor does the device's work.
+/// Whether the device is a software implementation.
 fn is_software(gpu: &TestGpu) -> bool {
     let device = gpu.device.as_vulkan().expect("a Vulkan device");
     device.info().kind == DeviceKind::Software
 }
 
-/// A dense model and a hybrid with which the device goes through a thousand tokens in seconds.
+/// A dense model and a hybrid that decode a thousand tokens in seconds.
 fn pair(gpu: &TestGpu) -> [&'static str; 2] {
     if is_software(gpu) {
         ["qwen3-bf16", "qwen3.5-moe-bf16"]
@@ -45,7 +45,7 @@ fn seeded() -> Settings {
     }
 }
 
-/// `tokens` tokens after a prompt.
+/// Decodes `tokens` tokens after a prompt.
 fn decoded(session: &mut Session, prompt: &[u32], settings: &Settings, tokens: usize) -> Vec<u32> {
     let mut stream = session.stream(prompt, settings).expect("begins");
     let taken = (0..tokens)
@@ -55,7 +55,7 @@ fn decoded(session: &mut Session, prompt: &[u32], settings: &Settings, tokens: u
     taken
 }
 
-/// The tokens that the sampler's reference picks from logits computed one token at a time.
+/// Returns the tokens that the reference sampler picks from logits computed one token at a time.
 fn expected(session: &mut Session, prompt: &[u32], settings: &Settings, tokens: usize) -> Vec<u32> {
     let mut history = prompt.to_vec();
     let mut logits = session.prefill(prompt).expect("computes");
@@ -70,7 +70,7 @@ fn expected(session: &mut Session, prompt: &[u32], settings: &Settings, tokens: 
 }
 
 #[test]
-fn the_cpu_executor_decodes_what_the_reference_picks() {
+fn cpu_executor_matches_the_reference_sampler() {
     let model = model("tiny:f32", &Device::cpu());
     for settings in [Settings::default(), seeded()] {
         let mut session = Session::new(&model, 128).expect("fits");
@@ -81,12 +81,12 @@ fn the_cpu_executor_decodes_what_the_reference_picks() {
 }
 
 #[test]
-fn a_token_costs_the_host_next_to_nothing() {
+fn decoding_records_and_allocates_nothing_per_token() {
     const TOKENS: u64 = 48;
     let gpu = TestGpu::open();
     let model = model("tiny:q4_0", &gpu.device);
     let mut session = Session::new(&model, 600).expect("fits");
-    session.set_mode(Mode::By(&refrain::Replay), None);
+    session.set_mode(Mode::Fixed(&refrain::Replay), None);
     session.set_tokens_per_submit(Some(8));
     decoded(&mut session, &prompt(4), &Settings::default(), 8);
     let calls = session.model_calls();

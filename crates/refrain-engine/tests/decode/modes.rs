@@ -1,4 +1,4 @@
-//! Replay and eager decode the same, to the bit.
+//! Replay and eager decode bit-identically.
 
 use refrain_engine::{Error, Freeze, Mode, Model, Session, Snapshot, Verified};
 use refrain_lm::sample::Settings;
@@ -7,7 +7,7 @@ use refrain_testing::{sample, share};
 use crate::common::TestGpu;
 use crate::{decoded, model, pair, prompt, seeded};
 
-/// What a run of 1,000 tokens, or a share of them, gave and left behind.
+/// Results of a run of 1,000 tokens, or a sample of them.
 struct Thousand {
     tokens: Vec<u32>,
     /// The logits after each part of the run.
@@ -16,8 +16,7 @@ struct Thousand {
     states: Snapshot,
 }
 
-/// 1,000 tokens behind a prompt, past the boundaries of three pages, in parts: the likeliest and drawn ones,
-/// one by one and many by a submit.
+/// Decodes 1,000 tokens past three page boundaries, in parts: greedy and sampled, one by one and many per submit.
 fn thousand(model: &Model, mode: Mode) -> Thousand {
     let drawn = Settings {
         presence_penalty: 0.25,
@@ -25,13 +24,13 @@ fn thousand(model: &Model, mode: Mode) -> Thousand {
         min_p: 0.01,
         ..seeded()
     };
-    let likeliest = Settings::default();
+    let greedy = Settings::default();
     let parts = [
-        (share(130, 6), 1, &likeliest),
+        (share(130, 6), 1, &greedy),
         (1, share(60, 6), &drawn),
-        (share(130, 6), 1, &likeliest),
+        (share(130, 6), 1, &greedy),
         (1, share(200, 6), &drawn),
-        (1, share(280, 6), &likeliest),
+        (1, share(280, 6), &greedy),
         (1, share(200, 6), &drawn),
     ];
     let all: usize = parts.iter().map(|(times, part, _)| times * part).sum();
@@ -59,7 +58,8 @@ fn thousand(model: &Model, mode: Mode) -> Thousand {
 
 fn assert_same_thousand(gpu: &TestGpu, name: &str) {
     let model = model(name, &gpu.device);
-    let [replay, eager] = [Mode::By(&refrain::Replay), Mode::By(&refrain::Eager)].map(|mode| thousand(&model, mode));
+    let [replay, eager] =
+        [Mode::Fixed(&refrain::Replay), Mode::Fixed(&refrain::Eager)].map(|mode| thousand(&model, mode));
     assert_eq!(replay.tokens, eager.tokens, "{name}");
     for (part, (one, other)) in replay.logits.iter().zip(&eager.logits).enumerate() {
         assert!(one == other, "{name}: the logits differ after part {part}");
@@ -82,7 +82,7 @@ fn replay_and_eager_decode_the_same_thousand_tokens_of_a_hybrid() {
 }
 
 #[test]
-fn trying_both_modes_changes_no_token() {
+fn measuring_modes_changes_no_token() {
     let gpu = TestGpu::open();
     let names = [
         "qwen3-gguf-q4_0/model.gguf",
@@ -99,13 +99,13 @@ fn trying_both_modes_changes_no_token() {
             session.set_mode(mode, None);
             decoded(&mut session, &prompt(9), &seeded(), 110)
         };
-        assert_eq!(run(Mode::Auto), run(Mode::By(&refrain::Replay)), "{name}");
+        assert_eq!(run(Mode::Auto), run(Mode::Fixed(&refrain::Replay)), "{name}");
     }
     gpu.assert_silent();
 }
 
 #[test]
-fn replay_and_eager_are_compared_step_by_step_and_a_fault_is_named() {
+fn verification_compares_steps_and_names_a_fault() {
     let gpu = TestGpu::open();
     let hybrid = model("tiny-hybrid:f16", &gpu.device);
     let verified = Verified::new(&hybrid, 64, None, None).expect("fits");

@@ -1,4 +1,4 @@
-//! What a session makes before its first prompt, so that the prompt does not wait for it.
+//! Preparation of a session, so that the first prompt compiles nothing.
 
 use refrain_engine::{Device, Model, Session};
 use refrain_lm::sample::Settings;
@@ -10,14 +10,14 @@ use super::{decoded, pair, prompt};
 /// Tokens of a prompt of several calls, the last one padded.
 const TOKENS: usize = 700;
 
-/// Programs that a device has lowered or found again, and the runs of a session's model code.
+/// Programs that a device has lowered or found again, and the model traces of a session.
 fn programs(session: &Session) -> (u64, u64, u64) {
-    let counts = session.model().device().programs_counted();
+    let counts = session.model().device().program_counts();
     (counts.lowerings, counts.hits, session.model_calls())
 }
 
 #[test]
-fn the_first_prompt_of_a_prepared_session_has_nothing_left_to_make() {
+fn the_first_prompt_of_a_prepared_session_creates_no_programs() {
     const FEW: usize = 40;
     let gpu = TestGpu::open();
     for name in pair(&gpu) {
@@ -42,8 +42,8 @@ fn the_first_prompt_of_a_prepared_session_has_nothing_left_to_make() {
     gpu.assert_silent();
 }
 
-/// What of `run` makes programs in a session that `prepare` prepared; and in one that was not.
-fn made_by(model: &Model, prepare: impl Fn(&mut Session), run: impl Fn(&mut Session)) -> [u64; 2] {
+/// Returns the programs that `run` creates in a session prepared by `prepare`, and in an unprepared one.
+fn programs_created_by(model: &Model, prepare: impl Fn(&mut Session), run: impl Fn(&mut Session)) -> [u64; 2] {
     [true, false].map(|prepared| {
         let mut session = Session::new(model, 2 * TOKENS).expect("fits");
         if prepared {
@@ -58,25 +58,25 @@ fn made_by(model: &Model, prepare: impl Fn(&mut Session), run: impl Fn(&mut Sess
 }
 
 #[test]
-fn a_long_prompt_has_all_programs_of_its_calls() {
+fn preparation_covers_all_calls_of_a_long_prompt() {
     let (device, _) = reporting(&[]);
     let model = model("tiny:q4_0", &device);
-    let streamed = made_by(
+    let streamed = programs_created_by(
         &model,
         |session| session.prepare(TOKENS).expect("prepares"),
         |session| drop(decoded(session, &prompt(TOKENS), &Settings::default(), 4)),
     );
     assert_eq!(streamed, [0, 3], "chunks of 512 and 187 tokens, and a decode step");
-    let prefilled = made_by(
+    let prefilled = programs_created_by(
         &model,
         |session| session.prepare_prefill(TOKENS).expect("prepares"),
         |session| drop(session.prefill(&prompt(TOKENS)).expect("computes")),
     );
     assert_eq!(prefilled, [0, 2], "chunks of 512 and 188 tokens");
-    let behind_others = made_by(
+    let behind_others = programs_created_by(
         &model,
         |session| {
-            session.feed(&prompt(TOKENS)).expect("is taken in");
+            session.append(&prompt(TOKENS)).expect("is taken in");
             session.prepare(9).expect("prepares");
         },
         |session| drop(decoded(session, &prompt(9), &Settings::default(), 4)),
@@ -85,7 +85,7 @@ fn a_long_prompt_has_all_programs_of_its_calls() {
 }
 
 #[test]
-fn no_more_is_prepared_than_the_context_has_room_for() {
+fn preparation_is_limited_by_the_context() {
     let model = model("tiny:f32", &Device::cpu());
     let mut session = Session::new(&model, 20).expect("fits");
     session.prepare(usize::MAX).expect("prepares");

@@ -1,4 +1,4 @@
-//! Forks, rewinds and rollbacks go on like sessions that never went elsewhere.
+//! Forked, rewound and rolled-back sessions continue like fresh ones.
 
 use std::path::Path;
 
@@ -10,15 +10,15 @@ use refrain_models::Checkpoint;
 use crate::common::{TestGpu, relative_l2};
 use crate::{decoded, is_software, model, pair, prompt, seeded};
 
-/// What a session holds, and the logits it computed last.
-fn held(session: &mut Session) -> (Snapshot, Vec<f32>) {
+/// Returns a session's state and the logits it computed last.
+fn state_of(session: &mut Session) -> (Snapshot, Vec<f32>) {
     (
         session.snapshot().expect("a snapshot"),
         session.last_logits().expect("logits"),
     )
 }
 
-/// Decodes until the session holds `end` tokens; the tokens. Nothing runs beyond the last of them.
+/// Decodes until the session holds `end` tokens, and returns them. Nothing runs beyond the last one.
 fn decode_until(session: &mut Session, prompt: &[u32], settings: &Settings, end: usize) -> Vec<u32> {
     let settings = Settings {
         last_position: end as u32,
@@ -28,8 +28,7 @@ fn decode_until(session: &mut Session, prompt: &[u32], settings: &Settings, end:
     decoded(session, prompt, &settings, tokens)
 }
 
-/// Forks at `at` tokens, goes on both ways to `end`, goes back; fails unless all is as in sessions that went
-/// the same way alone.
+/// Forks at `at` tokens, continues both to `end`, and rewinds. Fails unless all equal sessions that did only that.
 fn assert_forks_and_rewinds(model: &Model, at: usize, end: usize) {
     let other = Settings {
         temperature: 0.7,
@@ -46,7 +45,7 @@ fn assert_forks_and_rewinds(model: &Model, at: usize, end: usize) {
         let mut tokens = decode_until(&mut session, &prompt(30), &seeded(), at);
         let last = tokens[tokens.len() - 1..].to_vec();
         tokens.extend(decode_until(&mut session, &last, settings, end));
-        (tokens, held(&mut session))
+        (tokens, state_of(&mut session))
     };
     let (one, another) = (alone(&seeded()), alone(&other));
     assert!(one.0 != another.0, "the ways part");
@@ -60,15 +59,15 @@ fn assert_forks_and_rewinds(model: &Model, at: usize, end: usize) {
     for (session, settings, expected) in [(&mut fork, &other, &another), (&mut session, &seeded(), &one)] {
         let rest = decode_until(session, last, settings, end);
         assert_eq!([&first[..], &rest].concat(), expected.0);
-        assert!(held(session) == expected.1, "the states or logits differ");
+        assert!(state_of(session) == expected.1, "the states or logits differ");
     }
 
-    // A recurrence goes back by taking its tokens in anew, in chunks like a prompt.
-    let expected = if model.config().delta_nets.is_some() {
+    // Recurrent models rewind by recomputing their tokens, in chunks like a prompt.
+    let expected = if model.config().delta_net.is_some() {
         let mut fresh = new();
-        fresh.feed(&session.tokens()[..at]).expect("computes");
+        fresh.append(&session.tokens()[..at]).expect("computes");
         let rest = decode_until(&mut fresh, last, &other, end);
-        ([&first[..], &rest].concat(), held(&mut fresh))
+        ([&first[..], &rest].concat(), state_of(&mut fresh))
     } else {
         another
     };
@@ -78,21 +77,21 @@ fn assert_forks_and_rewinds(model: &Model, at: usize, end: usize) {
         let rest = decode_until(session, last, &other, end);
         assert_eq!([&first[..], &rest].concat(), expected.0);
         assert!(
-            held(session) == expected.1,
+            state_of(session) == expected.1,
             "the states or logits differ after a rewind"
         );
     }
 }
 
 #[test]
-fn a_fork_at_500_tokens_and_a_rewind_go_on_like_a_fresh_session() {
+fn forks_and_rewinds_at_500_tokens_match_fresh_sessions() {
     for name in ["qwen3-bf16", "qwen3.5-moe-bf16"] {
         assert_forks_and_rewinds(&model(name, &Device::cpu()), 500, 540);
     }
 }
 
 #[test]
-fn a_device_goes_on_from_a_fork_and_a_rewind_like_a_fresh_session() {
+fn forks_and_rewinds_on_a_device_match_fresh_sessions() {
     let gpu = TestGpu::open();
     let (at, end) = if is_software(&gpu) { (70, 100) } else { (500, 600) };
     for name in pair(&gpu) {
@@ -102,24 +101,24 @@ fn a_device_goes_on_from_a_fork_and_a_rewind_like_a_fresh_session() {
 }
 
 #[test]
-fn a_fork_decodes_in_the_mode_of_its_origin() {
+fn forks_keep_the_decoding_mode() {
     let gpu = TestGpu::open();
     let model = model("tiny:q4_0", &gpu.device);
     let mut session = Session::new(&model, 64).expect("fits");
-    session.set_mode(Mode::By(&refrain::Eager), None);
-    session.feed(&prompt(5)).expect("computes");
+    session.set_mode(Mode::Fixed(&refrain::Eager), None);
+    session.append(&prompt(5)).expect("computes");
     assert_eq!(session.fork().expect("fits").mode().0.name(), "eager");
     gpu.assert_silent();
 }
 
 #[test]
-fn what_the_device_did_beyond_the_last_token_taken_is_undone() {
+fn work_beyond_the_last_token_taken_is_undone() {
     let gpu = TestGpu::open();
     for name in pair(&gpu) {
         let model = model(name, &gpu.device);
         let session = || {
             let mut session = Session::new(&model, 128).expect("fits");
-            session.set_mode(Mode::By(&refrain::Replay), None);
+            session.set_mode(Mode::Fixed(&refrain::Replay), None);
             session.set_tokens_per_submit(Some(4));
             session
         };
@@ -127,7 +126,7 @@ fn what_the_device_did_beyond_the_last_token_taken_is_undone() {
         let mut parts = session();
         let mut prompt = prompt(5);
         let mut taken: Vec<u32> = vec![];
-        // Each part ends somewhere within a submit, with another one in flight.
+        // Each part ends within a submit, with another one in flight.
         for tokens in [3, 6, 1, 10] {
             taken.extend(decoded(&mut parts, &prompt, &seeded(), tokens));
             prompt = taken[taken.len() - 1..].to_vec();
@@ -138,14 +137,14 @@ fn what_the_device_did_beyond_the_last_token_taken_is_undone() {
 }
 
 #[test]
-fn a_bias_of_another_length_than_the_vocabulary_is_refused() {
+fn refuses_biases_of_the_wrong_length() {
     let model = model("tiny:f32", &Device::cpu());
     let short = Session::new(&model, 64).expect("fits").set_bias(&[0.0; 3]);
     assert!(matches!(short, Err(Error::BiasLength { found: 3, .. })), "{short:?}");
 }
 
 #[test]
-fn a_stream_that_is_dropped_leaves_nothing_behind() {
+fn dropped_streams_leave_no_state() {
     for name in ["tiny:f32", "tiny-hybrid:f32"] {
         let model = model(name, &Device::cpu());
         let mut session = Session::new(&model, 64).expect("fits");
@@ -162,14 +161,14 @@ fn a_stream_that_is_dropped_leaves_nothing_behind() {
 }
 
 #[test]
-fn logits_behind_a_rewind_are_those_of_the_whole_prompt() {
+fn logits_after_a_rewind_match_the_whole_prompt() {
     for name in ["tiny:f32", "tiny-hybrid:f32"] {
         let model = model(name, &Device::cpu());
         let new = || Session::new(&model, 64).expect("fits");
         let tokens = prompt(40);
         let whole = new().logits(&tokens).expect("computes");
         let mut session = new();
-        session.feed(&tokens[..30]).expect("computes");
+        session.append(&tokens[..30]).expect("computes");
         session.rewind(20);
         assert_eq!((session.position(), session.tokens()), (20, &tokens[..20]));
         let rest = session.extend_logits(&tokens[20..]).expect("computes");
@@ -180,7 +179,7 @@ fn logits_behind_a_rewind_are_those_of_the_whole_prompt() {
 }
 
 #[test]
-fn a_configuration_tells_what_sessions_keep_of_sequences_and_of_tokens() {
+fn configurations_predict_session_memory() {
     for name in ["tiny:f32", "tiny-hybrid:f32"] {
         let model = model(name, &Device::cpu());
         let (context, sequences) = (256, 3);
@@ -192,16 +191,16 @@ fn a_configuration_tells_what_sessions_keep_of_sequences_and_of_tokens() {
 }
 
 #[test]
-fn a_state_file_with_other_sizes_is_refused_and_the_session_goes_on() {
+fn refuses_state_files_of_other_sizes_without_changing_the_session() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("state");
     let model = model("tiny-hybrid:f32", &Device::cpu());
     let mut session = Session::new(&model, 64).expect("fits");
-    session.feed(&prompt(9)).expect("computes");
+    session.append(&prompt(9)).expect("computes");
     session.snapshot().expect("a snapshot").save(&path).expect("writes");
     let good = State::open(&path).expect("reads");
     let damage: [&dyn Fn(&mut State); 7] = [
-        &|state| state.basis.model ^= 1,
+        &|state| state.key.model ^= 1,
         &|state| state.tokens.extend(0..64),
         &|state| state.tokens.truncate(8),
         &|state| state.planes.truncate(1),
@@ -228,8 +227,9 @@ fn a_state_file_with_other_sizes_is_refused_and_the_session_goes_on() {
 }
 
 #[test]
-fn a_state_of_a_session_that_rotates_otherwise_is_computed_again() {
-    // LongRoPE changes beyond 24 tokens, dynamic NTK with each from there on; YaRN does not ask for the context.
+fn recomputes_states_with_other_rotary_embeddings() {
+    // LongRoPE changes beyond 24 tokens, dynamic NTK at each token from there on; YaRN does not depend on the
+    // context.
     for (name, [one, other], differ) in [
         ("phi3-longrope-bf16", [22, 100], true),
         ("phi3-longrope-bf16", [40, 100], false),
@@ -244,22 +244,22 @@ fn a_state_of_a_session_that_rotates_otherwise_is_computed_again() {
             let what = format!("{name} from {from} to {to}");
             let logits = |parts: [&[u32]; 2]| {
                 let mut fresh = Session::new(&model, to).expect("fits");
-                fresh.feed(parts[0]).expect("computes");
+                fresh.append(parts[0]).expect("computes");
                 fresh.extend_logits(parts[1]).expect("computes")
             };
             let mut origin = Session::new(&model, from).expect("fits");
-            origin.feed(&tokens[..12]).expect("computes");
+            origin.append(&tokens[..12]).expect("computes");
             let snapshot = origin.snapshot().expect("a snapshot");
             let mut session = Session::new(&model, to).expect("fits");
             let restored = session.restore(&snapshot).expect("the same model");
-            assert_eq!(restored == Restored::ToBeComputedAgain, differ, "{what}");
+            assert_eq!(restored == Restored::Recompute, differ, "{what}");
             assert_eq!(session.tokens(), &tokens[..12], "{what}");
             let mut fork = session.fork().expect("fits");
             for session in [&mut session, &mut fork] {
                 let found = session.extend_logits(&tokens[12..]).expect("computes");
                 assert!(found == logits([&tokens[..12], &tokens[12..]]), "{what}");
             }
-            // What was not computed again yet may be gone back into.
+            // Rewinding into tokens that are not recomputed yet must work.
             session.restore(&snapshot).expect("the same model");
             session.rewind(5);
             let found = session.extend_logits(&tokens[5..]).expect("computes");
@@ -270,27 +270,24 @@ fn a_state_of_a_session_that_rotates_otherwise_is_computed_again() {
 }
 
 #[test]
-fn a_state_with_keys_and_values_of_another_precision_is_computed_again() {
+fn recomputes_states_with_another_cache_precision() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("state");
     for name in ["tiny:f32", "tiny-hybrid:f32"] {
         let model = model(name, &Device::cpu());
         let mut session = Session::new(&model, 64).expect("fits");
-        session.feed(&prompt(9)).expect("computes");
+        session.append(&prompt(9)).expect("computes");
         session.snapshot().expect("a snapshot").save(&path).expect("writes");
         let expected = session.extend_logits(&prompt(12)[9..]).expect("computes");
         let mut halved = State::open(&path).expect("reads");
-        halved.basis.cache = Encoding::F16;
+        halved.key.cache = Encoding::F16;
         for plane in &mut halved.planes {
             plane.bytes.fill(0x3c);
         }
         halved.save(&path).expect("writes");
         let mut other = Session::new(&model, 64).expect("fits");
         let snapshot = Snapshot::open(&path).expect("a whole file");
-        assert_eq!(
-            other.restore(&snapshot).expect("the same model"),
-            Restored::ToBeComputedAgain
-        );
+        assert_eq!(other.restore(&snapshot).expect("the same model"), Restored::Recompute);
         assert!(
             other.extend_logits(&prompt(12)[9..]).expect("computes") == expected,
             "{name}"
@@ -299,7 +296,7 @@ fn a_state_with_keys_and_values_of_another_precision_is_computed_again() {
 }
 
 #[test]
-fn a_state_of_other_weights_is_refused_wherever_they_differ() {
+fn refuses_states_of_other_weights() {
     let folder = tempfile::tempdir().expect("a folder");
     let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/qwen3-mlx4");
     for entry in std::fs::read_dir(&fixture).expect("a fixture") {
@@ -312,12 +309,12 @@ fn a_state_of_other_weights_is_refused_wherever_they_differ() {
     };
     let whole = load();
     let mut session = Session::new(&whole, 64).expect("fits");
-    session.feed(&prompt(9)).expect("computes");
+    session.append(&prompt(9)).expect("computes");
     let snapshot = session.snapshot().expect("a snapshot");
     let weights = folder.path().join("model.safetensors");
     let bytes = std::fs::read(&weights).expect("reads");
     let header = 8 + u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes")) as usize;
-    // Quants, scales, biases and norms' weights, wherever they lie.
+    // Quants, scales, biases and norm weights, wherever they lie.
     for eighth in 0..8 {
         let mut changed = bytes.clone();
         let length = (bytes.len() - header) / 8;

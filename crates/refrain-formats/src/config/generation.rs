@@ -1,4 +1,4 @@
-//! How the makers of a model suggest to sample from it.
+//! Default sampling parameters of a model (`generation_config.json`).
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -6,30 +6,30 @@ use serde_json::Value;
 use crate::Error;
 use crate::files::JsonObject;
 
-/// The suggestions of `generation_config.json`; what a file does not say is `None`.
+/// The values of `generation_config.json`; `None` if the file does not set them.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct GenerationConfig {
     /// Tokens after which generation ends.
     pub eos_ids: Vec<u32>,
-    /// Whether to sample (true) or to take the likeliest token (false).
+    /// Whether to sample (true) or to decode greedily (false).
     pub do_sample: Option<bool>,
     /// Divides the logits.
     pub temperature: Option<f32>,
-    /// Sample among the k likeliest tokens; 0 is no limit.
+    /// Sample among the k most likely tokens; 0 means no limit.
     pub top_k: Option<usize>,
-    /// Sample among the likeliest tokens that together reach this probability.
+    /// Sample among the most likely tokens that together reach this probability.
     pub top_p: Option<f32>,
-    /// Sample among tokens at least this likely, relative to the likeliest.
+    /// Sample among tokens with at least this fraction of the top token's probability.
     pub min_p: Option<f32>,
-    /// Divides (where positive) or multiplies (where negative) the logits of tokens seen before.
+    /// Divides positive logits and multiplies negative ones of tokens seen before.
     pub repetition_penalty: Option<f32>,
     /// Suggested number of new tokens.
     pub max_new_tokens: Option<usize>,
 }
 
 impl GenerationConfig {
-    /// Read the object of a `generation_config.json`. Suggestions that make no sense are errors,
-    /// since sampling by them would.
+    /// Parses the object of a `generation_config.json`. Invalid values are errors, since sampling with them would
+    /// give wrong results.
     pub(crate) fn from_json(object: &JsonObject, file: &str) -> Result<Self, Error> {
         let double = |key: &str| -> Result<Option<f64>, Error> {
             match object.get(key) {
@@ -58,11 +58,11 @@ impl GenerationConfig {
     }
 }
 
-/// Token ids under `key`: a number, a list of numbers, or nothing.
+/// Parses token ids under `key`: a number, a list of numbers, or nothing.
 pub(crate) fn token_ids(object: &JsonObject, key: &str, file: &str) -> Result<Vec<u32>, Error> {
     let id = |value: &Value| {
         let id = value.as_u64().and_then(|id| u32::try_from(id).ok());
-        id.ok_or_else(|| Error::file(file, format!("{key} holds {value}, which is no token id")))
+        id.ok_or_else(|| Error::file(file, format!("{key} holds {value}, which is not a token id")))
     };
     match object.get(key) {
         None | Some(Value::Null) => Ok(Vec::new()),

@@ -1,4 +1,4 @@
-//! What the files beside the weights say that concerns every model alike.
+//! Configuration that is common to all models: sampling defaults and quantisation.
 
 mod generation;
 mod quantisation;
@@ -10,19 +10,17 @@ pub(crate) use generation::token_ids;
 pub(crate) use quantisation::read as quantisation;
 use refrain_quant::QuantRecord;
 
-/// MLX's quantisation, as config.json has it.
+/// MLX's quantisation, as in `config.json`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Quantisation {
     /// The format of most layers.
     pub format: &'static QuantRecord,
-    /// Layers (by their tensors' names without `.weight`) that differ: their format,
-    /// or `None` for a layer that was left as it was.
+    /// Layers with another format, by tensor name without `.weight`; `None` for layers that are not quantised.
     pub overrides: BTreeMap<String, Option<&'static QuantRecord>>,
 }
 
 impl Quantisation {
-    /// The format of a layer (the name of its weight without `.weight`), or `None` if it
-    /// was not quantised.
+    /// Format of a layer (its weight's name without `.weight`); `None` if it is not quantised.
     pub fn of(&self, layer: &str) -> Option<&'static QuantRecord> {
         match self.overrides.get(layer) {
             Some(own) => *own,

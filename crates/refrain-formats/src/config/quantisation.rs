@@ -1,4 +1,4 @@
-//! What `config.json` says of MLX's quantisation.
+//! Reads MLX's quantisation from `config.json`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use crate::config::Quantisation;
 use crate::files::{JsonObject, json_kind};
 use crate::{Error, Metadata};
 
-/// MLX's `quantization` object. Other ways to quantise are refused by name.
+/// Parses MLX's `quantization` object. Other quantisation methods are errors that name the method.
 pub(crate) fn read(metadata: &Metadata<'_>) -> Result<Option<Quantisation>, Error> {
     let object = match (metadata.json("quantization"), metadata.json("quantization_config")) {
         (Some(Value::Object(object)), _) => object,
@@ -20,7 +20,7 @@ pub(crate) fn read(metadata: &Metadata<'_>) -> Result<Option<Quantisation>, Erro
         }
     };
     if let Some(method) = object.get("quant_method").and_then(Value::as_str) {
-        // What its tensors are is told by their names.
+        // gpt-oss: tensor names identify the quantised tensors.
         if method == "mxfp4" {
             return Ok(None);
         }
@@ -47,8 +47,7 @@ pub(crate) fn read(metadata: &Metadata<'_>) -> Result<Option<Quantisation>, Erro
     Ok(Some(Quantisation { format, overrides }))
 }
 
-/// The format that the `mode`, `bits` and `group_size` of an object name. What is null, or missing from a layer's own,
-/// is MLX's default.
+/// Finds the format with the object's `mode`, `bits` and `group_size`. A null or missing value is MLX's default.
 fn settings(metadata: &Metadata<'_>, object: &JsonObject, what: &str) -> Result<&'static QuantRecord, Error> {
     let given = |key: &str| object.get(key).filter(|value| !value.is_null());
     let modes = BTreeSet::from_iter(refrain_quant::records().filter_map(|record| record.mode));
@@ -65,7 +64,7 @@ fn settings(metadata: &Metadata<'_>, object: &JsonObject, what: &str) -> Result<
     let choose = |key: &str, default: u64, of: fn(&QuantFormat) -> u32| {
         let supported = BTreeSet::from_iter(records().map(|record| u64::from(of(&record.format))));
         let Some(value) = given(key) else {
-            // MLX's default, or what there is no choice of.
+            // MLX's default, or the only supported value.
             return Ok(*supported.get(&default).or(supported.first()).unwrap_or(&default));
         };
         value.as_u64().filter(|value| supported.contains(value)).ok_or_else(|| {

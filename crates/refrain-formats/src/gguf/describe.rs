@@ -1,4 +1,4 @@
-//! What a GGUF file says by itself.
+//! Describes a GGUF file from its own metadata.
 
 use serde_json::{Value as Json, json};
 
@@ -6,7 +6,7 @@ use super::GgufFiles;
 use super::value::GgufValue;
 use crate::{Description, Format, TensorInfo};
 
-/// The file's own words: metadata of one value but the tokenizer's, and its tensors.
+/// Returns scalar metadata (without the tokenizer's) and the tensors.
 pub(crate) fn describe(opened: GgufFiles) -> Description {
     let gguf = opened.gguf;
     let settings = gguf.metadata.values.iter();

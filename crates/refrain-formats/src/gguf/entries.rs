@@ -1,6 +1,6 @@
-//! Metadata to be written.
+//! Metadata for writing a GGUF file.
 
-/// Tensors begin at multiples of this many bytes after the header.
+/// Alignment of tensor data in bytes.
 pub const ALIGNMENT: u64 = 32;
 
 /// One metadata value.
@@ -22,9 +22,9 @@ pub enum MetadataValue {
     I32s(Vec<i32>),
     /// An array of bool.
     Bools(Vec<bool>),
-    /// Another file's: the number of its type, and what follows.
+    /// A value copied from another file: its type number and its bytes.
     Raw(Vec<u8>),
 }
 
-/// Metadata in the order of the file.
+/// Metadata in file order.
 pub type MetadataEntries = Vec<(String, MetadataValue)>;

@@ -1,14 +1,14 @@
-//! The metadata of a GGUF file under the file's own keys.
+//! Access to a GGUF file's metadata by the file's own keys.
 
 use super::{Gguf, vocabulary};
 use crate::Error;
 
-/// The metadata of a GGUF file under the file's own keys. Each getter gives `None` where the file is silent, and an error
-/// that names file and key where the value is of another type.
+/// A GGUF file's metadata by the file's own keys. A getter returns `None` if the key is missing, and an error that
+/// names file and key if the value has another type.
 #[derive(Debug, Clone, Copy)]
 pub struct GgufKeys<'a> {
     gguf: &'a Gguf,
-    /// Those of the file, in which long arrays stay.
+    /// Bytes of the file, which hold the arrays.
     bytes: &'a [u8],
 }
 
@@ -17,63 +17,63 @@ impl<'a> GgufKeys<'a> {
         GgufKeys { gguf, bytes }
     }
 
-    /// That the file is wrong.
+    /// Returns an error about the file.
     pub fn error(&self, reason: impl Into<String>) -> Error {
         Error::file(self.gguf.file(), reason)
     }
 
-    /// A string.
+    /// Reads a string.
     ///
     /// # Errors
-    /// If it is of another type.
+    /// If the value has another type.
     pub fn string(&self, key: &str) -> Result<Option<&'a str>, Error> {
         self.gguf.metadata.string(key)
     }
 
-    /// A truth value.
+    /// Reads a boolean.
     ///
     /// # Errors
-    /// If it is of another type.
+    /// If the value has another type.
     pub fn flag(&self, key: &str) -> Result<Option<bool>, Error> {
         self.gguf.metadata.flag(key)
     }
 
-    /// A token id.
+    /// Reads a token id.
     ///
     /// # Errors
-    /// If it is none.
+    /// If the value is not a token id.
     pub fn id(&self, key: &str) -> Result<Option<u32>, Error> {
         self.gguf.metadata.id(key)
     }
 
-    /// The length of an array.
+    /// Returns the length of an array.
     ///
     /// # Errors
-    /// If it is of another type.
+    /// If the value has another type.
     pub fn array_length(&self, key: &str) -> Result<Option<usize>, Error> {
         self.gguf.metadata.array_length(key)
     }
 
-    /// An array of strings.
+    /// Reads an array of strings.
     ///
     /// # Errors
-    /// If it is of another type, or damaged.
+    /// If the value has another type, or is corrupt.
     pub fn strings(&self, key: &str) -> Result<Option<Vec<&'a str>>, Error> {
         self.gguf.metadata.strings(key, self.bytes)
     }
 
-    /// An array of numbers.
+    /// Reads an array of numbers.
     ///
     /// # Errors
-    /// If it is of another type, or damaged.
+    /// If the value has another type, or is corrupt.
     pub fn numbers(&self, key: &str) -> Result<Option<Vec<f64>>, Error> {
         self.gguf.metadata.numbers(key, self.bytes)
     }
 
-    /// The tokens that end a text: those that have the role, and control tokens known to do so.
+    /// Returns the tokens that end a reply: those with that role, and control tokens known by name.
     ///
     /// # Errors
-    /// If what is there are no token ids, or no vocabulary.
+    /// If the values are not token ids, or there is no vocabulary.
     pub fn eos_ids(&self) -> Result<Vec<u32>, Error> {
         vocabulary::eos_ids(self)
     }

@@ -1,4 +1,4 @@
-//! GGUF files: metadata and tensors in one file.
+//! GGUF files: metadata and tensors in one file. Reads headers, metadata and tensor lists; writers are elsewhere.
 
 mod describe;
 mod entries;
@@ -12,6 +12,7 @@ use std::collections::HashSet;
 
 use crate::Error;
 use crate::blocks::RowOrder;
+use crate::doubles;
 use crate::tensor::{Span, TensorInfo, TensorStorage};
 
 pub(crate) use describe::describe;
@@ -19,15 +20,14 @@ pub use entries::{ALIGNMENT, MetadataEntries, MetadataValue};
 pub use keys::GgufKeys;
 pub(crate) use parts::GgufFiles;
 pub use parts::in_directory as gguf_in_directory;
-pub use reader::holds_whole_header;
+pub use reader::has_complete_header;
 pub(crate) use value::GgufValue;
 pub use vocabulary::{GgufVocabulary, TokenKind};
 
 use reader::TensorEntry;
 use value::GgufMetadata;
 
-/// The header of a GGUF file. Long arrays stay in the file, so the functions that read them take
-/// its bytes again.
+/// The header of a GGUF file. Arrays stay in the file, so functions that read them take its bytes.
 #[derive(Debug)]
 pub(crate) struct Gguf {
     /// The file's name for messages.
@@ -37,11 +37,11 @@ pub(crate) struct Gguf {
 }
 
 impl Gguf {
-    /// A model of these tensors, whose names must differ.
+    /// Combines metadata and tensors. Tensor names must be unique.
     fn new(metadata: GgufMetadata, tensors: Vec<TensorEntry>) -> Result<Self, Error> {
         let mut names = HashSet::new();
         if let Some(twice) = tensors.iter().find(|tensor| !names.insert(&tensor.name)) {
-            return Err(Error::tensor(&metadata.file, &twice.name, "is there twice"));
+            return Err(Error::tensor(&metadata.file, &twice.name, "is duplicated"));
         }
         Ok(Gguf {
             file: metadata.file.clone(),
@@ -69,26 +69,25 @@ impl Gguf {
                 range: entry.range.clone(),
             };
             let rows = RowOrder::AsStored;
-            let storage = match entry.encoding.block_bytes() {
-                Some(_) => TensorStorage::Blocks { data, rows },
-                None => TensorStorage::Plain { data, rows },
-            };
-            (info, storage)
+            match entry.encoding.block_bytes() {
+                Some(_) => (info, TensorStorage::Blocks { data, rows }),
+                None => doubles::unquantised(info, data),
+            }
         };
         self.tensors.iter().map(tensor).collect()
     }
 
-    /// What the file calls the model.
+    /// The model's name in the file.
     pub(crate) fn model_name(&self) -> Option<&str> {
         self.metadata.string("general.name").ok().flatten()
     }
 
-    /// Whether the file holds tokens.
+    /// Whether the file has a vocabulary.
     pub(crate) fn has_tokenizer(&self) -> bool {
         self.metadata.values.contains_key("tokenizer.ggml.tokens")
     }
 
-    /// All metadata of the tokenizer, as they lie in the file with the contents `bytes`.
+    /// Raw metadata of the tokenizer from the file's `bytes`.
     pub(crate) fn tokenizer_metadata<'a>(&'a self, bytes: &'a [u8]) -> impl Iterator<Item = (&'a str, &'a [u8])> {
         let ranges = self
             .metadata

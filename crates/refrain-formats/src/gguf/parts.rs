@@ -1,4 +1,4 @@
-//! The files of a GGUF model: one, or the parts of a split one, `NAME-00001-of-00003.gguf` and so on.
+//! The files of a GGUF model: a single file, or the parts of a split one (`NAME-00001-of-00003.gguf`).
 
 use std::path::{Path, PathBuf};
 
@@ -9,11 +9,11 @@ use crate::Error;
 use crate::files::{FileBytes, FileSet};
 use crate::mmap::MappedFile;
 
-const COUNT: &str = "split.count";
-const NUMBER: &str = "split.no";
-const TENSORS: &str = "split.tensors.count";
+const SPLIT_COUNT: &str = "split.count";
+const SPLIT_NUMBER: &str = "split.no";
+const SPLIT_TENSORS: &str = "split.tensors.count";
 
-/// A GGUF model with the files that hold it.
+/// A GGUF model with its files.
 #[derive(Debug)]
 pub(crate) struct GgufFiles {
     pub gguf: Gguf,
@@ -24,7 +24,7 @@ pub(crate) struct GgufFiles {
 }
 
 impl GgufFiles {
-    /// Open the file at `path`, and the other parts of the model if it is one of several.
+    /// Opens the file at `path`, and the other parts if the model is split.
     pub(crate) fn open(path: &Path) -> Result<Self, Error> {
         let label = path.display().to_string();
         let file = FileBytes::Mapped(MappedFile::open(path)?);
@@ -48,8 +48,8 @@ impl GgufFiles {
         }
     }
 
-    /// A model in one file that is held in memory.
-    pub(crate) fn held(file: FileBytes, label: String) -> Result<Self, Error> {
+    /// Reads a model in one file that is in memory.
+    pub(crate) fn from_memory(file: FileBytes, label: String) -> Result<Self, Error> {
         let part = GgufPart::read(file, label)?;
         match part.count {
             1 => Self::join(vec![part]),
@@ -60,7 +60,7 @@ impl GgufFiles {
         }
     }
 
-    /// Put the parts together, which are in order.
+    /// Joins the parts, which are in order.
     fn join(parts: Vec<GgufPart>) -> Result<Self, Error> {
         let (mut files, mut labels, mut tensors) = (Vec::new(), Vec::new(), Vec::<TensorEntry>::new());
         let mut metadata = None;
@@ -75,9 +75,12 @@ impl GgufFiles {
         }
         // There is always a first part.
         let metadata = metadata.unwrap_or_default();
-        if let Some(expected) = metadata.whole(TENSORS)?.filter(|expected| *expected != tensors.len()) {
+        if let Some(expected) = metadata
+            .unsigned(SPLIT_TENSORS)?
+            .filter(|expected| *expected != tensors.len())
+        {
             return Err(metadata.error(format!(
-                "metadata {TENSORS} says that there are {expected} tensors, but all parts together have {}",
+                "metadata {SPLIT_TENSORS} is {expected}, but all parts together have {} tensors",
                 tensors.len()
             )));
         }
@@ -86,13 +89,13 @@ impl GgufFiles {
     }
 }
 
-/// One file.
+/// One part.
 struct GgufPart {
     file: FileBytes,
     label: String,
     metadata: GgufMetadata,
     tensors: Vec<TensorEntry>,
-    /// Which part it is, from 0 on, and of how many.
+    /// Zero-based number of the part, and the count of parts.
     number: usize,
     count: usize,
 }
@@ -100,10 +103,10 @@ struct GgufPart {
 impl GgufPart {
     fn read(file: FileBytes, label: String) -> Result<Self, Error> {
         let (metadata, tensors) = reader::read(file.bytes(), &label)?;
-        let count = metadata.whole(COUNT)?.unwrap_or(1).max(1);
-        let number = metadata.whole(NUMBER)?.unwrap_or(0);
+        let count = metadata.unsigned(SPLIT_COUNT)?.unwrap_or(1).max(1);
+        let number = metadata.unsigned(SPLIT_NUMBER)?.unwrap_or(0);
         if number >= count {
-            return Err(metadata.error(format!("says that it is part {} of {count}", number.saturating_add(1))));
+            return Err(metadata.error(format!("claims to be part {} of {count}", number.saturating_add(1))));
         }
         Ok(GgufPart {
             file,
@@ -116,7 +119,7 @@ impl GgufPart {
     }
 }
 
-/// Open all parts of the model that the file at `path` is part `number` (from 0 on) of `count` of.
+/// Opens all parts of a model. The file at `path` is part `number` (from 0) of `count`.
 fn open_parts(path: &Path, number: usize, count: usize, label: &str) -> Result<Vec<GgufPart>, Error> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let prefix = match PartName::parse(&name) {
@@ -125,8 +128,8 @@ fn open_parts(path: &Path, number: usize, count: usize, label: &str) -> Result<V
             return Err(Error::file(
                 label,
                 format!(
-                    "is part {} of {count}, but its name does not end in {:?}, by which the other parts are found: \
-                     give all parts their names back",
+                    "is part {} of {count}, but its name does not end in {:?}, which is needed to find the other \
+                     parts: restore the original file names",
                     number + 1,
                     suffix(number, count)
                 ),
@@ -148,8 +151,8 @@ fn open_parts(path: &Path, number: usize, count: usize, label: &str) -> Result<V
             return Err(Error::file(
                 part.label,
                 format!(
-                    "is part {} of {} by its metadata, and part {} of {count} by its name: parts of different models \
-                     are mixed",
+                    "is part {} of {} by its metadata, but part {} of {count} by its name: parts of different \
+                     models are mixed",
                     part.number + 1,
                     part.count,
                     index + 1
@@ -161,7 +164,7 @@ fn open_parts(path: &Path, number: usize, count: usize, label: &str) -> Result<V
     Ok(parts)
 }
 
-/// What the name of a part says.
+/// The components of a part's file name.
 struct PartName<'a> {
     prefix: &'a str,
     /// Counted from 1.
@@ -185,22 +188,22 @@ impl<'a> PartName<'a> {
     }
 }
 
-/// How the name of part `number` (from 0 on) of `count` ends.
+/// Suffix of the file name of part `number` (from 0) of `count`.
 fn suffix(number: usize, count: usize) -> String {
     format!("-{:05}-of-{count:05}.gguf", number + 1)
 }
 
-/// The one GGUF model in a directory (its first part, if it is split), `None` if there is none. Vision projectors, which
-/// lie beside some models, do not count.
+/// Returns the GGUF model of a directory (the first part of a split one); `None` if there is none. Ignores vision
+/// projectors.
 ///
 /// # Errors
-/// If the directory cannot be read, or holds several.
+/// If the directory cannot be read, or has several models.
 pub fn in_directory(set: &FileSet) -> Result<Option<PathBuf>, Error> {
     let FileSet::Directory(directory) = set else {
         return Ok(None);
     };
     let mut models: Vec<String> = Vec::new();
-    for name in set.ending_in(".gguf")? {
+    for name in set.with_suffix(".gguf")? {
         let first = match PartName::parse(&name) {
             Some(part) => format!("{}{}", part.prefix, suffix(0, part.count)),
             None => name,
@@ -215,7 +218,7 @@ pub fn in_directory(set: &FileSet) -> Result<Option<PathBuf>, Error> {
         several => Err(Error::NotACheckpoint {
             path: directory.clone(),
             reason: format!(
-                "holds {} GGUF models: give the path of one of {}",
+                "holds {} GGUF models: name one of {}",
                 several.len(),
                 several.join(", ")
             ),

@@ -1,5 +1,6 @@
-//! The header of a GGUF file (versions 2 and 3): counts, metadata, and the list of tensors.
+//! Reads the header of a GGUF file (versions 2 and 3): counts, metadata, and the tensor list.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -9,21 +10,24 @@ use crate::{Encoding, Error};
 /// One tensor of the file.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct TensorEntry {
-    /// The file's own name for it.
+    /// Name in the file.
     pub name: String,
-    /// Outermost axis first (the file has them the other way round).
+    /// Outermost axis first (the file has the reverse order).
     pub shape: Vec<usize>,
     pub encoding: Encoding,
-    /// Which of the model's files holds it.
+    /// Index of the model's file that holds it.
     pub file: usize,
-    /// Where its bytes lie in the file.
+    /// Byte range in the file.
     pub range: Range<usize>,
 }
 
-/// Arrays within arrays are skipped; deeper ones than this are damage.
+/// Prefix of the tokenizer's metadata.
+const TOKENIZER_PREFIX: &str = "tokenizer.";
+
+/// Maximum nesting of arrays.
 const MAX_DEPTH: usize = 4;
 
-/// Reads values one after another, never past the end of the file.
+/// Reads consecutive values; never reads past the end of the file.
 pub(super) struct Cursor<'a, 'f> {
     bytes: &'a [u8],
     position: usize,
@@ -46,7 +50,7 @@ impl<'a, 'f> Cursor<'a, 'f> {
     fn take(&mut self, length: usize, what: &str) -> Result<&'a [u8], Error> {
         let end = self.position.checked_add(length);
         let Some(taken) = end.and_then(|end| self.bytes.get(self.position..end)) else {
-            return Err(self.error(format!("is cut short: it ends within {what} at byte {}", self.position)));
+            return Err(self.error(format!("is truncated: it ends within {what} at byte {}", self.position)));
         };
         self.position += length;
         Ok(taken)
@@ -67,27 +71,42 @@ impl<'a, 'f> Cursor<'a, 'f> {
         Ok(u64::from_le_bytes(self.array(what)?))
     }
 
-    /// A count of things that take up at least `least` bytes each in the rest of the file.
-    fn count(&mut self, least: usize, what: &str) -> Result<usize, Error> {
+    /// Reads a count of items of at least `min_bytes` bytes each. The count must fit the rest of the file.
+    fn count(&mut self, min_bytes: usize, what: &str) -> Result<usize, Error> {
         let count = self.u64(what)?;
-        let most = self.remaining() / least;
+        let max = self.remaining() / min_bytes;
         match usize::try_from(count) {
-            Ok(count) if count <= most => Ok(count),
+            Ok(count) if count <= max => Ok(count),
             _ => Err(self.error(format!(
-                "claims {count} {what}, more than the {most} that the rest of the file could hold: \
-                 it is cut short or damaged"
+                "claims {count} {what}, but the rest of the file can hold at most {max}: \
+                 the file is truncated or corrupt"
             ))),
         }
     }
 
-    /// A length and as many bytes of UTF-8.
+    /// Reads a length and a UTF-8 string.
     pub(super) fn string(&mut self, what: &str) -> Result<&'a str, Error> {
-        let length = self.count(1, "bytes of text")?;
-        let bytes = self.take(length, what)?;
+        let bytes = self.string_bytes(what)?;
         std::str::from_utf8(bytes).map_err(|_| self.error(format!("{what} is not UTF-8 text")))
     }
 
-    /// A value that is neither a string nor an array.
+    /// Reads a length and the bytes of a string.
+    fn string_bytes(&mut self, what: &str) -> Result<&'a [u8], Error> {
+        let length = self.count(1, "bytes of text")?;
+        self.take(length, what)
+    }
+
+    /// Reads the string of a metadata value. Only the tokenizer's must be UTF-8: others describe the model, and some
+    /// converters wrote them in another encoding.
+    fn text(&mut self, key: &str) -> Result<Cow<'a, str>, Error> {
+        let what = format!("metadata {key}");
+        if key.starts_with(TOKENIZER_PREFIX) {
+            return self.string(&what).map(Cow::Borrowed);
+        }
+        self.string_bytes(&what).map(String::from_utf8_lossy)
+    }
+
+    /// Reads a value that is neither a string nor an array.
     pub(super) fn scalar(&mut self, kind: ValueType) -> Result<GgufValue, Error> {
         let what = "a metadata value";
         Ok(match kind {
@@ -116,26 +135,24 @@ impl<'a, 'f> Cursor<'a, 'f> {
 
     fn value(&mut self, key: &str) -> Result<GgufValue, Error> {
         match self.value_type(key)? {
-            ValueType::String => self
-                .string(&format!("metadata {key}"))
-                .map(|text| GgufValue::String(text.to_owned())),
+            ValueType::String => self.text(key).map(|text| GgufValue::String(text.into_owned())),
             ValueType::Array => self.skip_array(key, 0),
             kind => self.scalar(kind),
         }
     }
 
-    /// Step over an array, checking that it lies within the file.
+    /// Skips an array, and checks that it lies within the file.
     fn skip_array(&mut self, key: &str, depth: usize) -> Result<GgufValue, Error> {
         if depth == MAX_DEPTH {
             return Err(self.error(format!("metadata {key} holds arrays nested too deeply")));
         }
         let item = self.value_type(key)?;
-        let count = self.count(item.least_bytes(), "array items")?;
+        let count = self.count(item.min_bytes(), "array items")?;
         let start = self.position;
         match item {
             ValueType::String => {
                 for _ in 0..count {
-                    self.string(&format!("metadata {key}"))?;
+                    self.text(key)?;
                 }
             }
             ValueType::Array => {
@@ -144,7 +161,7 @@ impl<'a, 'f> Cursor<'a, 'f> {
                 }
             }
             scalar => {
-                self.take(count * scalar.least_bytes(), "an array")?;
+                self.take(count * scalar.min_bytes(), "an array")?;
             }
         }
         Ok(GgufValue::Array { item, count, start })
@@ -163,10 +180,13 @@ impl<'a, 'f> Cursor<'a, 'f> {
         let mut shape = Vec::new();
         for _ in 0..axes {
             let length = self.u64("a tensor's shape")?;
-            shape.push(
-                usize::try_from(length)
-                    .map_err(|_| Error::tensor(self.file, &name, format!("has an axis of absurd length {length}")))?,
-            );
+            shape.push(usize::try_from(length).map_err(|_| {
+                Error::tensor(
+                    self.file,
+                    &name,
+                    format!("has an axis of length {length}, which is too large"),
+                )
+            })?);
         }
         shape.reverse();
         let kind = self.u32("a tensor's type")?;
@@ -180,7 +200,7 @@ impl<'a, 'f> Cursor<'a, 'f> {
     }
 }
 
-/// A tensor as the list of tensors has it.
+/// An entry of the tensor list.
 struct TensorHeader {
     name: String,
     shape: Vec<usize>,
@@ -188,13 +208,12 @@ struct TensorHeader {
     offset: u64,
 }
 
-/// Whether `bytes`, the beginning of a GGUF file, hold its whole header, so that nothing more of the file is
-/// needed to describe it. False too of what is damaged, or no GGUF file.
-pub fn holds_whole_header(bytes: &[u8]) -> bool {
+/// Whether `bytes`, a prefix of a GGUF file, contain its complete header. Returns false for corrupt and other files.
+pub fn has_complete_header(bytes: &[u8]) -> bool {
     header(bytes, "").is_ok()
 }
 
-/// Read and check the header of a GGUF file with the contents `bytes`.
+/// Reads and checks the header of a GGUF file with contents `bytes`.
 pub(super) fn read(bytes: &[u8], file: &str) -> Result<(GgufMetadata, Vec<TensorEntry>), Error> {
     let Header {
         metadata,
@@ -217,11 +236,11 @@ pub(super) fn read(bytes: &[u8], file: &str) -> Result<(GgufMetadata, Vec<Tensor
     Ok((metadata, entries))
 }
 
-/// What stands before the data.
+/// The header.
 struct Header {
     metadata: GgufMetadata,
     tensors: Vec<TensorHeader>,
-    /// In bytes, without the padding up to the data.
+    /// Length in bytes, without the padding before the data.
     length: usize,
 }
 
@@ -252,7 +271,7 @@ fn header(bytes: &[u8], file: &str) -> Result<Header, Error> {
         let value = cursor.value(key)?;
         ranges.insert(key.to_owned(), start..cursor.position);
         if values.insert(key.to_owned(), value).is_some() {
-            return Err(Error::file(file, format!("metadata {key} is there twice")));
+            return Err(Error::file(file, format!("metadata {key} is duplicated")));
         }
     }
     let metadata = GgufMetadata {
@@ -271,7 +290,7 @@ fn header(bytes: &[u8], file: &str) -> Result<Header, Error> {
     })
 }
 
-/// Find where a tensor's bytes lie, and check that they do.
+/// Locates a tensor's bytes, and checks that they lie within the file.
 fn locate(
     header: TensorHeader,
     data_start: usize,
@@ -282,7 +301,7 @@ fn locate(
     let error = |reason: String| Error::tensor(file, &header.name, reason);
     let encoding = encoding(header.kind).map_err(|kind| {
         error(format!(
-            "is of type {kind}, which is not supported (supported: F32, F16, BF16, {})",
+            "is of type {kind}, which is not supported (supported: F32, F16, BF16, F64, {})",
             block_types().join(", ")
         ))
     })?;
@@ -295,7 +314,7 @@ fn locate(
         None => values.checked_mul(encoding.value_bytes()?),
     });
     let Some(bytes) = bytes else {
-        return Err(error(format!("its shape {:?} is absurd", header.shape)));
+        return Err(error(format!("its shape {:?} is too large", header.shape)));
     };
     let columns = header.shape.last().copied().unwrap_or(1);
     if encoding.block_bytes().is_some() && !columns.is_multiple_of(encoding.block_values()) {
@@ -321,7 +340,7 @@ fn locate(
         }),
         _ => Err(error(format!(
             "its {bytes} bytes at offset {offset} lie outside of the file, which has {} bytes of \
-             data: the file is cut short or damaged",
+             data: the file is truncated or corrupt",
             file_length.saturating_sub(data_start)
         ))),
     }
@@ -342,10 +361,9 @@ fn check_overlaps(entries: &[TensorEntry], file: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// The encoding with a number in the file's list of types, or the name of one that is not
-/// supported.
+/// Returns the encoding of a tensor type's number, or the name of an unsupported type.
 fn encoding(kind: u32) -> Result<Encoding, String> {
-    const UNSUPPORTED: [(u32, &str); 22] = [
+    const UNSUPPORTED: [(u32, &str); 21] = [
         (9, "Q8_1"),
         (15, "Q8_K"),
         (16, "IQ2_XXS"),
@@ -358,7 +376,6 @@ fn encoding(kind: u32) -> Result<Encoding, String> {
         (25, "I16"),
         (26, "I32"),
         (27, "I64"),
-        (28, "F64"),
         (29, "IQ1_M"),
         (31, "Q4_0_4_4"),
         (32, "Q4_0_4_8"),
@@ -372,6 +389,7 @@ fn encoding(kind: u32) -> Result<Encoding, String> {
     match kind {
         0 => return Ok(Encoding::F32),
         1 => return Ok(Encoding::F16),
+        28 => return Ok(Encoding::F64),
         30 => return Ok(Encoding::BF16),
         _ => {}
     }
@@ -384,7 +402,7 @@ fn encoding(kind: u32) -> Result<Encoding, String> {
     }
 }
 
-/// The names of the types that are read as blocks, by their numbers.
+/// Names of the supported block types, in order of their numbers.
 fn block_types() -> Vec<&'static str> {
     let mut types = Vec::from_iter(refrain_quant::records().filter_map(|r| Some((r.block?.kind, r.label))));
     types.sort_unstable();

@@ -32,8 +32,8 @@ impl ValueType {
         ALL.get(number as usize).copied()
     }
 
-    /// Bytes of a value of this type; the fewest possible for strings and arrays.
-    pub(crate) fn least_bytes(self) -> usize {
+    /// Size of a value in bytes; the minimum for strings and arrays.
+    pub(crate) fn min_bytes(self) -> usize {
         use ValueType::*;
         match self {
             U8 | I8 | Bool => 1,
@@ -57,7 +57,7 @@ pub(crate) enum GgufValue {
     Array {
         item: ValueType,
         count: usize,
-        /// Where its items begin in the file.
+        /// Offset of its items in the file.
         start: usize,
     },
 }
@@ -67,7 +67,7 @@ impl GgufValue {
         match self {
             GgufValue::Integer(_) => "an integer",
             GgufValue::Float(_) => "a number",
-            GgufValue::Bool(_) => "a truth value",
+            GgufValue::Bool(_) => "a boolean",
             GgufValue::String(_) => "a string",
             GgufValue::Array { .. } => "an array",
         }
@@ -79,17 +79,14 @@ impl GgufValue {
 pub(crate) struct GgufMetadata {
     pub file: String,
     pub values: BTreeMap<String, GgufValue>,
-    /// Where each value lies in the file: the number of its type, and what follows.
+    /// Byte range of each value in the file: its type number and its bytes.
     pub ranges: BTreeMap<String, Range<usize>>,
 }
 
 impl GgufMetadata {
-    fn wrong(&self, key: &str, value: &GgufValue, needed: &str) -> Error {
+    fn type_error(&self, key: &str, value: &GgufValue, required: &str) -> Error {
         let found = value.kind();
-        Error::file(
-            &self.file,
-            format!("metadata {key} is {found}, where {needed} is needed"),
-        )
+        Error::file(&self.file, format!("metadata {key} is {found}, not {required}"))
     }
 
     pub(crate) fn error(&self, reason: impl Into<String>) -> Error {
@@ -100,7 +97,7 @@ impl GgufMetadata {
         match self.values.get(key) {
             None => Ok(None),
             Some(GgufValue::String(text)) => Ok(Some(text)),
-            Some(other) => Err(self.wrong(key, other, "a string")),
+            Some(other) => Err(self.type_error(key, other, "a string")),
         }
     }
 
@@ -108,7 +105,7 @@ impl GgufMetadata {
         match self.values.get(key) {
             None => Ok(None),
             Some(GgufValue::Bool(flag)) => Ok(Some(*flag)),
-            Some(other) => Err(self.wrong(key, other, "a truth value")),
+            Some(other) => Err(self.type_error(key, other, "a boolean")),
         }
     }
 
@@ -117,7 +114,7 @@ impl GgufMetadata {
             None => Ok(None),
             Some(GgufValue::Float(number)) => Ok(Some(*number)),
             Some(GgufValue::Integer(number)) => Ok(Some(*number as f64)),
-            Some(other) => Err(self.wrong(key, other, "a number")),
+            Some(other) => Err(self.type_error(key, other, "a number")),
         }
     }
 
@@ -132,19 +129,19 @@ impl GgufMetadata {
                     format!("metadata {key} is {number}, not a positive count"),
                 )),
             },
-            Some(other) => Err(self.wrong(key, other, "a positive count")),
+            Some(other) => Err(self.type_error(key, other, "a positive count")),
         }
     }
 
-    /// A whole number that is not negative.
-    pub(crate) fn whole(&self, key: &str) -> Result<Option<usize>, Error> {
+    /// A non-negative integer.
+    pub(crate) fn unsigned(&self, key: &str) -> Result<Option<usize>, Error> {
         match self.values.get(key) {
             None => Ok(None),
             Some(GgufValue::Integer(number)) => match usize::try_from(*number) {
                 Ok(number) => Ok(Some(number)),
-                Err(_) => Err(self.error(format!("metadata {key} is {number}, which is absurd"))),
+                Err(_) => Err(self.error(format!("metadata {key} is {number}, which is out of range"))),
             },
-            Some(other) => Err(self.wrong(key, other, "a whole number")),
+            Some(other) => Err(self.type_error(key, other, "a non-negative integer")),
         }
     }
 
@@ -152,10 +149,13 @@ impl GgufMetadata {
     pub(crate) fn id(&self, key: &str) -> Result<Option<u32>, Error> {
         match self.values.get(key) {
             None => Ok(None),
-            Some(GgufValue::Integer(number)) => u32::try_from(*number)
-                .map(Some)
-                .map_err(|_| Error::file(&self.file, format!("metadata {key} is {number}, which is no token id"))),
-            Some(other) => Err(self.wrong(key, other, "a token id")),
+            Some(GgufValue::Integer(number)) => u32::try_from(*number).map(Some).map_err(|_| {
+                Error::file(
+                    &self.file,
+                    format!("metadata {key} is {number}, which is not a token id"),
+                )
+            }),
+            Some(other) => Err(self.type_error(key, other, "a token id")),
         }
     }
 
@@ -164,7 +164,7 @@ impl GgufMetadata {
         match self.values.get(key) {
             None => Ok(None),
             Some(GgufValue::Array { count, .. }) => Ok(Some(*count)),
-            Some(other) => Err(self.wrong(key, other, "an array")),
+            Some(other) => Err(self.type_error(key, other, "an array")),
         }
     }
 
@@ -192,19 +192,19 @@ impl GgufMetadata {
         })
     }
 
-    /// Read the items of an array. `read` gives `None` for items of a type that is not wanted.
+    /// Reads the items of an array. `read` returns `None` for items of another type.
     fn items<'a, T>(
         &self,
         key: &str,
         bytes: &'a [u8],
-        needed: &str,
+        required: &str,
         mut read: impl FnMut(ValueType, &mut Cursor<'a, '_>) -> Option<Result<T, Error>>,
     ) -> Result<Option<Vec<T>>, Error> {
         let Some(value) = self.values.get(key) else {
             return Ok(None);
         };
         let GgufValue::Array { item, count, start } = value else {
-            return Err(self.wrong(key, value, needed));
+            return Err(self.type_error(key, value, required));
         };
         let mut cursor = Cursor::new(bytes, *start, &self.file);
         let mut items = Vec::with_capacity(*count);
@@ -212,7 +212,7 @@ impl GgufMetadata {
             match read(*item, &mut cursor) {
                 Some(value) => items.push(value?),
                 None => {
-                    return Err(Error::file(&self.file, format!("metadata {key} is not {needed}")));
+                    return Err(Error::file(&self.file, format!("metadata {key} is not {required}")));
                 }
             }
         }

@@ -1,57 +1,44 @@
-//! What the metadata of a GGUF file say of its tokens.
+//! The vocabulary of a GGUF file.
 
 use super::GgufKeys;
 use crate::Error;
+use crate::end_tokens::{EndTokens, is_end_token};
 
-/// Tokens that end a turn or a text in one family or another. A GGUF file names one or two of
-/// them; models end with others as well, which Hugging Face lists in `generation_config.json`.
-const END_TOKENS: [&str; 9] = [
-    "<|eot_id|>",
-    "<|eom_id|>",
-    "<|im_end|>",
-    "<|end|>",
-    "<|endoftext|>",
-    "<|end_of_text|>",
-    "<end_of_turn>",
-    "<|EOT|>",
-    "</s>",
-];
-
-/// What a token is, by its number in `tokenizer.ggml.token_type`.
+/// Kind of a token, from `tokenizer.ggml.token_type`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum TokenKind {
     /// Text.
     Normal,
-    /// What stands for text that no token has.
+    /// Stands for text that no token covers.
     Unknown,
-    /// Special: it is no text.
+    /// A special token, not text.
     Control,
     /// Text that is always one token.
     UserDefined,
-    /// A free place.
+    /// A reserved entry.
     Unused,
-    /// One byte, where no token has a character.
+    /// A single byte, as fallback.
     Byte,
 }
 
 /// The vocabulary of a file.
 #[derive(Debug)]
 pub struct GgufVocabulary<'a> {
-    /// Each token's text, as the tokenizer's model has it.
+    /// Text of each token.
     pub tokens: Vec<&'a str>,
-    /// What each is.
+    /// Kind of each token.
     pub kinds: Vec<TokenKind>,
 }
 
 impl<'a> GgufVocabulary<'a> {
-    /// The one of these metadata. Tokens that end a text are control tokens, whatever the file takes them for.
+    /// Reads the vocabulary. Tokens that end a text become control tokens, whatever kind the file gives them.
     ///
     /// # Errors
-    /// If there is none, or what is there cannot be.
+    /// If there is no vocabulary, or it is invalid.
     pub fn read(keys: &GgufKeys<'a>) -> Result<Self, Error> {
         let tokens = keys.strings("tokenizer.ggml.tokens")?;
         let Some(tokens) = tokens.filter(|tokens| !tokens.is_empty()) else {
-            return Err(keys.error("holds no tokenizer (metadata tokenizer.ggml.tokens)"));
+            return Err(keys.error("has no tokenizer (metadata tokenizer.ggml.tokens)"));
         };
         let mut kinds = match keys.numbers("tokenizer.ggml.token_type")? {
             None => vec![TokenKind::Normal; tokens.len()],
@@ -72,17 +59,16 @@ impl<'a> GgufVocabulary<'a> {
         Ok(GgufVocabulary { tokens, kinds })
     }
 
-    /// The token of this id.
+    /// Returns the token with this id.
     pub fn token(&self, id: u32) -> Option<&'a str> {
         self.tokens.get(id as usize).copied()
     }
 }
 
-/// Some files have tokens that end a text as plain ones. One that looks like no text is taken for what it is (in some
-/// vocabularies `</s>` is text).
+/// Some files list end tokens as plain text. Such a token is treated as a control token, except for a plain `</s>`:
+/// some vocabularies have it as text.
 fn is_mistyped(token: &str, kind: TokenKind) -> bool {
-    let known = END_TOKENS.contains(&token);
-    known && (kind == TokenKind::UserDefined || (kind == TokenKind::Normal && token.starts_with("<|")))
+    is_end_token(token) && (kind == TokenKind::UserDefined || (kind == TokenKind::Normal && token != "</s>"))
 }
 
 fn kind(number: f64) -> TokenKind {
@@ -96,25 +82,18 @@ fn kind(number: f64) -> TokenKind {
     }
 }
 
-/// The tokens that end a text: those the metadata name, and control tokens known to do so.
+/// The tokens that end a reply: those in the metadata, and control tokens known by name.
 pub(super) fn eos_ids(keys: &GgufKeys<'_>) -> Result<Vec<u32>, Error> {
     let mut ids = Vec::new();
     for key in ["eos", "eot", "eom"] {
         ids.extend(keys.id(&format!("tokenizer.ggml.{key}_token_id"))?);
     }
+    let mut known = EndTokens::default();
     if keys.array_length("tokenizer.ggml.tokens")?.is_some() {
         let vocabulary = GgufVocabulary::read(keys)?;
-        for (id, (token, kind)) in vocabulary.tokens.iter().zip(&vocabulary.kinds).enumerate() {
-            if *kind == TokenKind::Control && END_TOKENS.contains(token) {
-                ids.push(id as u32);
-            }
-        }
+        let tokens = vocabulary.tokens.iter().zip(&vocabulary.kinds).enumerate();
+        let control = tokens.filter(|(_, (_, kind))| **kind == TokenKind::Control);
+        known = EndTokens::among(control.map(|(id, (token, _))| (id as u32, *token)));
     }
-    let mut unique = Vec::new();
-    for id in ids {
-        if !unique.contains(&id) {
-            unique.push(id);
-        }
-    }
-    Ok(unique)
+    Ok(known.join([&ids[..]]))
 }

@@ -1,26 +1,26 @@
-//! How the weights of a synthetic checkpoint are stored, by name.
+//! Weight formats of synthetic checkpoints, by name.
 
 use refrain_quant::QuantRecord;
 
-use crate::mixed::{self, MatrixPlace, MixedFile};
+use crate::mixed::{self, QuantContext, QuantMix};
 use crate::{Encoding, Format};
 
-/// How weights are stored.
+/// Weight format of a synthetic checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum SyntheticFormat {
-    /// All matrices alike.
-    Alike(Encoding),
-    /// As in a GGUF file of several formats.
-    Mixed(MixedFile),
+    /// All matrices have the same encoding.
+    Uniform(Encoding),
+    /// A mix of encodings, as in a GGUF file.
+    Mixed(QuantMix),
 }
 
-/// Floats, by their names.
+/// Unquantised formats by name.
 const FLOATS: [(&str, Encoding); 3] = [("f32", Encoding::F32), ("f16", Encoding::F16), ("bf16", Encoding::BF16)];
 
-/// The mixture that there are synthetic checkpoints of.
-const MIXED: MixedFile = MixedFile::USUAL;
+/// The mix that synthetic checkpoints support.
+const MIXED: QuantMix = QuantMix::DEFAULT;
 
-/// Names of all formats, GGUF's first. Those of MLX may end in a group size.
+/// Names of all formats, GGUF's before MLX's. MLX names may end in a group size.
 pub(super) fn names() -> Vec<&'static str> {
     let floats = FLOATS.iter().map(|(name, _)| *name);
     let told = |record: &&QuantRecord| record.block.is_some() || record.spellings.len() > 1;
@@ -33,7 +33,7 @@ pub(super) fn names() -> Vec<&'static str> {
 }
 
 impl SyntheticFormat {
-    /// The format of a name, such as `q4_0`, `mlx4` or `mlx4-g32`, in any case of letters.
+    /// Parses a format name such as `q4_0`, `mlx4` or `mlx4-g32`. Case-insensitive.
     pub fn by_name(name: &str) -> Option<SyntheticFormat> {
         let name = name.to_ascii_lowercase();
         if name == MIXED.name() {
@@ -42,51 +42,51 @@ impl SyntheticFormat {
         let float = FLOATS.iter().find(|(float, _)| *float == name);
         let record = || refrain_quant::by_spelling(&name).map(Encoding::Quantised);
         let encoding = float.map(|(_, encoding)| *encoding).or_else(record);
-        encoding.map(SyntheticFormat::Alike)
+        encoding.map(SyntheticFormat::Uniform)
     }
 
-    /// The kind of checkpoint that the format belongs to.
+    /// Kind of checkpoint that has this format.
     pub fn format(self) -> Format {
         match self {
             SyntheticFormat::Mixed(_) => Format::Gguf,
-            SyntheticFormat::Alike(encoding) if encoding.block().is_some() => Format::Gguf,
-            SyntheticFormat::Alike(Encoding::Quantised(_)) => Format::Mlx,
-            SyntheticFormat::Alike(_) => Format::Safetensors,
+            SyntheticFormat::Uniform(encoding) if encoding.block().is_some() => Format::Gguf,
+            SyntheticFormat::Uniform(Encoding::Quantised(_)) => Format::Mlx,
+            SyntheticFormat::Uniform(_) => Format::Safetensors,
         }
     }
 
-    /// MLX's format, if it is one.
+    /// MLX's affine format, if it is one.
     pub fn affine(self) -> Option<&'static QuantRecord> {
         match self {
-            SyntheticFormat::Alike(Encoding::Quantised(record)) if record.is_mlx_affine() => Some(record),
+            SyntheticFormat::Uniform(Encoding::Quantised(record)) if record.is_mlx_affine() => Some(record),
             _ => None,
         }
     }
 
-    /// How the matrix `name` of so many columns is stored.
-    pub fn of_matrix(self, place: MatrixPlace, name: &str, columns: usize) -> Encoding {
+    /// Encoding of the matrix `name` with `columns` columns.
+    pub fn matrix_encoding(self, place: QuantContext, name: &str, columns: usize) -> Encoding {
         match self {
-            SyntheticFormat::Alike(encoding) => mixed::for_columns(encoding, columns),
+            SyntheticFormat::Uniform(encoding) => mixed::for_columns(encoding, columns),
             SyntheticFormat::Mixed(file) => mixed::for_columns(file.encoding(place, name), columns),
         }
     }
 
-    /// How the norms' weights are stored: as converters to each format do it.
-    pub fn of_vectors(self) -> Encoding {
+    /// Encoding of the norms' weights, as converters to each format choose it.
+    pub fn vector_encoding(self) -> Encoding {
         match (self.format(), self) {
             (Format::Mlx, _) => Encoding::BF16,
-            (Format::Safetensors, SyntheticFormat::Alike(encoding)) => encoding,
+            (Format::Safetensors, SyntheticFormat::Uniform(encoding)) => encoding,
             _ => Encoding::F32,
         }
     }
 
-    /// GGUF's number of the kind of file (`general.file_type`).
+    /// GGUF's file type number (`general.file_type`).
     pub fn file_type(self) -> u32 {
         match self {
             SyntheticFormat::Mixed(file) => file.file_type(),
-            SyntheticFormat::Alike(Encoding::F16) => 1,
-            SyntheticFormat::Alike(Encoding::BF16) => 32,
-            SyntheticFormat::Alike(encoding) => encoding.block().map_or(0, |block| block.file_type),
+            SyntheticFormat::Uniform(Encoding::F16) => 1,
+            SyntheticFormat::Uniform(Encoding::BF16) => 32,
+            SyntheticFormat::Uniform(encoding) => encoding.block().map_or(0, |block| block.file_type),
         }
     }
 }

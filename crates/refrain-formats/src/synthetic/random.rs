@@ -1,17 +1,18 @@
-//! Random weights, made when they are read.
+//! Random weights, generated on each read.
 //!
-//! Word k of a plane (8 bytes) is number k of a SplitMix64 sequence (Steele, Lea and Flood 2014,
-//! "Fast splittable pseudorandom number generators") that begins at a hash of the tensor's name, so
-//! that any range can be made alone. The bits are numbers already but for a mask: a matrix's values
-//! have a standard deviation near 0.02 and the mean 0, a norm's weights lie between 0.9 and 1.1. What else is
-//! small lies where models have it.
+//! Word k of a plane (8 bytes) is number k of a SplitMix64 sequence (Steele, Lea and Flood 2014, "Fast splittable
+//! pseudorandom number generators"). The sequence starts at a hash of the tensor's name, so any range can be
+//! generated alone.
+//!
+//! The random bits become numbers by a mask. A matrix's values have mean 0 and a standard deviation near 0.02; a
+//! norm's weights lie between 0.9 and 1.1. Other vectors have ranges that are typical of models.
 
 use half::{bf16, f16};
 use refrain_quant::Code;
 
 use super::scales::{self, lanes};
 use crate::Encoding;
-use crate::blocks::{for_units, in_pieces};
+use crate::blocks::{for_units, in_chunks};
 
 /// The increment of SplitMix64's state.
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -22,12 +23,12 @@ pub struct RandomTensor {
     seed: u64,
     values: usize,
     encoding: Encoding,
-    /// Least value and span of what is no matrix.
+    /// Minimum and width of the range, for tensors that are not matrices.
     range: Option<[f32; 2]>,
 }
 
 impl RandomTensor {
-    /// A matrix, or by its name what else models have; norms' weights are stored less `offset`.
+    /// Creates a tensor whose range depends on its name. `offset` is subtracted from norms' weights.
     pub fn new(name: &str, shape: &[usize], encoding: Encoding, offset: f32) -> Self {
         RandomTensor {
             seed: name.bytes().fold(0, |hash, byte| mix(hash ^ u64::from(byte))),
@@ -45,15 +46,15 @@ impl RandomTensor {
         }
     }
 
-    /// The same with values from −2 to 0: how fast heads forget.
-    pub fn of_rates(self) -> Self {
+    /// The same with values from −2 to 0: decay rates of heads.
+    pub fn with_decay_range(self) -> Self {
         RandomTensor {
             range: Some([-2.0, 1.99]),
             ..self
         }
     }
 
-    /// Bytes in files.
+    /// Size in a file, in bytes.
     pub fn bytes(&self) -> u64 {
         if let Some(bytes) = self.encoding.block_bytes() {
             return (self.values / self.encoding.block_values() * bytes) as u64;
@@ -73,7 +74,7 @@ impl RandomTensor {
             return 0;
         };
         let format = record.format;
-        (self.values / format.unit() * format.scale_bytes(scales::stored(record))) as u64
+        (self.values / format.unit() * format.scale_bytes(scales::scale_type(record))) as u64
     }
 
     /// Bytes of the biases plane; 0 unless the encoding has one.
@@ -84,13 +85,13 @@ impl RandomTensor {
         }
     }
 
-    /// How scales and biases are stored.
+    /// Encoding of scales and biases.
     pub(crate) fn scale_encoding(&self) -> Option<Encoding> {
         let record = self.encoding.quantised()?;
-        Some(Encoding::of_scales(scales::stored(record)))
+        Some(Encoding::from_scale_type(scales::scale_type(record)))
     }
 
-    /// Make the bytes from `start` on of the data plane.
+    /// Generates the bytes of the data plane from `start`.
     pub(crate) fn write_data(&self, start: usize, out: &mut [u8]) {
         let seed = self.plane(0);
         match (self.range, self.encoding) {
@@ -103,7 +104,7 @@ impl RandomTensor {
             (Some(range), _) => for_units(2, start, out, |index, unit| {
                 unit.copy_from_slice(&f16::from_f32(value(seed, index, range)).to_le_bytes());
             }),
-            // Random signs and mantissas; exponents from 2^-12 to 2^-5, all as often.
+            // Random signs and mantissas; exponents uniform from 2^-12 to 2^-5.
             (None, Encoding::F32) => fill(seed, start, out, |word| {
                 (word & 0x83ff_ffff_83ff_ffff) + ((115 << 55) | (115 << 23))
             }),
@@ -112,26 +113,25 @@ impl RandomTensor {
         }
     }
 
-    /// Make the bytes from `start` on of the quants plane.
+    /// Generates the bytes of the quants plane from `start`.
     pub(crate) fn write_quants(&self, start: usize, out: &mut [u8]) {
         let format = self.encoding.quantised().map(|record| record.format);
         match format {
-            // Odd numbers are as often positive as negative, and never the −128 that no quantiser
-            // writes.
+            // Odd numbers have mean 0, and avoid −128, which no quantiser writes.
             Some(format) if format.code == Code::Signed => fill(self.plane(1), start, out, |word| word | lanes(0x0101)),
             _ => fill(self.plane(1), start, out, |word| word),
         }
     }
 
-    /// Make the bytes from `start` on of the scales plane.
+    /// Generates the bytes of the scales plane from `start`.
     pub(crate) fn write_scales(&self, start: usize, out: &mut [u8]) {
         let seed = self.plane(2);
         let Some(record) = self.encoding.quantised() else {
             return;
         };
         if record.format.has_records() {
-            let size = record.format.scale_bytes(scales::stored(record));
-            return in_pieces(start, out, |start, piece| {
+            let size = record.format.scale_bytes(scales::scale_type(record));
+            return in_chunks(start, out, |start, piece| {
                 for_units(size, start, piece, |index, unit| {
                     let made = scales::record(record, [0, 1, 2].map(|k| word(seed, 3 * index + k)));
                     unit.copy_from_slice(&made[..unit.len()]);
@@ -141,7 +141,7 @@ impl RandomTensor {
         fill(seed, start, out, |word| scales::scales(record.random, word));
     }
 
-    /// Make the bytes from `start` on of the biases plane.
+    /// Generates the bytes of the biases plane from `start`.
     pub(crate) fn write_biases(&self, start: usize, out: &mut [u8]) {
         if let Some(record) = self.encoding.quantised() {
             fill(self.plane(2), start, out, |word| scales::biases(record, word));
@@ -154,13 +154,13 @@ impl RandomTensor {
     }
 }
 
-/// Value `index` of those from `least` on.
-fn value(seed: u64, index: usize, [least, span]: [f32; 2]) -> f32 {
+/// Value `index`, uniform in a range given by minimum and width.
+fn value(seed: u64, index: usize, [min, span]: [f32; 2]) -> f32 {
     let unit = (word(seed, index) >> 40) as f32 / (1 << 24) as f32;
-    least + span * unit
+    min + span * unit
 }
 
-/// Word `index` of the sequence with a seed.
+/// Word `index` of the sequence of a seed.
 #[inline]
 fn word(seed: u64, index: usize) -> u64 {
     mix(seed.wrapping_add((index as u64).wrapping_mul(GOLDEN)))
@@ -175,10 +175,9 @@ fn mix(state: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Fill `out`, which lies at byte `start` of a plane, with words of the sequence that `number` has
-/// made numbers of.
+/// Fills `out`, which starts at byte `start` of a plane, with the sequence's words mapped by `number`.
 fn fill(seed: u64, start: usize, out: &mut [u8], number: impl Fn(u64) -> u64 + Sync) {
-    in_pieces(start, out, |start, piece| {
+    in_chunks(start, out, |start, piece| {
         for_units(8, start, piece, |index, unit| {
             unit.copy_from_slice(&number(word(seed, index)).to_le_bytes());
         });

@@ -1,13 +1,13 @@
-//! What a checkpoint's directory holds: all that may ever be replaced or removed of one.
+//! The files of a checkpoint directory: only these are ever replaced or removed.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What makes a directory a checkpoint.
+/// The file that identifies a checkpoint directory.
 pub const CONFIG: &str = "config.json";
 
-/// What may lie beside config.json and weights.
+/// Optional files besides config.json and weights.
 pub(crate) const SIDE_FILES: [&str; 11] = [
     "generation_config.json",
     "tokenizer.json",
@@ -22,7 +22,7 @@ pub(crate) const SIDE_FILES: [&str; 11] = [
     "additional_chat_templates/tool_use.jinja",
 ];
 
-/// Whether a file of this name is one that a checkpoint's directory may hold.
+/// Whether a checkpoint directory may contain a file of this name.
 fn is_known(name: &str) -> bool {
     let shard = |name: &str| {
         let numbers = name.strip_prefix("model-")?.strip_suffix(".safetensors")?;
@@ -35,23 +35,23 @@ fn is_known(name: &str) -> bool {
         || shard(name) == Some(true)
 }
 
-/// What lies in a directory: files that a checkpoint may have, and whatever else, by their paths in it.
+/// The contents of a directory: files of a checkpoint, and others, as relative paths.
 #[derive(Default)]
-pub(super) struct Holdings {
+pub(super) struct DirectoryContents {
     known: Vec<PathBuf>,
     /// Folders of known files.
     folders: Vec<PathBuf>,
-    /// Sorted.
-    pub strangers: Vec<PathBuf>,
+    /// Files that are not part of a checkpoint, sorted.
+    pub unknown: Vec<PathBuf>,
 }
 
-impl Holdings {
-    /// Looks into a directory, and follows no links.
+impl DirectoryContents {
+    /// Lists a directory. Follows no links.
     pub(super) fn of(directory: &Path) -> io::Result<Self> {
-        let mut holdings = Self::default();
-        holdings.add(directory, Path::new(""))?;
-        holdings.strangers.sort();
-        Ok(holdings)
+        let mut found = Self::default();
+        found.add(directory, Path::new(""))?;
+        found.unknown.sort();
+        Ok(found)
     }
 
     fn add(&mut self, directory: &Path, below: &Path) -> io::Result<()> {
@@ -66,26 +66,26 @@ impl Holdings {
                 self.add(directory, &path)?;
                 self.folders.push(path);
             } else {
-                self.strangers.push(path);
+                self.unknown.push(path);
             }
         }
         Ok(())
     }
 
-    /// Whether there is nothing at all.
+    /// Whether the directory is empty.
     pub(super) fn is_empty(&self) -> bool {
-        self.known.is_empty() && self.folders.is_empty() && self.strangers.is_empty()
+        self.known.is_empty() && self.folders.is_empty() && self.unknown.is_empty()
     }
 }
 
-/// Removes a checkpoint's directory, or what a writer that was ended has left of one; stays away from files that no
-/// checkpoint has, and from the directories that hold them.
+/// Removes a checkpoint directory, or the remains of an interrupted one. Keeps files that are not part of a
+/// checkpoint, and the directories that contain them.
 pub(super) fn remove(directory: &Path) -> io::Result<()> {
-    let holdings = Holdings::of(directory)?;
-    for file in &holdings.known {
+    let found = DirectoryContents::of(directory)?;
+    for file in &found.known {
         fs::remove_file(directory.join(file))?;
     }
-    for folder in &holdings.folders {
+    for folder in &found.folders {
         fs::remove_dir(directory.join(folder))?;
     }
     fs::remove_dir(directory)
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_checkpoint_has_only_files_of_these_names() {
+    fn recognises_checkpoint_files() {
         for name in [
             "config.json",
             "model.safetensors",

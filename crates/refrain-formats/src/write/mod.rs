@@ -1,14 +1,14 @@
-//! Files and checkpoints that come to be whole or not at all.
+//! Atomic writing of files and checkpoints.
 //!
-//! Everything is written under a name that no reader takes for a checkpoint, in the folder that it is
-//! for, and gets its own name when it is whole and on the disk.
+//! Everything is written under a temporary name, which no reader takes for a checkpoint, in the target's folder. It
+//! is renamed to the target once it is complete and synced to disk.
 
+mod atomic;
 pub(crate) mod contents;
+mod partial;
 mod target;
-mod unfinished;
-mod whole;
 
+pub use atomic::AtomicFile;
 pub use contents::CONFIG;
-pub use target::{Shape, Target, WriteProgress};
-pub use unfinished::UnfinishedDirectory;
-pub use whole::WholeFile;
+pub use partial::PartialDirectory;
+pub use target::{Target, TargetKind, WriteProgress};

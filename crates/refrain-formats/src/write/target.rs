@@ -1,4 +1,4 @@
-//! Where a checkpoint is written to, and how it gets its name.
+//! The target of a written checkpoint: checks, progress, and the final rename.
 
 use std::fs::{self, File};
 use std::io;
@@ -8,36 +8,36 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use tempfile::NamedTempFile;
 
-use super::contents::{self, CONFIG, Holdings};
-use super::unfinished::{self, UnfinishedDirectory};
+use super::contents::{self, CONFIG, DirectoryContents};
+use super::partial::{self, PartialDirectory};
 use crate::files::FileSet;
 use crate::{Error, platform};
 
-/// How far writing has come, in bytes of weights.
+/// Progress of writing, in bytes of weights.
 #[derive(Debug, Clone, Copy)]
 pub struct WriteProgress {
-    /// Written so far.
+    /// Bytes written so far.
     pub done: u64,
-    /// To be written in all.
+    /// Bytes in total.
     pub total: u64,
 }
 
-/// What kind of checkpoint is written.
+/// Kind of checkpoint to write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Shape {
+pub enum TargetKind {
     /// A GGUF file.
     File,
     /// A directory of config.json and safetensors files.
     Directory,
 }
 
-/// What is written, and how far that has come.
+/// The target path and the progress of writing it.
 pub struct Target<'a> {
-    /// As the user calls it.
+    /// Path as the user gave it.
     out: &'a Path,
-    /// What `out` leads to, through symbolic links.
-    place: PathBuf,
-    shape: Shape,
+    /// Path with symbolic links resolved.
+    target: PathBuf,
+    kind: TargetKind,
     replace: bool,
     done: u64,
     total: u64,
@@ -45,21 +45,21 @@ pub struct Target<'a> {
 }
 
 impl<'a> Target<'a> {
-    /// Something to be written at `out`. `replace` allows to replace a checkpoint that is there
-    /// already; `progress` is told after every piece, and may break to stop.
+    /// Creates a target at `out`. `replace` allows replacing an existing checkpoint. `progress` is called after every
+    /// chunk, and may break to stop.
     ///
     /// # Errors
-    /// If something is at `out` that must not be replaced.
+    /// If `out` exists and must not be replaced.
     pub fn new(
         out: &'a Path,
-        shape: Shape,
+        kind: TargetKind,
         replace: bool,
         progress: &'a dyn Fn(WriteProgress) -> ControlFlow<()>,
     ) -> Result<Self, Error> {
         let target = Target {
             out,
-            place: fs::canonicalize(out).unwrap_or_else(|_| out.to_owned()),
-            shape,
+            target: fs::canonicalize(out).unwrap_or_else(|_| out.to_owned()),
+            kind,
             replace,
             done: 0,
             total: 0,
@@ -69,7 +69,7 @@ impl<'a> Target<'a> {
         Ok(target)
     }
 
-    /// Whether the target's name is free, or that of a checkpoint that may be replaced, and of nothing else.
+    /// Checks that the target is free, or a checkpoint that may be replaced.
     fn check(&self) -> Result<(), Error> {
         if self.out.symlink_metadata().is_err() {
             return Ok(());
@@ -79,14 +79,16 @@ impl<'a> Target<'a> {
                 path: self.out.to_owned(),
             });
         }
-        let refused = match self.io(self.place.metadata())? {
-            found if found.is_dir() && self.shape == Shape::Directory => self.io(why_not_replaced(&self.place))?,
-            found if found.is_file() && self.shape == Shape::File => {
-                let known = found.len() == 0 || self.io(begins_as_gguf(&self.place))?;
-                (!known).then(|| "it is no GGUF file, and is not replaced".to_owned())
+        let refused = match self.io(self.target.metadata())? {
+            found if found.is_dir() && self.kind == TargetKind::Directory => {
+                self.io(replacement_error(&self.target))?
             }
-            found if found.is_dir() => Some("it is a directory, which no file replaces".to_owned()),
-            found if found.is_file() => Some("it is a file, which no directory replaces".to_owned()),
+            found if found.is_file() && self.kind == TargetKind::File => {
+                let known = found.len() == 0 || self.io(is_gguf(&self.target))?;
+                (!known).then(|| "it is not a GGUF file".to_owned())
+            }
+            found if found.is_dir() => Some("it is a directory".to_owned()),
+            found if found.is_file() => Some("it is a file, not a directory".to_owned()),
             _ => Some("it is neither a file nor a directory".to_owned()),
         };
         match refused {
@@ -98,15 +100,15 @@ impl<'a> Target<'a> {
         }
     }
 
-    /// Says how many bytes are to be written in all.
+    /// Sets the total number of bytes.
     pub fn expect(&mut self, total: u64) {
         self.total = total;
     }
 
-    /// Gives an error its path.
+    /// Adds the target's path to an error.
     ///
     /// # Errors
-    /// That result's, as one of writing.
+    /// The error of `result`, as an error of writing.
     pub fn io<T>(&self, result: io::Result<T>) -> Result<T, Error> {
         result.map_err(|source| Error::Write {
             path: self.out.to_owned(),
@@ -114,10 +116,10 @@ impl<'a> Target<'a> {
         })
     }
 
-    /// Counts so many bytes as written.
+    /// Adds `bytes` to the progress and reports it.
     ///
     /// # Errors
-    /// If whoever watches stopped it.
+    /// If the progress callback stops writing.
     pub fn advance(&mut self, bytes: usize) -> Result<(), Error> {
         self.done += bytes as u64;
         let progress = WriteProgress {
@@ -132,74 +134,74 @@ impl<'a> Target<'a> {
         }
     }
 
-    /// A file beside the target, which goes away unless it is given the target's name.
+    /// Creates a temporary file in the target's folder. It is removed unless it is finished.
     ///
     /// # Errors
-    /// What the system says.
-    pub fn unfinished_file(&self) -> Result<NamedTempFile, Error> {
-        self.io(unfinished::file_in(parent(&self.place)))
+    /// Errors of the operating system.
+    pub fn temporary_file(&self) -> Result<NamedTempFile, Error> {
+        self.io(partial::temporary_file(parent(&self.target)))
     }
 
-    /// A directory beside the target, which goes away unless it is given the target's name.
+    /// Creates a temporary directory in the target's folder. It is removed unless it is finished.
     ///
     /// # Errors
-    /// What the system says.
-    pub fn unfinished_directory(&self) -> Result<UnfinishedDirectory, Error> {
-        self.io(unfinished::directory_in(parent(&self.place)))
+    /// Errors of the operating system.
+    pub fn temporary_directory(&self) -> Result<PartialDirectory, Error> {
+        self.io(partial::temporary_directory(parent(&self.target)))
     }
 
-    /// Gives a whole file, which is on the disk, the target's name.
+    /// Renames a complete, synced file to the target.
     ///
     /// # Errors
-    /// What the system says, or that something is there that may not be replaced.
+    /// Errors of the operating system, or if the target exists and must not be replaced.
     pub fn finish_file(&self, file: NamedTempFile) -> Result<(), Error> {
         self.check()?;
         let named = if self.replace {
-            file.persist(&self.place)
+            file.persist(&self.target)
         } else {
-            file.persist_noclobber(&self.place)
+            file.persist_noclobber(&self.target)
         };
         self.io(named.map_err(|error| error.error))?;
-        sync_directory(parent(&self.place));
+        sync_directory(parent(&self.target));
         Ok(())
     }
 
-    /// Gives a whole directory, whose files are on the disk, the target's name.
+    /// Renames a complete directory with synced files to the target.
     ///
     /// # Errors
-    /// What the system says, or that something is there that may not be replaced.
-    pub fn finish_directory(&self, directory: UnfinishedDirectory) -> Result<(), Error> {
+    /// Errors of the operating system, or if the target exists and must not be replaced.
+    pub fn finish_directory(&self, directory: PartialDirectory) -> Result<(), Error> {
         sync_directory(directory.path());
         self.check()?;
-        match self.place.symlink_metadata() {
+        match self.target.symlink_metadata() {
             Err(_) => {
-                self.io(fs::rename(directory.path(), &self.place))?;
+                self.io(fs::rename(directory.path(), &self.target))?;
                 directory.keep();
             }
             Ok(_) => self.io(self.swap(directory))?,
         }
-        sync_directory(parent(&self.place));
+        sync_directory(parent(&self.target));
         Ok(())
     }
 
-    /// Puts a whole directory in the place of the one that is there, and removes the checkpoint that that was.
-    fn swap(&self, directory: UnfinishedDirectory) -> io::Result<()> {
-        if platform::exchange(directory.path(), &self.place).is_ok() {
-            // What cannot be removed is no reason to say that the new one is not there.
+    /// Replaces the existing directory with the new one, and removes the old checkpoint.
+    fn swap(&self, directory: PartialDirectory) -> io::Result<()> {
+        if platform::swap_paths(directory.path(), &self.target).is_ok() {
+            // The new directory is in place; failing to remove the old one is not an error.
             let _ = contents::remove(directory.path());
             directory.keep();
             return Ok(());
         }
-        let aside = unfinished::aside_in(parent(&self.place))?;
+        let aside = partial::backup_directory(parent(&self.target))?;
         let replaced = aside.path().join("replaced");
-        fs::rename(&self.place, &replaced)?;
-        if let Err(error) = fs::rename(directory.path(), &self.place) {
-            // What was there before is better than nothing.
-            return Err(match fs::rename(&replaced, &self.place) {
+        fs::rename(&self.target, &replaced)?;
+        if let Err(error) = fs::rename(directory.path(), &self.target) {
+            // Restore the old directory.
+            return Err(match fs::rename(&replaced, &self.target) {
                 Ok(()) => error,
                 Err(_) => {
                     let kept = aside.keep().join("replaced");
-                    io::Error::other(format!("{error}; what was there is now {}", kept.display()))
+                    io::Error::other(format!("{error}; the previous contents are now at {}", kept.display()))
                 }
             });
         }
@@ -211,22 +213,22 @@ impl<'a> Target<'a> {
     }
 }
 
-/// Why a directory is not replaced, if it holds anything but a checkpoint.
-fn why_not_replaced(directory: &Path) -> io::Result<Option<String>> {
-    let holdings = Holdings::of(directory)?;
-    if holdings.is_empty() {
+/// Returns why a directory must not be replaced; `None` if it is empty or only holds a checkpoint.
+fn replacement_error(directory: &Path) -> io::Result<Option<String>> {
+    let found = DirectoryContents::of(directory)?;
+    if found.is_empty() {
         return Ok(None);
     }
-    if let [first, rest @ ..] = &holdings.strangers[..] {
-        const NAMED: usize = 3;
+    if let [first, rest @ ..] = &found.unknown[..] {
+        const MAX_NAMED: usize = 3;
         let mut named = vec![first.display().to_string()];
-        named.extend(rest.iter().take(NAMED - 1).map(|path| path.display().to_string()));
-        let more = match holdings.strangers.len().saturating_sub(NAMED) {
+        named.extend(rest.iter().take(MAX_NAMED - 1).map(|path| path.display().to_string()));
+        let more = match found.unknown.len().saturating_sub(MAX_NAMED) {
             0 => String::new(),
             more => format!(" and {more} more"),
         };
         return Ok(Some(format!(
-            "it is a directory that holds {}{more}, which no checkpoint has, so that it is not replaced",
+            "it is a directory that holds {}{more}, which is not part of a checkpoint",
             named.join(", ")
         )));
     }
@@ -235,10 +237,10 @@ fn why_not_replaced(directory: &Path) -> io::Result<Option<String>> {
         let name = config.as_ref().and_then(|config| config.get("model_type"));
         name.is_some_and(Value::is_string)
     });
-    Ok((!model).then(|| "it is a directory without the config.json of a model, which is not replaced".to_owned()))
+    Ok((!model).then(|| "it is a directory without a model's config.json".to_owned()))
 }
 
-fn begins_as_gguf(path: &Path) -> io::Result<bool> {
+fn is_gguf(path: &Path) -> io::Result<bool> {
     use std::io::Read;
 
     let mut start = Vec::new();
@@ -246,7 +248,7 @@ fn begins_as_gguf(path: &Path) -> io::Result<bool> {
     Ok(start == b"GGUF")
 }
 
-/// The directory that `out` lies in.
+/// The directory of `out`.
 pub(super) fn parent(out: &Path) -> &Path {
     match out.parent() {
         Some(parent) if parent != Path::new("") => parent,
@@ -254,7 +256,7 @@ pub(super) fn parent(out: &Path) -> &Path {
     }
 }
 
-/// Brings the names in a directory onto the disk. Not every system can, and those that cannot need not.
+/// Syncs a directory's entries to disk. Ignores errors: some systems cannot, and those do not need it.
 pub(super) fn sync_directory(path: &Path) {
     if let Ok(directory) = File::open(path) {
         let _ = directory.sync_all();

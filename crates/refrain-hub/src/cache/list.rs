@@ -1,4 +1,4 @@
-//! All models of the cache.
+//! Lists all models of the cache.
 
 use std::fs;
 
@@ -11,17 +11,17 @@ use crate::blob;
 use crate::name::{DEFAULT_REVISION, ModelName};
 use crate::select::{self, Selection, WeightsKind};
 
-/// What `Cache::list` found.
+/// Result of [`HubCache::list`].
 #[derive(Debug, Default)]
 pub struct List {
-    /// Models that are here with all their files, sorted by repository.
+    /// Complete models, sorted by repository.
     pub models: Vec<CachedModel>,
-    /// Repositories with interrupted downloads, and the bytes that those take.
+    /// Repositories with interrupted downloads, and the bytes that those occupy.
     pub interrupted: Vec<(String, u64)>,
 }
 
 impl HubCache {
-    /// Lists what is here. Repositories without a model that this program could read are left out.
+    /// Lists the cached models. Skips repositories without a model that this program could read.
     ///
     /// # Errors
     /// If the cache cannot be read.
@@ -58,10 +58,10 @@ fn models(repository: &Repository, commit: &str) -> Result<Vec<CachedModel>, Err
         };
         repository.model(name, commit, selection)
     };
-    Ok(selections.iter().map(model).filter(|model| model.is_whole).collect())
+    Ok(selections.iter().map(model).filter(|model| model.is_complete).collect())
 }
 
-/// How a commit is called: not at all if it is what a name without revision means.
+/// Returns the branch or tag of a commit, or the commit itself; `None` for the default revision.
 fn revision(repository: &Repository, commit: &str) -> Result<Option<String>, Error> {
     let mut names = Vec::new();
     for name in repository.refs()? {
@@ -75,14 +75,14 @@ fn revision(repository: &Repository, commit: &str) -> Result<Option<String>, Err
     Ok(Some(names.into_iter().next().unwrap_or_else(|| commit.to_owned())))
 }
 
-/// Bytes of interrupted downloads of what is not here yet; what is left of others the next `pull` removes.
+/// Bytes of interrupted downloads of missing blobs. The next `pull` removes partial files of complete blobs.
 fn interrupted(repository: &Repository) -> Result<u64, Error> {
     let blobs = repository.blobs();
     let names = repository::names(&blobs)?;
-    let is_here = |blob: &str| names.iter().any(|name| name == blob);
+    let is_cached = |blob: &str| names.iter().any(|name| name == blob);
     let unfinished = names
         .iter()
-        .filter(|name| blob::unfinished(name).is_some_and(|blob| !is_here(blob)));
+        .filter(|name| blob::partial_of(name).is_some_and(|blob| !is_cached(blob)));
     Ok(unfinished
         .filter_map(|name| fs::metadata(blobs.join(name)).ok())
         .map(|found| found.len())
@@ -90,7 +90,7 @@ fn interrupted(repository: &Repository) -> Result<u64, Error> {
 }
 
 impl CachedModel {
-    /// What its weights are stored as, in a few words: `GGUF Q4_K_M`, `MLX 4-bit`, `bfloat16`.
+    /// Describes the format of the weights in a few words: `GGUF Q4_K_M`, `MLX 4-bit`, `bfloat16`.
     pub fn format(&self) -> String {
         if let WeightsKind::Gguf(label) = &self.kind {
             return format!("GGUF {label}");

@@ -1,5 +1,5 @@
-//! Locks that keep programs from writing the same part of the cache: those of `huggingface_hub` on
-//! each blob, and one of our own for a whole repository.
+//! Locks that keep programs from writing the same part of the cache: the lock on each blob, shared with
+//! `huggingface_hub`, and this crate's own lock on a repository.
 
 use std::fs::{self, File, OpenOptions};
 use std::path::{Path, PathBuf};
@@ -8,14 +8,14 @@ use fs4::{FileExt, TryLockError};
 
 use crate::{Error, Watcher};
 
-/// A lock that is held until it is dropped; the system gives it back when the program ends in any way.
+/// A lock that is held until it is dropped. The operating system releases it when the process ends.
 #[derive(Debug)]
 pub(crate) struct Lock {
     _file: File,
 }
 
 impl Lock {
-    /// Takes the lock, and says that it waits if another program has it.
+    /// Waits for the lock. Sends a notice if another program holds it.
     pub fn wait(path: &Path, waiting_for: &str, watcher: &dyn Watcher) -> Result<Self, Error> {
         if let Some(lock) = Self::take(path)? {
             return Ok(lock);
@@ -26,7 +26,7 @@ impl Lock {
         Ok(Self { _file: file })
     }
 
-    /// Takes the lock unless another program has it.
+    /// Takes the lock. Returns `None` if another program holds it.
     pub fn take(path: &Path) -> Result<Option<Self>, Error> {
         let file = open(path)?;
         match FileExt::try_lock(&file) {
@@ -36,7 +36,7 @@ impl Lock {
         }
     }
 
-    /// Takes all locks of a folder but one; none if another program has one of them.
+    /// Takes all locks of a folder except `but`. Returns `None` if another program holds one of them.
     pub fn take_all(folder: &Path, but: &Path) -> Result<Option<Vec<Self>>, Error> {
         let entries = match fs::read_dir(folder) {
             Ok(entries) => entries,

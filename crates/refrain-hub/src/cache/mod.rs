@@ -1,9 +1,9 @@
-//! The hub's cache on disk, as `huggingface_hub` lays it out:
+//! The hub's cache on disk, in the layout of `huggingface_hub`:
 //!
 //! ```text
-//! models--ORG--NAME/blobs/HASH               contents, named by their hash
-//! models--ORG--NAME/snapshots/COMMIT/PATH    links to them, as the repository was at a commit
-//! models--ORG--NAME/refs/BRANCH              which commit a branch or tag means
+//! models--ORG--NAME/blobs/HASH               file contents, named by their hash
+//! models--ORG--NAME/snapshots/COMMIT/PATH    links to blobs: the repository at one commit
+//! models--ORG--NAME/refs/BRANCH              the commit of a branch or tag
 //! .locks/models--ORG--NAME/HASH.lock         held while that blob is downloaded
 //! ```
 
@@ -23,13 +23,13 @@ pub(crate) use lock::Lock;
 pub use remove::Removal;
 pub(crate) use repository::Repository;
 
-use crate::select::{self, NoChoice, WeightsKind};
+use crate::select::{self, SelectError, WeightsKind};
 use crate::{Error, ModelName};
 
 /// The prefix of repositories that hold models; data sets have another.
 const PREFIX: &str = "models--";
 
-/// The models that are on this computer. Nothing here makes a request.
+/// The models on this computer. Never makes a request.
 #[derive(Debug, Clone)]
 pub struct HubCache {
     root: PathBuf,
@@ -38,24 +38,24 @@ pub struct HubCache {
 /// A model in the cache.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CachedModel {
-    /// A name by which it is found again.
+    /// Name that finds this model again.
     pub name: ModelName,
-    /// What it is stored as.
+    /// Format of the weights.
     pub kind: WeightsKind,
-    /// What to open: the snapshot's directory, or a GGUF file in it (the first part of a split one).
+    /// What to open: the snapshot's directory, or a GGUF file in it (the first shard of a split one).
     pub path: PathBuf,
-    /// Bytes of its files.
+    /// Total size of its files in bytes.
     pub size: u64,
-    /// When its newest file arrived.
+    /// Modification time of its newest file.
     pub modified: Option<SystemTime>,
-    /// Whether all of it is here.
-    pub is_whole: bool,
-    /// What the user should know about a choice that was made for them.
+    /// Whether all its files are present.
+    pub is_complete: bool,
+    /// Message for the user about a default choice, such as the quantisation.
     pub notice: Option<String>,
 }
 
 impl HubCache {
-    /// The cache in this directory, which need not exist yet.
+    /// Returns the cache in this directory, which need not exist yet.
     pub fn new(root: &Path) -> Self {
         Self { root: root.to_owned() }
     }
@@ -65,11 +65,10 @@ impl HubCache {
         &self.root
     }
 
-    /// The model of this name, if all of it is here. A name without organisation is found if only one
-    /// model has it.
+    /// Returns the complete model of this name. A name without organisation must match exactly one model.
     ///
     /// # Errors
-    /// If several models fit, or the cache cannot be read.
+    /// If several models match, or the cache cannot be read.
     pub fn find(&self, name: &ModelName) -> Result<Option<CachedModel>, Error> {
         let mut found = Vec::new();
         for repository in self.repositories_called(&name.repo)? {
@@ -93,10 +92,10 @@ impl HubCache {
         let files = repository.files(&commit)?;
         let selection = match select::select(&files, name.quant.as_deref()) {
             Ok(selection) => selection,
-            Err(NoChoice::Missing(_)) => return Ok(None),
-            Err(NoChoice::Ambiguous(reason)) => {
+            Err(SelectError::Missing(_)) => return Ok(None),
+            Err(SelectError::Ambiguous(reason)) => {
                 let repo = repository.name().to_owned();
-                return Err(Error::Choice { repo, reason });
+                return Err(Error::Selection { repo, reason });
             }
         };
         let name = ModelName {
@@ -104,16 +103,16 @@ impl HubCache {
             ..name.clone()
         };
         let model = repository.model(name, &commit, &selection);
-        Ok(Some(model).filter(|model| model.is_whole))
+        Ok(Some(model).filter(|model| model.is_complete))
     }
 
-    /// The repository of exactly this name, which need not exist yet.
+    /// Returns the repository of exactly this name, which need not exist yet.
     pub(crate) fn repository(&self, repo: &str) -> Repository {
         Repository::new(&self.root, repo)
     }
 
-    /// Repositories that a user who writes `repo` may mean: the one of that name; else those whose name
-    /// differs in the case of letters only; for a name without slash, those of any organisation.
+    /// Returns the repositories that match `repo`: the exact name; else names that differ only in case; for a name
+    /// without a slash, those of any organisation.
     fn repositories_called(&self, repo: &str) -> Result<Vec<Repository>, Error> {
         let all = self.repositories()?;
         let (exact, others): (Vec<_>, Vec<_>) = all.into_iter().partition(|found| found.name() == repo);

@@ -1,4 +1,4 @@
-//! Removing models from the cache.
+//! Removes models from the cache.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -6,15 +6,15 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::{HubCache, Lock, Repository};
-use crate::select::{self, NoChoice};
+use crate::select::{self, SelectError};
 use crate::{Error, ModelName};
 
-/// What will be removed, before it is.
+/// A planned removal.
 #[derive(Debug)]
 pub struct Removal {
-    /// The name of what is removed, in full.
+    /// Full name of the model.
     pub name: ModelName,
-    /// Bytes that this frees.
+    /// Bytes that the removal frees.
     pub bytes: u64,
     repository: Repository,
     scope: Scope,
@@ -23,7 +23,7 @@ pub struct Removal {
 #[derive(Debug)]
 enum Scope {
     Repository,
-    /// Files of a snapshot; all of them, or some.
+    /// All files of a snapshot, or some.
     Snapshot {
         commit: String,
         files: Vec<String>,
@@ -32,12 +32,16 @@ enum Scope {
 }
 
 impl HubCache {
-    /// Finds out what removing a model means: without quantisation and revision, all that is here of
-    /// its repository; with a revision, that snapshot; with a quantisation, that model's files.
-    /// Contents that another snapshot uses stay. Nothing is removed yet. `None` if there is no such model.
+    /// Plans the removal of a model. Removes nothing yet. Returns `None` if there is no such model.
+    ///
+    /// - Without quantisation and revision: everything cached of its repository.
+    /// - With a revision: that snapshot.
+    /// - With a quantisation: that model's files.
+    ///
+    /// Blobs that another snapshot uses stay.
     ///
     /// # Errors
-    /// If several models have the name, or the cache cannot be read.
+    /// If several models match the name, or the cache cannot be read.
     pub fn removal(&self, name: &ModelName) -> Result<Option<Removal>, Error> {
         let mut repositories = self.repositories_called(&name.repo)?;
         if repositories.len() > 1 {
@@ -65,7 +69,7 @@ impl HubCache {
 }
 
 impl Removal {
-    /// Removes it. Whenever this ends, what is left is either found whole or not found.
+    /// Removes the model. If this is interrupted, every model left is found complete or not at all.
     ///
     /// # Errors
     /// If a program is downloading the model, or the system refuses to remove a file.
@@ -78,7 +82,7 @@ impl Removal {
         let _others = Lock::take_all(&repository.locks, &repository.lock())?.ok_or_else(busy)?;
         match &self.scope {
             Scope::Repository => {
-                // Names go before contents.
+                // Remove names before contents.
                 for part in ["refs", "snapshots"] {
                     remove_folder(&repository.folder.join(part))?;
                 }
@@ -113,10 +117,10 @@ fn scope(repository: &Repository, name: &ModelName) -> Result<Option<Scope>, Err
         None => present.iter().map(|file| file.path.clone()).collect(),
         Some(quant) => match select::select(&present, Some(quant)) {
             Ok(selection) => selection.files,
-            Err(NoChoice::Missing(_)) => return Ok(None),
-            Err(NoChoice::Ambiguous(reason)) => {
+            Err(SelectError::Missing(_)) => return Ok(None),
+            Err(SelectError::Ambiguous(reason)) => {
                 let repo = repository.name().to_owned();
-                return Err(Error::Choice { repo, reason });
+                return Err(Error::Selection { repo, reason });
             }
         },
     };
@@ -124,7 +128,7 @@ fn scope(repository: &Repository, name: &ModelName) -> Result<Option<Scope>, Err
     Ok(Some(Scope::Snapshot { commit, files, is_all }))
 }
 
-/// Bytes of the contents that go.
+/// Bytes that the removal frees.
 fn freed(repository: &Repository, scope: &Scope) -> Result<u64, Error> {
     let own_size = |path: &Path| {
         let found = fs::symlink_metadata(path).ok().filter(fs::Metadata::is_file);
@@ -152,7 +156,7 @@ fn freed(repository: &Repository, scope: &Scope) -> Result<u64, Error> {
     }
 }
 
-/// Blobs that nothing but these files of a snapshot links to.
+/// Blobs that only these files of a snapshot link to.
 fn unused_blobs(repository: &Repository, commit: &str, files: &[String]) -> Result<BTreeSet<PathBuf>, Error> {
     let blob = |commit: &str, path: &str| {
         let target = fs::read_link(repository.pointer(commit, path)).ok()?;
@@ -170,7 +174,7 @@ fn unused_blobs(repository: &Repository, commit: &str, files: &[String]) -> Resu
     Ok(unused)
 }
 
-/// Removes the branches and tags that mean a commit.
+/// Removes the branches and tags of a commit.
 fn remove_refs(repository: &Repository, commit: &str) -> Result<(), Error> {
     for name in repository.refs()? {
         if repository.commit(&name)?.as_deref() == Some(commit) {
@@ -181,14 +185,14 @@ fn remove_refs(repository: &Repository, commit: &str) -> Result<(), Error> {
 }
 
 fn remove_file(path: &Path) -> Result<(), Error> {
-    gone(fs::remove_file(path), path)
+    ignore_missing(fs::remove_file(path), path)
 }
 
 fn remove_folder(path: &Path) -> Result<(), Error> {
-    gone(fs::remove_dir_all(path), path)
+    ignore_missing(fs::remove_dir_all(path), path)
 }
 
-fn gone(removed: io::Result<()>, path: &Path) -> Result<(), Error> {
+fn ignore_missing(removed: io::Result<()>, path: &Path) -> Result<(), Error> {
     match removed {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::io("remove", path)(error)),
         _ => Ok(()),

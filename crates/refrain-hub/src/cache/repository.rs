@@ -35,7 +35,7 @@ impl Repository {
         &self.name
     }
 
-    /// Where contents lie.
+    /// Folder of the blobs.
     pub fn blobs(&self) -> PathBuf {
         self.folder.join("blobs")
     }
@@ -45,7 +45,7 @@ impl Repository {
         self.locks.join(format!("{blob}.lock"))
     }
 
-    /// The lock that a whole download holds.
+    /// The lock held during the download of a model.
     pub fn lock(&self) -> PathBuf {
         self.locks.join("refrain.lock")
     }
@@ -54,7 +54,7 @@ impl Repository {
         self.folder.join("snapshots").join(commit)
     }
 
-    /// The commit that a revision means here.
+    /// Resolves a revision to a commit of the cache.
     pub fn commit(&self, revision: &str) -> Result<Option<String>, Error> {
         if is_commit(revision) {
             return Ok(self.snapshot(revision).is_dir().then(|| revision.to_owned()));
@@ -67,7 +67,7 @@ impl Repository {
         }
     }
 
-    /// The files of a snapshot whose contents are here, sorted by path.
+    /// Lists the files of a snapshot whose contents are cached, sorted by path.
     pub fn files(&self, commit: &str) -> Result<Vec<File>, Error> {
         let root = self.snapshot(commit);
         let mut files = Vec::new();
@@ -75,7 +75,7 @@ impl Repository {
         while let Some(folder) = folders.pop() {
             for name in names(&root.join(&folder))? {
                 let path = format!("{folder}{name}");
-                // Of a link, this is about the content; a link to nothing is no file.
+                // This follows links: a dangling link is not a file.
                 match fs::metadata(root.join(&path)) {
                     Ok(found) if found.is_dir() => folders.push(format!("{path}/")),
                     Ok(found) => files.push(File {
@@ -90,7 +90,7 @@ impl Repository {
         Ok(files)
     }
 
-    /// The model that a selection of a snapshot's files makes up.
+    /// Returns the model of a selection of a snapshot's files.
     pub fn model(&self, name: ModelName, commit: &str, selection: &Selection) -> CachedModel {
         let root = self.snapshot(commit);
         let found: Vec<fs::Metadata> = selection
@@ -111,22 +111,22 @@ impl Repository {
             },
             size: found.iter().map(fs::Metadata::len).sum(),
             modified: found.iter().filter_map(|file| file.modified().ok()).max(),
-            is_whole: found.len() == selection.files.len() && shards_are_here,
+            is_complete: found.len() == selection.files.len() && shards_are_here,
             notice: selection.notice.clone(),
         }
     }
 
-    /// Lets a blob be found as a file of a snapshot, by a link if there may be links.
-    pub fn place(&self, blob: &Path, commit: &str, path: &str, links: bool) -> Result<(), Error> {
+    /// Makes a blob a file of a snapshot: by a symbolic link if `links`, else by moving it.
+    pub fn publish(&self, blob: &Path, commit: &str, path: &str, links: bool) -> Result<(), Error> {
         let pointer = self.pointer(commit, path);
         if links {
             link::link(blob, &pointer, 2 + path.matches('/').count())
         } else {
-            link::give(blob, &pointer)
+            link::move_blob(blob, &pointer)
         }
     }
 
-    /// Makes a file of a snapshot of another that has the same content, on systems without links.
+    /// Copies a file of a snapshot to another path with the same content, on systems without links.
     pub fn copy(&self, commit: &str, from: &str, to: &str) -> Result<(), Error> {
         let (from, to) = (self.pointer(commit, from), self.pointer(commit, to));
         link::copy(&from, &to)
@@ -137,7 +137,7 @@ impl Repository {
         self.snapshot(commit).join(path)
     }
 
-    /// Lets a branch or tag mean a commit: the last step of a download.
+    /// Points a branch or tag to a commit: the last step of a download.
     pub fn set_ref(&self, revision: &str, commit: &str) -> Result<(), Error> {
         if is_commit(revision) {
             return Ok(());
@@ -157,13 +157,13 @@ impl Repository {
         Ok(())
     }
 
-    /// Makes what was linked outlast a loss of power.
+    /// Syncs the snapshot's links to disk.
     pub fn sync(&self, commit: &str) {
         link::sync_folder(&self.blobs());
         link::sync_folder(&self.snapshot(commit));
     }
 
-    /// The commits that are here, sorted.
+    /// Lists the cached commits, sorted.
     pub fn commits(&self) -> Result<Vec<String>, Error> {
         let mut commits = names(&self.folder.join("snapshots"))?;
         commits.retain(|name| is_commit(name));
@@ -171,7 +171,7 @@ impl Repository {
         Ok(commits)
     }
 
-    /// The branches and tags that are here, sorted.
+    /// Lists the cached branches and tags, sorted.
     pub fn refs(&self) -> Result<Vec<String>, Error> {
         let root = self.folder.join("refs");
         let mut refs = Vec::new();
@@ -194,7 +194,8 @@ impl Repository {
     }
 }
 
-/// The names in a folder; none if there is no such folder. Names that are no UTF-8 are none of ours.
+/// Lists the names in a folder; empty if there is no such folder. Skips names that are not UTF-8, which this crate
+/// never writes.
 pub(super) fn names(folder: &Path) -> Result<Vec<String>, Error> {
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,
@@ -210,18 +211,18 @@ pub(super) fn names(folder: &Path) -> Result<Vec<String>, Error> {
         .collect())
 }
 
-/// What a small file holds; nothing where there is none, it is no file, or it is too large to be what it should be.
+/// Reads a small file. Returns an empty vector if it is missing, not a regular file, or too large.
 pub(super) fn read_text(path: &Path) -> Vec<u8> {
-    /// As many as a header of safetensors may have.
-    const MOST: u64 = 100_000_000;
-    // Looked at before it is opened: opening a pipe waits for its writer.
+    /// Same limit as the header of a safetensors file.
+    const MAX_BYTES: u64 = 100_000_000;
+    // Check the type before opening: opening a pipe would block.
     match fs::metadata(path) {
-        Ok(found) if found.is_file() && found.len() <= MOST => fs::read(path).unwrap_or_default(),
+        Ok(found) if found.is_file() && found.len() <= MAX_BYTES => fs::read(path).unwrap_or_default(),
         _ => Vec::new(),
     }
 }
 
-/// The files of weights that the index names, if there is one that can be read.
+/// Lists the weight files of the index, if there is a readable one.
 fn shards(snapshot: &Path) -> BTreeSet<String> {
     if snapshot.join("model.safetensors").is_file() {
         return BTreeSet::new();

@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn the_quantisation_is_read_from_names_as_people_choose_them() {
+fn quantisation_is_read_from_common_file_names() {
     for (stem, expected) in [
         ("llama-2-7b.Q4_K_M", "Q4_K_M"),
         ("qwen2.5-7b-instruct-q4_k_m", "Q4_K_M"),
@@ -19,7 +19,7 @@ fn the_quantisation_is_read_from_names_as_people_choose_them() {
 }
 
 #[test]
-fn the_parts_of_a_split_model_belong_together() {
+fn shards_of_a_split_model_form_one_set() {
     let file = |path: &str| File {
         path: path.to_owned(),
         size: 1,
@@ -33,7 +33,7 @@ fn the_parts_of_a_split_model_belong_together() {
         file("mmproj-m-f16.gguf"),
         file("README.md"),
     ]);
-    let labels: Vec<(&str, bool)> = sets.iter().map(|set| (set.label.as_str(), set.is_whole)).collect();
+    let labels: Vec<(&str, bool)> = sets.iter().map(|set| (set.label.as_str(), set.is_complete)).collect();
     assert_eq!(labels, [("Q8_0", true), ("F16", false), ("Q4_0", true)]);
     assert_eq!(
         sets[0].files,

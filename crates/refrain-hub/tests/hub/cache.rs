@@ -1,4 +1,4 @@
-//! What downloads leave in the cache, and how it is found, listed and removed.
+//! The cache after downloads: its layout, finding, listing and removing models.
 
 use std::fs;
 use std::sync::Mutex;
@@ -8,9 +8,9 @@ use std::time::Duration;
 use refrain_hub::{ModelName, WeightsKind};
 
 use crate::fake::{COMMIT, FakeHub, HubFault, etag};
-use crate::support::{HeardNotices, REPO, User, noise};
+use crate::support::{REPO, RecordingWatcher, TestUser, random_bytes};
 
-const LATER: &str = "89abcdef0123456789abcdef0123456789abcdef";
+const LATER_COMMIT: &str = "89abcdef0123456789abcdef0123456789abcdef";
 
 struct FakeCheckpoint {
     weights: [Vec<u8>; 2],
@@ -23,7 +23,7 @@ impl FakeCheckpoint {
         let index =
             br#"{"weight_map": {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}}"#;
         Self {
-            weights: [noise(40_000, seed), noise(50_000, seed + 1)],
+            weights: [random_bytes(40_000, seed), random_bytes(50_000, seed + 1)],
             index: index.to_vec(),
             config: br#"{"dtype": "bfloat16"}"#.to_vec(),
         }
@@ -42,14 +42,14 @@ impl FakeCheckpoint {
     }
 }
 
-fn remove(user: &User, name: &str) -> u64 {
+fn remove(user: &TestUser, name: &str) -> u64 {
     let removal = user.cache().removal(&name.parse().unwrap()).unwrap().unwrap();
     let bytes = removal.bytes;
     removal.run().unwrap();
     bytes
 }
 
-fn names(user: &User) -> Vec<String> {
+fn names(user: &TestUser) -> Vec<String> {
     user.cache()
         .list()
         .unwrap()
@@ -59,12 +59,12 @@ fn names(user: &User) -> Vec<String> {
         .collect()
 }
 
-/// The layout that `references/hub_cache.py` compares with `huggingface_hub`'s.
+/// `references/hub_cache.py` compares this layout with `huggingface_hub`'s.
 #[cfg(unix)]
 #[test]
-fn a_checkpoint_lies_where_python_programs_look_for_it() {
+fn checkpoint_layout_matches_huggingface_hub() {
     let checkpoint = FakeCheckpoint::new(1);
-    let user = User::of(&FakeHub::new(REPO, &checkpoint.files()));
+    let user = TestUser::of(&FakeHub::new(REPO, &checkpoint.files()));
     let model = user.pull(REPO).unwrap();
     let root = "models--acme--tiny";
     let mut expected = vec![format!("{root}/refs/main")];
@@ -92,13 +92,13 @@ fn a_checkpoint_lies_where_python_programs_look_for_it() {
 
 #[cfg(unix)]
 #[test]
-fn parts_in_folders_are_linked_and_opened_by_the_first() {
-    let parts = [noise(2000, 1), noise(3000, 2)];
+fn shards_in_folders_are_linked_and_opened_by_the_first() {
+    let parts = [random_bytes(2000, 1), random_bytes(3000, 2)];
     let files = [
         ("Q8_0/m-Q8_0-00001-of-00002.gguf", &parts[0][..]),
         ("Q8_0/m-Q8_0-00002-of-00002.gguf", &parts[1]),
     ];
-    let user = User::of(&FakeHub::new(REPO, &files));
+    let user = TestUser::of(&FakeHub::new(REPO, &files));
     let model = user.pull("acme/tiny:q8_0").unwrap();
     assert!(model.path.ends_with("Q8_0/m-Q8_0-00001-of-00002.gguf"));
     let second = model.path.with_file_name("m-Q8_0-00002-of-00002.gguf");
@@ -108,15 +108,15 @@ fn parts_in_folders_are_linked_and_opened_by_the_first() {
 }
 
 #[test]
-fn without_links_a_snapshot_holds_the_contents_itself() {
-    let (weights, same) = (noise(2000, 1), noise(700, 2));
+fn without_links_snapshots_hold_the_contents() {
+    let (weights, same) = (random_bytes(2000, 1), random_bytes(700, 2));
     let files = [
         ("config.json", &same[..]),
         ("model.safetensors", &weights),
         ("tokenizer.json", &same),
     ];
     let hub = FakeHub::new(REPO, &files);
-    let mut user = User::of(&hub);
+    let mut user = TestUser::of(&hub);
     user.settings.links = false;
     let model = user.pull(REPO).unwrap();
     for (name, content) in files {
@@ -125,17 +125,17 @@ fn without_links_a_snapshot_holds_the_contents_itself() {
         assert_eq!(fs::read(path).unwrap(), content);
     }
     assert_eq!(user.tree().len(), 4, "three files and the branch: {:?}", user.tree());
-    hub.seen();
+    hub.take_requests();
     assert_eq!(user.pull(REPO).unwrap(), model);
-    assert_eq!(hub.seen().len(), 1, "only the list was asked for");
+    assert_eq!(hub.take_requests().len(), 1, "only the listing was requested");
     assert_eq!(remove(&user, &format!("{REPO}@main")), 3400);
     assert_eq!(user.tree(), Vec::<String>::new());
 }
 
 #[test]
-fn names_are_found_in_any_case_and_without_organisation_while_one_model_has_them() {
-    let hub = FakeHub::new(REPO, &[("m-Q4_0.gguf", &noise(2000, 1))]);
-    let mut user = User::of(&hub);
+fn names_match_in_any_case_and_without_organisation_if_unambiguous() {
+    let hub = FakeHub::new(REPO, &[("m-Q4_0.gguf", &random_bytes(2000, 1))]);
+    let mut user = TestUser::of(&hub);
     user.pull(REPO).unwrap();
     for name in ["tiny", "Tiny:q4_0", "ACME/tiny", "acme/tiny@main"] {
         let found = user.find(name).expect(name);
@@ -144,7 +144,7 @@ fn names_are_found_in_any_case_and_without_organisation_while_one_model_has_them
     for name in ["acme/tiny:Q8_0", "acme/tin", "tiny@v1"] {
         assert_eq!(user.find(name), None, "{name}");
     }
-    let other = FakeHub::new("other/tiny", &[("m-Q4_0.gguf", &noise(2000, 1))]);
+    let other = FakeHub::new("other/tiny", &[("m-Q4_0.gguf", &random_bytes(2000, 1))]);
     user.settings.endpoint = other.address.clone();
     user.pull("other/tiny").unwrap();
     let error = user.cache().find(&"tiny".parse().unwrap()).unwrap_err().to_string();
@@ -153,10 +153,10 @@ fn names_are_found_in_any_case_and_without_organisation_while_one_model_has_them
 }
 
 #[test]
-fn a_checkpoint_of_which_python_fetched_a_part_is_completed() {
+fn completes_partial_checkpoints_of_other_programs() {
     let checkpoint = FakeCheckpoint::new(1);
     let hub = FakeHub::new(REPO, &checkpoint.files());
-    let user = User::of(&hub);
+    let user = TestUser::of(&hub);
     let model = user.pull(REPO).unwrap();
     for part in [
         "model-00002-of-00002.safetensors",
@@ -166,27 +166,27 @@ fn a_checkpoint_of_which_python_fetched_a_part_is_completed() {
         fs::remove_file(model.path.join(part)).unwrap();
         assert_eq!(user.find(REPO), None, "{part}");
         assert_eq!(names(&user).len(), 0);
-        hub.seen();
+        hub.take_requests();
         assert_eq!(user.pull(REPO).unwrap(), model);
-        assert_eq!(hub.seen().len(), 1, "only the list was asked for");
+        assert_eq!(hub.take_requests().len(), 1, "only the listing was requested");
     }
     fs::remove_file(user.blob(&etag(&checkpoint.weights[1]))).unwrap();
     assert_eq!(user.find(REPO), None);
     user.pull(REPO).unwrap();
-    assert_eq!(hub.seen().len(), 2);
+    assert_eq!(hub.take_requests().len(), 2);
 }
 
 #[test]
-fn a_newer_commit_fetches_what_changed_and_both_are_kept() {
+fn new_commit_downloads_only_changed_files() {
     let (old, mut new) = (FakeCheckpoint::new(1), FakeCheckpoint::new(1));
-    new.weights[1] = noise(60_000, 9);
+    new.weights[1] = random_bytes(60_000, 9);
     let hub = FakeHub::new(REPO, &old.files());
-    let user = User::of(&hub);
+    let user = TestUser::of(&hub);
     user.pull(REPO).unwrap();
-    hub.commit(LATER, &new.files());
-    hub.seen();
+    hub.commit(LATER_COMMIT, &new.files());
+    hub.take_requests();
     let newer = user.pull(REPO).unwrap();
-    let paths: Vec<String> = hub.seen().into_iter().map(|seen| seen.path).collect();
+    let paths: Vec<String> = hub.take_requests().into_iter().map(|seen| seen.path).collect();
     assert!(
         paths.len() == 2 && paths[1].ends_with("00002-of-00002.safetensors"),
         "{paths:?}"
@@ -194,7 +194,7 @@ fn a_newer_commit_fetches_what_changed_and_both_are_kept() {
     assert_eq!(user.find(REPO), Some(newer));
     assert_eq!(names(&user), [format!("{REPO}@{COMMIT}"), REPO.to_owned()]);
 
-    // What the newer one shares stays.
+    // Blobs that the newer commit shares stay.
     assert_eq!(remove(&user, &format!("{REPO}@{COMMIT}")), 50_000);
     assert_eq!(names(&user), [REPO]);
     assert!(user.blob(&etag(&old.weights[0])).exists() && !user.blob(&etag(&old.weights[1])).exists());
@@ -203,9 +203,9 @@ fn a_newer_commit_fetches_what_changed_and_both_are_kept() {
 }
 
 #[test]
-fn a_quantisation_is_removed_alone() {
-    let (small, large) = (noise(2000, 1), noise(3000, 2));
-    let user = User::of(&FakeHub::new(REPO, &[("m-Q4_0.gguf", &small), ("m-Q8_0.gguf", &large)]));
+fn removing_a_quantisation_keeps_the_others() {
+    let (small, large) = (random_bytes(2000, 1), random_bytes(3000, 2));
+    let user = TestUser::of(&FakeHub::new(REPO, &[("m-Q4_0.gguf", &small), ("m-Q8_0.gguf", &large)]));
     user.pull("acme/tiny:Q4_0").unwrap();
     user.pull("acme/tiny:Q8_0").unwrap();
     assert_eq!(names(&user), ["acme/tiny:Q4_0", "acme/tiny:Q8_0"]);
@@ -220,11 +220,11 @@ fn a_quantisation_is_removed_alone() {
 }
 
 #[test]
-fn revisions_are_kept_apart() {
-    let hub = FakeHub::new(REPO, &[("m-Q4_0.gguf", &noise(2000, 1))]);
-    let user = User::of(&hub);
+fn revisions_are_separate() {
+    let hub = FakeHub::new(REPO, &[("m-Q4_0.gguf", &random_bytes(2000, 1))]);
+    let user = TestUser::of(&hub);
     let model = user.pull("acme/tiny@refs/pr/1").unwrap();
-    assert!(hub.seen()[0].path.contains("/revision/refs%2Fpr%2F1?"));
+    assert!(hub.take_requests()[0].path.contains("/revision/refs%2Fpr%2F1?"));
     assert_eq!(user.find(REPO), None);
     assert_eq!(names(&user), ["acme/tiny:Q4_0@refs/pr/1"]);
     let commit = format!("acme/tiny@{COMMIT}");
@@ -232,12 +232,12 @@ fn revisions_are_kept_apart() {
 }
 
 #[test]
-fn a_model_that_is_being_downloaded_is_not_removed_and_not_downloaded_twice() {
-    let content = noise(200_000, 1);
+fn model_in_download_is_neither_removed_nor_downloaded_twice() {
+    let content = random_bytes(200_000, 1);
     let hub = FakeHub::new(REPO, &[("m-Q4_0.gguf", &content)]);
-    let user = User::of(&hub);
+    let user = TestUser::of(&hub);
     hub.fail("m-Q4_0", HubFault::Slow(250));
-    let first = HeardNotices::default();
+    let first = RecordingWatcher::default();
     thread::scope(|scope| {
         scope.spawn(|| user.pull_watched(REPO, &first).unwrap());
         while first.positions.lock().unwrap().len() < 3 {
@@ -252,13 +252,13 @@ fn a_model_that_is_being_downloaded_is_not_removed_and_not_downloaded_twice() {
         assert!(error.contains("being downloaded"), "{error}");
         let interrupted = user.cache().list().unwrap().interrupted;
         assert_eq!(interrupted.len(), 1);
-        let second = HeardNotices::default();
+        let second = RecordingWatcher::default();
         user.pull_watched(REPO, &second).unwrap();
         let lines: Mutex<Vec<String>> = second.lines;
         assert!(lines.lock().unwrap()[0].contains("waiting"));
     });
     let contents = hub
-        .seen()
+        .take_requests()
         .into_iter()
         .filter(|seen| seen.path.contains("resolve"))
         .count();
@@ -268,9 +268,9 @@ fn a_model_that_is_being_downloaded_is_not_removed_and_not_downloaded_twice() {
 }
 
 #[test]
-fn what_other_interrupted_downloads_left_of_a_file_goes_when_it_is_whole() {
-    let content = noise(20_000, 1);
-    let user = User::of(&FakeHub::new(REPO, &[("m-Q4_0.gguf", &content)]));
+fn partial_files_are_removed_once_the_blob_is_complete() {
+    let content = random_bytes(20_000, 1);
+    let user = TestUser::of(&FakeHub::new(REPO, &[("m-Q4_0.gguf", &content)]));
     let leftover = |blob: &str| user.blob(&format!("{blob}.0a1b2c3d.incomplete"));
     let (known, other) = (leftover(&etag(&content)), leftover(&"0".repeat(64)));
     fs::create_dir_all(user.blob("")).unwrap();
@@ -282,7 +282,7 @@ fn what_other_interrupted_downloads_left_of_a_file_goes_when_it_is_whole() {
     user.pull(REPO).unwrap();
     assert!(
         !known.exists() && other.exists(),
-        "only what is whole needs no beginning"
+        "only partial files of complete blobs are removed"
     );
     fs::write(&known, [0; 100]).unwrap();
     assert_eq!(interrupted(), [(REPO.to_owned(), 100)]);

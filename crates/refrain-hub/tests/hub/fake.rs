@@ -1,4 +1,4 @@
-//! A hub on this computer that fails in all the ways in which real ones do.
+//! A local hub with injectable faults.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Write};
@@ -11,35 +11,35 @@ use ring::digest;
 use serde_json::{Value, json};
 
 pub const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
-/// The name of a repository that is found by every name.
+/// Repository name that matches every name.
 pub const ANY: &str = "*";
-/// Files from this size on are listed with their SHA-256, smaller ones with git's hash.
-const LARGE: usize = 1000;
+/// Minimum size in bytes of files listed with SHA-256; smaller ones are listed with git's hash.
+const LFS_MIN_BYTES: usize = 1000;
 
-/// What goes wrong with the next request that it is meant for.
+/// A fault of one matching request.
 #[derive(Debug, Clone)]
 pub enum HubFault {
-    /// Only this status, with these headers.
+    /// Respond with this status and these headers only.
     Status(u16, &'static str),
-    /// Silence after so many bytes of the content.
+    /// Stop sending after this many bytes of the content.
     Stall(usize),
-    /// The end of the connection after so many bytes of the content.
+    /// Close the connection after this many bytes of the content.
     Cut(usize),
-    /// The first byte is another.
+    /// Change the first byte.
     WrongByte,
-    /// The answer says that the content is so much longer than listed, and sends as much.
+    /// Send this many bytes more than listed.
     Longer(usize),
-    /// Ranges are ignored: the whole comes with status 200.
+    /// Ignore ranges: send the whole file with status 200.
     NoRanges,
-    /// The content is at this address.
+    /// Redirect to this address.
     Elsewhere(String),
-    /// The content comes in pieces of so many bytes, with a pause of a millisecond between them.
+    /// Send the content in pieces of this many bytes, one per millisecond.
     Slow(usize),
 }
 
-/// A request that was seen.
+/// A request that the hub has received.
 #[derive(Debug, Clone)]
-pub struct Seen {
+pub struct SeenRequest {
     pub path: String,
     pub range: Option<String>,
     pub authorization: Option<String>,
@@ -51,12 +51,12 @@ struct HubState {
     commit: String,
     files: Vec<(String, Vec<u8>)>,
     faults: VecDeque<(String, HubFault)>,
-    seen: Vec<Seen>,
-    /// Bytes of contents that the answers offered.
-    offered: usize,
+    seen: Vec<SeenRequest>,
+    /// Bytes of all response bodies.
+    sent_bytes: usize,
 }
 
-/// The hub. It serves one repository until the test ends.
+/// The hub. Serves one repository until the test ends.
 pub struct FakeHub {
     pub address: String,
     state: Arc<Mutex<HubState>>,
@@ -79,19 +79,19 @@ impl FakeHub {
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let state = shared.clone();
-                // A client that goes away is what some tests want.
-                thread::spawn(move || drop(answer(stream, &state)));
+                // Some tests close the connection early.
+                thread::spawn(move || drop(respond(stream, &state)));
             }
         });
         Self { address, state }
     }
 
-    /// Lets the next request whose path contains `part` fail.
+    /// Applies `fault` to the next request whose path contains `part`.
     pub fn fail(&self, part: &str, fault: HubFault) {
         self.state.lock().unwrap().faults.push_back((part.to_owned(), fault));
     }
 
-    /// Replaces the repository's content by that of another commit.
+    /// Replaces the repository's content with another commit's.
     pub fn commit(&self, commit: &str, files: &[(&str, &[u8])]) {
         let mut state = self.state.lock().unwrap();
         state.commit = commit.to_owned();
@@ -101,13 +101,13 @@ impl FakeHub {
             .collect();
     }
 
-    /// Bytes of listings and contents that answers offered since this was last asked.
-    pub fn offered(&self) -> usize {
-        std::mem::take(&mut self.state.lock().unwrap().offered)
+    /// Returns the bytes of response bodies since the last call.
+    pub fn sent_bytes(&self) -> usize {
+        std::mem::take(&mut self.state.lock().unwrap().sent_bytes)
     }
 
-    /// The requests since this was last asked.
-    pub fn seen(&self) -> Vec<Seen> {
+    /// Returns the requests since the last call.
+    pub fn take_requests(&self) -> Vec<SeenRequest> {
         std::mem::take(&mut self.state.lock().unwrap().seen)
     }
 }
@@ -116,9 +116,9 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The name of a content in the cache.
+/// Blob name of a content in the cache.
 pub fn etag(content: &[u8]) -> String {
-    if content.len() < LARGE {
+    if content.len() < LFS_MIN_BYTES {
         let text = [format!("blob {}\0", content.len()).as_bytes(), content].concat();
         hex(digest::digest(&digest::SHA1_FOR_LEGACY_USE_ONLY, &text).as_ref())
     } else {
@@ -129,7 +129,7 @@ pub fn etag(content: &[u8]) -> String {
 fn listing(state: &HubState) -> Value {
     let file = |(name, content): &(String, Vec<u8>)| {
         let size = content.len();
-        if size < LARGE {
+        if size < LFS_MIN_BYTES {
             json!({"rfilename": name, "size": size, "blobId": etag(content)})
         } else {
             json!({"rfilename": name, "size": size, "blobId": "0".repeat(40),
@@ -139,11 +139,11 @@ fn listing(state: &HubState) -> Value {
     json!({"id": state.repo, "sha": state.commit, "siblings": state.files.iter().map(file).collect::<Vec<_>>()})
 }
 
-fn answer(stream: TcpStream, state: &Mutex<HubState>) -> std::io::Result<()> {
+fn respond(stream: TcpStream, state: &Mutex<HubState>) -> std::io::Result<()> {
     let mut lines = BufReader::new(&stream).lines();
     let request = lines.next().unwrap_or(Ok(String::new()))?;
     let path = request.split(' ').nth(1).unwrap_or("").to_owned();
-    let mut seen = Seen {
+    let mut seen = SeenRequest {
         path: path.clone(),
         range: None,
         authorization: None,
@@ -171,13 +171,13 @@ fn answer(stream: TcpStream, state: &Mutex<HubState>) -> std::io::Result<()> {
     reply(&stream, fault, found, range, state)
 }
 
-/// First byte and, if it is told, last byte.
+/// Parses first byte and, if present, last byte.
 fn range(text: &str) -> Option<(usize, Option<usize>)> {
     let (first, last) = text.strip_prefix("bytes=")?.split_once('-')?;
     Some((first.parse().ok()?, last.parse().ok()))
 }
 
-/// What a path stands for.
+/// Returns the content at a path.
 fn content(state: &HubState, path: &str) -> Option<Vec<u8>> {
     let api = path.strip_prefix("/api/models/");
     let parts: Vec<&str> = api.or(path.strip_prefix('/'))?.splitn(5, '/').collect();
@@ -230,7 +230,7 @@ fn reply(
         None => String::new(),
     };
     let headers = format!("{headers}Content-Length: {}\r\n", body.len());
-    state.lock().unwrap().offered += body.len();
+    state.lock().unwrap().sent_bytes += body.len();
     stream.write_all(head(if range.is_some() { 206 } else { 200 }, &headers).as_bytes())?;
     match fault {
         Some(HubFault::Cut(bytes)) => stream.write_all(&body[..bytes.min(body.len())]),

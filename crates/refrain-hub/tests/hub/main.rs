@@ -1,4 +1,4 @@
-//! Downloads from a hub that misbehaves, and the cache that they leave.
+//! Downloads from a fake hub with faults, and the resulting cache.
 
 mod cache;
 mod fake;

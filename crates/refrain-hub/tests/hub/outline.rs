@@ -1,4 +1,4 @@
-//! Models of which only the description is fetched.
+//! Downloads of headers and configuration only.
 
 use std::fs;
 use std::path::Path;
@@ -6,26 +6,26 @@ use std::path::Path;
 use refrain_hub::{Hub, Outline};
 
 use crate::fake::{FakeHub, HubFault};
-use crate::support::{REPO, User, noise};
+use crate::support::{REPO, TestUser, random_bytes};
 
 const GGUF: &str = "m-Q4_0.gguf";
 const GGUF_HEADER: usize = 3 << 20;
 const SIZE: usize = 8 << 20;
 
 fn outline(hub: &FakeHub) -> Outline {
-    let user = User::of(hub);
+    let user = TestUser::of(hub);
     let client = Hub::new(user.settings.clone());
     let plan = client.plan(&REPO.parse().unwrap(), &()).unwrap();
-    hub.offered();
-    let is_whole = |here: &[u8]| here.len() >= GGUF_HEADER;
-    let outline = client.outline(&plan, &is_whole, &()).unwrap();
+    hub.sent_bytes();
+    let is_complete = |here: &[u8]| here.len() >= GGUF_HEADER;
+    let outline = client.outline(&plan, &is_complete, &()).unwrap();
     assert!(!user.repository().exists());
     outline
 }
 
-/// A file that begins as `content` does, so far as is needed, and is as long.
+/// Asserts that the file has the size of `content` and starts with its first `needed` bytes.
 #[track_caller]
-fn begins_as(path: &Path, content: &[u8], needed: usize) {
+fn starts_with(path: &Path, content: &[u8], needed: usize) {
     let found = fs::read(path).unwrap();
     assert_eq!(found.len(), content.len());
     assert!(found[..needed] == content[..needed]);
@@ -33,25 +33,25 @@ fn begins_as(path: &Path, content: &[u8], needed: usize) {
 }
 
 fn ranges(hub: &FakeHub, file: &str) -> Vec<String> {
-    let seen = hub.seen().into_iter().filter(|seen| seen.path.ends_with(file));
+    let seen = hub.take_requests().into_iter().filter(|seen| seen.path.ends_with(file));
     seen.filter_map(|seen| seen.range).collect()
 }
 
 #[test]
-fn of_a_gguf_file_twice_its_header_is_fetched_at_most() {
-    let content = noise(SIZE, 1);
+fn downloads_at_most_twice_the_gguf_header() {
+    let content = random_bytes(SIZE, 1);
     let hub = FakeHub::new(REPO, &[(GGUF, &content)]);
     let outline = outline(&hub);
-    begins_as(&outline.path, &content, GGUF_HEADER);
+    starts_with(&outline.path, &content, GGUF_HEADER);
     let asked = ["bytes=0-1048575", "bytes=1048576-2097151", "bytes=2097152-4194303"];
     assert_eq!(ranges(&hub, GGUF), asked);
-    assert_eq!(hub.offered(), 4 << 20);
+    assert_eq!(hub.sent_bytes(), 4 << 20);
 }
 
 #[test]
-fn of_a_safetensors_file_its_header_is_fetched() {
+fn downloads_exactly_the_safetensors_header() {
     let header = 200_000;
-    let content = [&(header as u64).to_le_bytes()[..], &noise(SIZE, 2)].concat();
+    let content = [&(header as u64).to_le_bytes()[..], &random_bytes(SIZE, 2)].concat();
     let files: [(&str, &[u8]); 3] = [
         ("config.json", b"{}"),
         ("model.safetensors", &content),
@@ -59,14 +59,14 @@ fn of_a_safetensors_file_its_header_is_fetched() {
     ];
     let hub = FakeHub::new(REPO, &files);
     let outline = outline(&hub);
-    begins_as(&outline.path.join("model.safetensors"), &content, 8 + header);
+    starts_with(&outline.path.join("model.safetensors"), &content, 8 + header);
     assert_eq!(fs::read(outline.path.join("config.json")).unwrap(), b"{}");
-    assert_eq!(hub.offered(), 8 + header + 2);
+    assert_eq!(hub.sent_bytes(), 8 + header + 2);
 }
 
 #[test]
-fn a_description_arrives_over_connections_that_break_and_from_servers_without_ranges() {
-    let content = noise(SIZE, 3);
+fn outline_survives_lost_connections_and_servers_without_ranges() {
+    let content = random_bytes(SIZE, 3);
     for fault in [
         HubFault::Cut(1000),
         HubFault::NoRanges,
@@ -75,6 +75,6 @@ fn a_description_arrives_over_connections_that_break_and_from_servers_without_ra
     ] {
         let hub = FakeHub::new(REPO, &[(GGUF, &content)]);
         hub.fail(GGUF, fault);
-        begins_as(&outline(&hub).path, &content, GGUF_HEADER);
+        starts_with(&outline(&hub).path, &content, GGUF_HEADER);
     }
 }

@@ -12,8 +12,8 @@ use crate::fake::FakeHub;
 
 pub const REPO: &str = "acme/tiny";
 
-/// Bytes that hardly repeat.
-pub fn noise(length: usize, seed: u32) -> Vec<u8> {
+/// Pseudo-random bytes.
+pub fn random_bytes(length: usize, seed: u32) -> Vec<u8> {
     let mut state = seed.wrapping_mul(2_654_435_761) | 1;
     let mut next = || {
         state ^= state << 13;
@@ -25,12 +25,12 @@ pub fn noise(length: usize, seed: u32) -> Vec<u8> {
 }
 
 /// A user's settings and cache.
-pub struct User {
+pub struct TestUser {
     pub settings: HubSettings,
     home: TempDir,
 }
 
-impl User {
+impl TestUser {
     pub fn of(hub: &FakeHub) -> Self {
         let home = tempfile::tempdir().unwrap();
         let settings = HubSettings {
@@ -39,8 +39,8 @@ impl User {
             token: None,
             offline: false,
             links: true,
-            stall: Duration::from_millis(300),
-            first_wait: Duration::from_millis(10),
+            read_timeout: Duration::from_millis(300),
+            initial_backoff: Duration::from_millis(10),
         };
         Self { settings, home }
     }
@@ -77,7 +77,7 @@ impl User {
         self.repository().join("blobs").join(etag)
     }
 
-    /// Everything below the cache but locks: paths, and for links where they lead.
+    /// Every path below the cache except locks, with the targets of links.
     pub fn tree(&self) -> Vec<String> {
         let mut found = Vec::new();
         walk(&self.settings.cache, &self.settings.cache, &mut found);
@@ -103,14 +103,14 @@ fn walk(root: &Path, folder: &Path, found: &mut Vec<String>) {
     }
 }
 
-/// Remembers what it was told.
+/// Records all reports.
 #[derive(Default)]
-pub struct HeardNotices {
+pub struct RecordingWatcher {
     pub lines: Mutex<Vec<String>>,
     pub positions: Mutex<Vec<(u64, u64)>>,
 }
 
-impl Watcher for HeardNotices {
+impl Watcher for RecordingWatcher {
     fn progress(&self, done: u64, total: u64) {
         self.positions.lock().unwrap().push((done, total));
     }

@@ -1,26 +1,26 @@
-//! Attention of single tokens and of prompts of two models, at their real sizes.
+//! Decode and prefill attention of three models at their real sizes.
 
 use refrain_kernels::attention::{self, DecodeParams, HeadPreparation, prepare};
 use refrain_kernels::projection::Norm;
 use refrain_kernels::tuning::Tuning;
 use refrain_kernels::{DType, Layout, OperandSpec, Traits, rope};
 
-use crate::made::Made;
+use crate::recorded::RecordedCalls;
 use crate::workload::Workload;
 
 pub const HEAD_DIM: usize = 128;
 pub const PAGE: usize = 64;
 const PAGES: usize = 512;
 
-/// Attention at several depths, and of several sequences at one.
+/// Decode attention at several context lengths, and with several sequences.
 pub fn attentions() -> impl Iterator<Item = Workload> {
     let models = [("0.6b", 16, 8), ("8b", 32, 8), ("30b", 32, 4)];
     let depths = [130, 1000, 4100, 16_400].map(|context| (context, 1));
-    let together = [8, 24, 32, 48, 64].map(|sequences| (290, sequences));
+    let batches = [8, 24, 32, 48, 64].map(|sequences| (290, sequences));
     models.into_iter().flat_map(move |(model, heads, kv_heads)| {
         depths
             .into_iter()
-            .chain(together)
+            .chain(batches)
             .map(move |(context, sequences)| Workload::Attention {
                 model,
                 heads,
@@ -31,7 +31,7 @@ pub fn attentions() -> impl Iterator<Item = Workload> {
     })
 }
 
-/// Attention of a chunk of a prompt, at the beginning and behind others.
+/// Prefill attention of a chunk, at the start of a prompt and after earlier chunks.
 pub fn prompt_attentions() -> impl Iterator<Item = Workload> {
     let chunks = [("0.6b", 16, 0), ("8b", 32, 0), ("8b", 32, 2048), ("8b", 32, 16_384)];
     chunks
@@ -45,7 +45,7 @@ pub fn prompt_attentions() -> impl Iterator<Item = Workload> {
         })
 }
 
-/// Norms and rotations as Qwen3 has them.
+/// Norms and rotary embedding as in Qwen3.
 fn preparation() -> HeadPreparation {
     let norm = Some(Norm {
         eps: 1e-6,
@@ -58,7 +58,7 @@ fn preparation() -> HeadPreparation {
     }
 }
 
-/// What stands before it.
+/// Preparation of queries, keys and values for prefill attention.
 pub fn preparations() -> impl Iterator<Item = Workload> {
     let models = [("0.6b", 16), ("8b", 32)];
     models.into_iter().flat_map(|(model, heads)| {
@@ -71,20 +71,20 @@ pub fn preparations() -> impl Iterator<Item = Workload> {
     })
 }
 
-/// Each sequence's pages.
+/// The page table of all sequences.
 pub fn page_table(context: usize, sequences: usize) -> Vec<u32> {
     let each = context.div_ceil(PAGE);
     let page = |number: usize| (number / PAGES * each + (number % PAGES).min(each - 1)) as u32;
     Vec::from_iter((0..sequences * PAGES).map(page))
 }
 
-/// Attention of a token of each sequence.
-pub fn attended(
+/// Calls of decode attention with one token per sequence.
+pub fn decode_attention(
     row: &Tuning,
     traits: &Traits,
     [heads, kv_heads]: [usize; 2],
     [context, sequences]: [usize; 2],
-) -> Made {
+) -> RecordedCalls {
     let slots = sequences * context.next_multiple_of(PAGE);
     let [q, k, v] = side_by_side(sequences, [heads, kv_heads]);
     let vector = |dtype, n: usize| OperandSpec::contiguous(dtype, &[n]);
@@ -118,13 +118,13 @@ pub fn attended(
         ),
     ];
     let all: Vec<&OperandSpec> = operands.iter().map(|(_, o)| o).collect();
-    let made = attention::decode_tuned(row, traits, &all, &params).expect("supported");
-    operands.extend(made.workspace.map(|workspace| (false, workspace)));
-    operands.push((false, vector(DType::U32, made.tickets)));
-    Made::new(made.calls, &operands)
+    let recorded = attention::decode_tuned(row, traits, &all, &params).expect("supported");
+    operands.extend(recorded.workspace.map(|workspace| (false, workspace)));
+    operands.push((false, vector(DType::U32, recorded.tickets)));
+    RecordedCalls::new(recorded.calls, &operands)
 }
 
-/// Queries, keys and values in the result of one projection.
+/// Queries, keys and values as views into the result of one projection.
 fn side_by_side(tokens: usize, [heads, kv_heads]: [usize; 2]) -> [OperandSpec; 3] {
     let width = (heads + 2 * kv_heads) * HEAD_DIM;
     let parts = [(heads, 0), (kv_heads, heads), (kv_heads, heads + kv_heads)];
@@ -138,8 +138,8 @@ fn side_by_side(tokens: usize, [heads, kv_heads]: [usize; 2]) -> [OperandSpec; 3
     })
 }
 
-/// What makes a chunk of a prompt ready for it.
-pub fn prepared(traits: &Traits, [heads, kv_heads]: [usize; 2], tokens: usize) -> Made {
+/// Calls that prepare a chunk of a prompt for attention.
+pub fn preparation_calls(traits: &Traits, [heads, kv_heads]: [usize; 2], tokens: usize) -> RecordedCalls {
     let state = OperandSpec::contiguous(DType::F16, &[tokens.next_multiple_of(PAGE), kv_heads, HEAD_DIM]);
     let vector = |dtype, n: usize| (false, OperandSpec::contiguous(dtype, &[n]));
     let [q, k, v] = side_by_side(tokens, [heads, kv_heads]);
@@ -158,11 +158,16 @@ pub fn prepared(traits: &Traits, [heads, kv_heads]: [usize; 2], tokens: usize) -
     ];
     let all = operands.each_ref().map(|(_, operand)| operand);
     let call = prepare::call(traits, &all, &preparation()).expect("supported");
-    Made::new(vec![call], &operands)
+    RecordedCalls::new(vec![call], &operands)
 }
 
-/// That of a chunk of a prompt.
-pub fn taken_in(row: &Tuning, traits: &Traits, [heads, kv_heads]: [usize; 2], [tokens, depth]: [usize; 2]) -> Made {
+/// Calls of prefill attention for a chunk.
+pub fn prompt_attention(
+    row: &Tuning,
+    traits: &Traits,
+    [heads, kv_heads]: [usize; 2],
+    [tokens, depth]: [usize; 2],
+) -> RecordedCalls {
     let slots = (depth + tokens).next_multiple_of(PAGE);
     let state = OperandSpec::contiguous(DType::F16, &[slots, kv_heads, HEAD_DIM]);
     let vectors = OperandSpec::contiguous(DType::F32, &[tokens, heads, HEAD_DIM]);
@@ -179,5 +184,5 @@ pub fn taken_in(row: &Tuning, traits: &Traits, [heads, kv_heads]: [usize; 2], [t
     let all = operands.each_ref().map(|(_, operand)| operand);
     let (calls, workspace) = attention::calls_tuned(row, traits, all, None, &params).expect("supported");
     let workspace = workspace.map(|workspace| (false, workspace));
-    Made::new(calls, &Vec::from_iter(operands.into_iter().chain(workspace)))
+    RecordedCalls::new(calls, &Vec::from_iter(operands.into_iter().chain(workspace)))
 }

@@ -1,25 +1,22 @@
-//! The experts and the delta nets of a hybrid mixture at real sizes.
+//! Experts and delta nets of a hybrid mixture-of-experts model at real sizes.
 
 use refrain_kernels::expert_matmul::{self, Matrices};
 use refrain_kernels::projection::WeightStorage;
 use refrain_kernels::quantised::QuantFormat;
-use refrain_kernels::tuning::{Delta, Tuning};
+use refrain_kernels::tuning::{DeltaTuning, Tuning};
 use refrain_kernels::{DType, OperandSpec, Traits, causal_conv, gated_delta};
 
-use crate::made::Made;
-use crate::products::{FOUR_BITS_IN_TWO_LEVELS, planes};
+use crate::products::{Q4_K, planes};
+use crate::recorded::RecordedCalls;
 use crate::workload::Workload;
 
-/// Experts of a mixture, and how many of them a token meets.
+/// Experts of the model, and experts per token.
 pub const EXPERTS: usize = 256;
 pub const USED: usize = 8;
 
-/// The projections of a layer of Qwen3.5-35B-A3B but those of its experts.
+/// The projections of a layer of Qwen3.5-35B-A3B, without those of its experts.
 pub fn projections() -> impl Iterator<Item = Workload> {
-    let formats = [
-        WeightStorage::Quantised(QuantFormat::mlx(4, 64)),
-        FOUR_BITS_IN_TWO_LEVELS,
-    ];
+    let formats = [WeightStorage::Quantised(QuantFormat::mlx(4, 64)), Q4_K];
     let parts = [
         ("qkvabz", 2048, vec![8192, 32, 32, 4096]),
         ("qkv", 2048, vec![8192, 512, 512]),
@@ -45,7 +42,7 @@ pub fn projections() -> impl Iterator<Item = Workload> {
 pub fn experts() -> impl Iterator<Item = Workload> {
     let formats = [
         WeightStorage::Quantised(QuantFormat::mlx(4, 64)),
-        FOUR_BITS_IN_TWO_LEVELS,
+        Q4_K,
         WeightStorage::Quantised(QuantFormat::Q8_0),
         WeightStorage::Dense,
     ];
@@ -63,13 +60,13 @@ pub fn experts() -> impl Iterator<Item = Workload> {
     })
 }
 
-/// The gated delta rule and the convolution of a layer of the same model, of one sequence.
+/// The gated delta rule and the convolution of a layer of the same model, for one sequence.
 pub fn deltas() -> impl Iterator<Item = Workload> {
     let both = |tokens| [Workload::Delta { tokens }, Workload::Convolution { tokens }];
     [1, 8, 64, 512, 2048].into_iter().flat_map(both)
 }
 
-/// Key heads, value heads, and the size of all.
+/// Key heads, value heads, and head dimension.
 const HEADS: [usize; 3] = [16, 32, 128];
 
 /// Bytes of a sequence's state.
@@ -78,8 +75,8 @@ pub fn state_bytes() -> usize {
     4 * heads * size * size
 }
 
-/// The gated delta rule.
-pub fn remembered(row: &Tuning, traits: &Traits, tokens: usize) -> Made {
+/// Calls of the gated delta rule.
+pub fn delta_calls(row: &Tuning, traits: &Traits, tokens: usize) -> RecordedCalls {
     let [key_heads, heads, size] = HEADS;
     let float = |shape: &[usize]| OperandSpec::contiguous(DType::F32, shape);
     let all = [
@@ -111,30 +108,30 @@ pub fn remembered(row: &Tuning, traits: &Traits, tokens: usize) -> Made {
         .chain(workspace)
         .map(|operand| (false, operand))
         .collect();
-    Made::new(calls, &operands)
+    RecordedCalls::new(calls, &operands)
 }
 
-/// What of a tuning row matters to it: of many tokens, those of a chunk and the invocations that work on it, else values of
-/// a row of lanes, those lanes, tokens of a tile.
-pub fn delta_row(delta: &Delta, tokens: usize) -> String {
-    if tokens >= delta.least_chunked {
+/// The relevant settings of a tuning row: tokens per chunk and invocations if chunked, otherwise values per row of
+/// lanes, lanes and tokens per tile.
+pub fn delta_row(delta: &DeltaTuning, tokens: usize) -> String {
+    if tokens >= delta.min_chunked_tokens {
         format!("chunk {} {}t", delta.chunk, delta.chunk_threads)
     } else {
         format!("{}v {}l {}t", delta.values, delta.lanes, delta.tile)
     }
 }
 
-/// Channels of the convolution, and taps of each.
+/// Channels of the convolution, and taps per channel.
 const CHANNELS: usize = 8192;
 const TAPS: usize = 4;
 
-/// Bytes of what the convolution reads of a token.
+/// Bytes that the convolution reads per token.
 pub fn token_bytes() -> usize {
     4 * CHANNELS
 }
 
-/// The causal convolution.
-pub fn convolved(row: &Tuning, traits: &Traits, tokens: usize) -> Made {
+/// Calls of the causal convolution.
+pub fn convolution_calls(row: &Tuning, traits: &Traits, tokens: usize) -> RecordedCalls {
     let float = |shape: &[usize]| OperandSpec::contiguous(DType::F32, shape);
     let all = [
         float(&[tokens, CHANNELS]),
@@ -146,11 +143,11 @@ pub fn convolved(row: &Tuning, traits: &Traits, tokens: usize) -> Made {
     ];
     let [x, weights, positions, sequences, state, out] = &all;
     let calls = causal_conv::calls_tuned(row, traits, [x, weights, out], [positions, sequences, state]);
-    Made::new(calls.expect("supported"), &all.map(|operand| (false, operand)))
+    RecordedCalls::new(calls.expect("supported"), &all.map(|operand| (false, operand)))
 }
 
-/// Experts of each token, no two the same, as if drawn.
-pub fn chosen(tokens: usize) -> Vec<u32> {
+/// Pseudo-random distinct experts for each token.
+pub fn expert_ids(tokens: usize) -> Vec<u32> {
     let mut state = 1u32;
     let mut draw = || {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -170,14 +167,14 @@ pub fn chosen(tokens: usize) -> Vec<u32> {
     all
 }
 
-/// What all of a token's experts are given alike, or, of what those of `down` are, a vector for each.
-pub fn routed(
+/// Calls of expert products. A token's experts share one vector, but each has its own for `down`.
+pub fn expert_calls(
     row: &Tuning,
     traits: &Traits,
     part: &str,
     weights: WeightStorage,
     [columns, rows, tokens]: [usize; 3],
-) -> Made {
+) -> RecordedCalls {
     let mut x = OperandSpec::contiguous(DType::F32, &[tokens, USED, columns]);
     if part != "down" {
         x.layout.strides = vec![columns, 0, 1].into();
@@ -189,10 +186,10 @@ pub fn routed(
         WeightStorage::Dense => Matrices::Dense(&planes[0]),
         WeightStorage::Quantised(format) => Matrices::Quantised(format, [&planes[0], &planes[1]], planes.get(2)),
     };
-    let made = expert_matmul::calls_tuned(row, traits, [&x, &ids, &out], matrices).expect("supported");
+    let recorded = expert_matmul::calls_tuned(row, traits, [&x, &ids, &out], matrices).expect("supported");
     let mut operands = vec![(false, x), (false, ids)];
     operands.extend(planes.into_iter().map(|plane| (true, plane)));
     operands.push((false, out));
-    operands.extend(made.1.map(|workspace| (false, workspace)));
-    Made::new(made.0, &operands)
+    operands.extend(recorded.1.map(|workspace| (false, workspace)));
+    RecordedCalls::new(recorded.0, &operands)
 }

@@ -1,10 +1,12 @@
-//! Rows of the tuning table that differ from a row in what a workload depends on.
+//! Neighbours of a tuning row: rows that differ in the settings that a workload depends on.
 
-use refrain_kernels::tuning::{Delta, Experts, GemvTuning, GroupCount, MatrixTile, SharedBy, TileSize, Tuning};
+use refrain_kernels::tuning::{
+    DeltaTuning, ExpertTuning, GemvTuning, GroupCount, MatrixTile, SubgroupSplit, TileSize, Tuning,
+};
 
 use crate::workload::Workload;
 
-/// Rows that differ from `row` in what the workload depends on.
+/// Returns rows that differ from `row` in the settings that the workload depends on.
 pub fn neighbours(row: &Tuning, workload: &Workload) -> Box<dyn Iterator<Item = Tuning>> {
     let row = *row;
     match *workload {
@@ -12,8 +14,8 @@ pub fn neighbours(row: &Tuning, workload: &Workload) -> Box<dyn Iterator<Item = 
         Workload::PromptAttention { .. } => Box::new(prompt_attention_rows(row)),
         Workload::Delta { .. } => Box::new(delta_rows(row)),
         Workload::Convolution { .. } => {
-            Box::new([0, usize::MAX].into_iter().map(move |most_convolved_in_turn| Tuning {
-                most_convolved_in_turn,
+            Box::new([0, usize::MAX].into_iter().map(move |max_serial_conv_tokens| Tuning {
+                max_serial_conv_tokens,
                 ..row
             }))
         }
@@ -32,20 +34,20 @@ pub fn neighbours(row: &Tuning, workload: &Workload) -> Box<dyn Iterator<Item = 
 fn attention_rows(row: Tuning) -> impl Iterator<Item = Tuning> {
     let choices = [128, 256, 512].into_iter().flat_map(|t| [32, 64, 128].map(|p| (t, p)));
     let choices = choices.flat_map(|(t, p)| [1, 2, 4].map(|h| (t, p, h)));
-    choices.flat_map(move |(threads, positions, most_heads)| {
-        [132, 264, 528].map(|enough_groups| {
+    choices.flat_map(move |(threads, positions, max_heads)| {
+        [132, 264, 528].map(|target_groups| {
             let mut row = row;
             row.decode.threads = threads;
             row.decode.positions = positions;
-            row.decode.most_heads = most_heads;
-            row.decode.enough_groups = GroupCount::fixed(enough_groups);
+            row.decode.max_heads = max_heads;
+            row.decode.target_groups = GroupCount::fixed(target_groups);
             row.decode_many = &[];
             row
         })
     })
 }
 
-/// Rows with one number of subgroups, be their workgroups few or many, and blocks of other sizes.
+/// Rows with the same number of subgroups for few and many workgroups, and with other block sizes.
 fn prompt_attention_rows(row: Tuning) -> impl Iterator<Item = Tuning> {
     let choices = [2, 4, 8, 12].into_iter().flat_map(|s| [1, 2, 4].map(|f| (s, f)));
     let forced = choices.map(move |(subgroups, fragments)| {
@@ -56,52 +58,58 @@ fn prompt_attention_rows(row: Tuning) -> impl Iterator<Item = Tuning> {
         row.attention.matrix_fragments_few = fragments;
         row
     });
-    // What the row itself chooses.
+    // The row itself chooses among its own settings.
     forced.chain([row])
 }
 
 fn matrix_rows(row: Tuning, tokens: usize) -> impl Iterator<Item = Tuning> {
     let sizes = [2, 4, 8, 16].into_iter();
     let sizes = sizes.flat_map(|s| [1, 2, 4].into_iter().flat_map(move |r| [1, 2, 4, 8].map(|t| (s, r, t))));
-    let kinds = [(SharedBy::Tokens, 1), (SharedBy::Sums, 1), (SharedBy::Sums, 2)];
+    let kinds = [
+        (SubgroupSplit::Rows, 1),
+        (SubgroupSplit::Depth, 1),
+        (SubgroupSplit::Depth, 2),
+    ];
     let sizes = sizes.flat_map(move |size| kinds.map(|kind| (size, kind)));
     let tokens = tokens.div_ceil(16) as u32;
-    // What a lane's registers hold, what lanes copy in equal parts, and what shared memory holds.
-    let fits = move |&((subgroups, rows, tiles), (shared, _)): &((u32, u32, u32), (SharedBy, u32))| match shared {
-        SharedBy::Tokens => {
-            let least = tokens.min(4);
-            (least..=16).contains(&(rows * tiles))
-                && tiles >= least.min(2)
+    // Limits: registers of a lane, equal copies per lane, and shared memory.
+    let fits = move |&((subgroups, rows, tiles), (split, _)): &((u32, u32, u32), (SubgroupSplit, u32))| match split {
+        SubgroupSplit::Rows => {
+            let min = tokens.min(4);
+            (min..=16).contains(&(rows * tiles))
+                && tiles >= min.min(2)
                 && tiles <= tokens.next_power_of_two()
                 && (2..16).contains(&subgroups)
                 && 4 * tiles >= subgroups
         }
-        SharedBy::Sums => {
+        SubgroupSplit::Depth => {
             tokens <= 32 && tiles == tokens.min(4) && rows * tiles * subgroups <= 88 && rows * tiles <= 16
         }
     };
     sizes
         .filter(fits)
-        .map(|((subgroups, rows, tokens), (shared, halves))| tile(shared, [subgroups, rows, tokens, halves]))
+        .map(|((subgroups, rows, tokens), (split, x_terms))| tile(split, [subgroups, rows, tokens, x_terms]))
         .flat_map(move |tile| {
-            match tile.shared {
-                SharedBy::Tokens if tokens < 4 || tile.rows * tile.tokens >= 8 => vec![1, 2, 3, 4, 8],
+            match tile.split {
+                SubgroupSplit::Rows if tokens < 4 || tile.rows * tile.tokens >= 8 => vec![1, 2, 3, 4, 8],
                 _ => vec![1],
             }
             .into_iter()
-            .map(move |parts| MatrixTile { parts, ..tile })
+            .map(move |splits| MatrixTile { splits, ..tile })
         })
         .flat_map(|tile| {
-            // Unfolded where there is room.
-            let met = tile.subgroups * tile.rows * tile.tokens;
-            let folded = match tile.shared {
-                SharedBy::Sums => [false, true]
+            // A one-phase reduction needs more shared memory.
+            let fragments = tile.subgroups * tile.rows * tile.tokens;
+            let two_phase = match tile.split {
+                SubgroupSplit::Depth => [false, true]
                     .into_iter()
-                    .filter(|&folded| folded || met <= 44)
+                    .filter(|&two_phase| two_phase || fragments <= 44)
                     .collect(),
-                SharedBy::Tokens => vec![false],
+                SubgroupSplit::Rows => vec![false],
             };
-            folded.into_iter().map(move |folded| MatrixTile { folded, ..tile })
+            two_phase
+                .into_iter()
+                .map(move |two_phase| MatrixTile { two_phase, ..tile })
         })
         .map(move |tile| Tuning {
             matrix: Box::leak(Box::new([tile])),
@@ -109,29 +117,29 @@ fn matrix_rows(row: Tuning, tokens: usize) -> impl Iterator<Item = Tuning> {
         })
 }
 
-/// Rows with one size of tiles without matrix cores, and the row itself, which chooses among its own.
+/// Rows with one tile size without matrix cores, and the row itself, which chooses among its own sizes.
 fn tile_rows(row: Tuning) -> impl Iterator<Item = Tuning> {
-    let places = [[16, 16], [16, 8], [8, 16], [8, 8], [4, 16], [4, 8]];
-    let sizes = places
+    let shapes = [[16, 16], [16, 8], [8, 16], [8, 8], [4, 16], [4, 8]];
+    let sizes = shapes
         .into_iter()
-        .flat_map(|places| [[2, 2], [2, 1], [1, 1]].map(|fours| (places, fours)));
+        .flat_map(|shape| [[2, 2], [2, 1], [1, 1]].map(|register_tile| (shape, register_tile)));
     let sizes = sizes.flat_map(|size| [16, 32, 64].map(|depth| (size, depth)));
-    let sizes = sizes.flat_map(|(([rows, columns], fours), depth)| {
-        let enough = [128, 256].into_iter().filter(move |threads| *threads >= rows * columns);
-        enough.map(move |threads| TileSize {
-            least_groups: GroupCount::fixed(1),
+    let sizes = sizes.flat_map(|(([rows, columns], register_tile), depth)| {
+        let threads = [128, 256].into_iter().filter(move |threads| *threads >= rows * columns);
+        threads.map(move |threads| TileSize {
+            min_groups: GroupCount::fixed(1),
             rows,
             columns,
-            fours,
+            register_tile,
             slices: threads / (rows * columns),
             depth,
         })
     });
-    // Two matrices have a four of columns each at least.
+    // Each of two matrices has at least four columns.
     let fits = |size: &TileSize| {
-        let fours = [size.fours[0], 2];
-        let both = TileSize { fours, ..*size };
-        size.is_even() && both.is_even() && both.shared_bytes() <= 48 << 10
+        let register_tile = [size.register_tile[0], 2];
+        let both = TileSize { register_tile, ..*size };
+        size.divides_evenly() && both.divides_evenly() && both.shared_bytes() <= 48 << 10
     };
     let forced = sizes.filter(fits).map(move |size| {
         let mut row = row;
@@ -149,15 +157,15 @@ fn gemv_rows(row: Tuning) -> impl Iterator<Item = Tuning> {
     choices.flat_map(move |(threads, rows, loads)| {
         let groups = [264, 528, 65_535]
             .into_iter()
-            .flat_map(|most| [1, 32, 128, 264].map(|enough| (enough, most)));
-        groups.map(move |(enough_groups, most_groups)| {
+            .flat_map(|max| [1, 32, 128, 264].map(|target| (target, max)));
+        groups.map(move |(target_groups, max_groups)| {
             let gemv = GemvTuning {
                 threads,
                 rows,
                 loads,
-                loads_of_several: loads,
-                most_groups: GroupCount::fixed(most_groups),
-                enough_groups: GroupCount::fixed(enough_groups),
+                batched_loads: loads,
+                max_groups: GroupCount::fixed(max_groups),
+                target_groups: GroupCount::fixed(target_groups),
                 ..row.dense
             };
             Tuning {
@@ -171,47 +179,51 @@ fn gemv_rows(row: Tuning) -> impl Iterator<Item = Tuning> {
     })
 }
 
-/// Rows that take other chunks of tokens of the delta rule, or none, then other numbers of values together, and bring other
-/// numbers of tokens.
+/// Rows that run the delta rule recurrently, with other values per row of lanes and other tiles, or chunked, with other
+/// chunk sizes.
 fn delta_rows(row: Tuning) -> impl Iterator<Item = Tuning> {
     let all = [1, 2, 4, 8]
         .into_iter()
         .flat_map(|values| [4, 8, 16, 32].map(|tile| (values, tile)));
-    let in_turn = all.map(move |(values, tile)| Delta {
+    let recurrent = all.map(move |(values, tile)| DeltaTuning {
         values,
-        least_tokens: 1,
+        min_tokens: 1,
         tile,
-        least_chunked: usize::MAX,
+        min_chunked_tokens: usize::MAX,
         ..row.delta
     });
     let chunks = [16, 32]
         .into_iter()
         .flat_map(|chunk| [128, 256, 512].map(|threads| (chunk, threads)));
-    let chunked = chunks.map(move |(chunk, chunk_threads)| Delta {
+    let chunked = chunks.map(move |(chunk, chunk_threads)| DeltaTuning {
         chunk,
         chunk_threads,
-        least_chunked: 1,
+        min_chunked_tokens: 1,
         ..row.delta
     });
-    in_turn.chain(chunked).map(move |delta| Tuning { delta, ..row })
+    recurrent.chain(chunked).map(move |delta| Tuning { delta, ..row })
 }
 
-/// Rows with one tile for any number of tokens of experts, and one that has none.
+/// Rows with one tile for any number of tokens per expert, and a row without tiles.
 fn expert_rows(row: Tuning) -> impl Iterator<Item = Tuning> {
     let sizes = [2, 4, 8].into_iter();
     let sizes = sizes.flat_map(|s| [1, 2, 4].into_iter().flat_map(move |r| [1, 2, 4, 8].map(|t| [s, r, t])));
-    let kinds = [(SharedBy::Tokens, 1), (SharedBy::Sums, 1), (SharedBy::Sums, 2)];
-    let fits = |&(shared, [subgroups, rows, tokens, _]): &(SharedBy, [u32; 4])| match shared {
-        SharedBy::Tokens => rows * tokens <= 16 && subgroups > 2 && 4 * tokens >= subgroups,
-        SharedBy::Sums => rows * tokens * subgroups <= 44 && tokens <= 4,
+    let kinds = [
+        (SubgroupSplit::Rows, 1),
+        (SubgroupSplit::Depth, 1),
+        (SubgroupSplit::Depth, 2),
+    ];
+    let fits = |&(split, [subgroups, rows, tokens, _]): &(SubgroupSplit, [u32; 4])| match split {
+        SubgroupSplit::Rows => rows * tokens <= 16 && subgroups > 2 && 4 * tokens >= subgroups,
+        SubgroupSplit::Depth => rows * tokens * subgroups <= 44 && tokens <= 4,
     };
-    let all = sizes.flat_map(move |[s, r, t]| kinds.map(|(shared, halves)| (shared, [s, r, t, halves])));
-    let tiles = all.filter(fits).map(|(shared, sizes)| tile(shared, sizes));
-    let with = move |most_for_a_pair, tiles: Vec<MatrixTile>, skips| Tuning {
-        experts: Experts {
-            most_for_a_pair,
+    let all = sizes.flat_map(move |[s, r, t]| kinds.map(|(split, x_terms)| (split, [s, r, t, x_terms])));
+    let tiles = all.filter(fits).map(|(split, sizes)| tile(split, sizes));
+    let with = move |max_experts_per_pair, tiles: Vec<MatrixTile>, skip_empty| Tuning {
+        experts: ExpertTuning {
+            max_experts_per_pair,
             tiles: Box::leak(tiles.into_boxed_slice()),
-            skips,
+            skip_empty,
         },
         ..row
     };
@@ -222,22 +234,22 @@ fn expert_rows(row: Tuning) -> impl Iterator<Item = Tuning> {
         .chain([with(0, Vec::new(), false)])
 }
 
-/// A tile for any number of tokens.
-fn tile(shared: SharedBy, [subgroups, rows, tokens, halves]: [u32; 4]) -> MatrixTile {
+/// A tile that applies to any number of tokens.
+fn tile(split: SubgroupSplit, [subgroups, rows, tokens, x_terms]: [u32; 4]) -> MatrixTile {
     MatrixTile {
-        most_tokens: usize::MAX,
-        least_depth: 0,
-        most_depth: usize::MAX,
-        least_groups: GroupCount::fixed(1),
-        shared,
+        max_tokens: usize::MAX,
+        min_depth: 0,
+        max_depth: usize::MAX,
+        min_groups: GroupCount::fixed(1),
+        split,
         subgroups,
         rows,
         tokens,
         narrow: false,
-        halves,
-        parts: 1,
-        folded: false,
-        pinned: false,
+        x_terms,
+        splits: 1,
+        two_phase: false,
+        prefetch: false,
         unrolled: true,
     }
 }

@@ -1,4 +1,4 @@
-//! The projections of a layer of two models, and their heads, at their real sizes.
+//! Projections of a layer, and the output head, of two models at their real sizes.
 
 use refrain_kernels::elementwise::{BinaryOp, Expression, ExpressionStep, UnaryOp};
 use refrain_kernels::projection::{self, Norm, Projection, Section, WeightStorage};
@@ -6,20 +6,20 @@ use refrain_kernels::quantised::QuantFormat;
 use refrain_kernels::tuning::Tuning;
 use refrain_kernels::{DType, OperandSpec, Traits};
 
-use crate::made::Made;
+use crate::recorded::RecordedCalls;
 use crate::workload::Workload;
 
 const TOKENS: [usize; 14] = [1, 2, 3, 8, 16, 24, 32, 40, 48, 64, 128, 256, 512, 2048];
 
-/// What most matrices of most files are.
-pub const FOUR_BITS_IN_TWO_LEVELS: WeightStorage = WeightStorage::Quantised(QuantFormat::Q4_K);
+/// The format of most matrices in most GGUF files.
+pub const Q4_K: WeightStorage = WeightStorage::Quantised(QuantFormat::Q4_K);
 
-/// The projections of a layer and the head, in the usual formats.
+/// The projections of a layer and the head, in common formats.
 pub fn projections() -> impl Iterator<Item = Workload> {
     let formats = [
         WeightStorage::Quantised(QuantFormat::Q4_0),
         WeightStorage::Quantised(QuantFormat::mlx(4, 64)),
-        FOUR_BITS_IN_TWO_LEVELS,
+        Q4_K,
         WeightStorage::Quantised(QuantFormat::Q6_K),
         WeightStorage::Quantised(QuantFormat::Q8_0),
         WeightStorage::Dense,
@@ -48,7 +48,7 @@ pub fn projections() -> impl Iterator<Item = Workload> {
     })
 }
 
-/// Operands of a matrix.
+/// The operands of a matrix.
 pub fn planes(weights: WeightStorage, rows: usize, columns: usize) -> Vec<OperandSpec> {
     match weights {
         WeightStorage::Dense => vec![OperandSpec::contiguous(DType::BF16, &[rows, columns])],
@@ -62,8 +62,8 @@ pub fn planes(weights: WeightStorage, rows: usize, columns: usize) -> Vec<Operan
     }
 }
 
-/// Gate and up with the activation behind them; of any other part its one matrix, added to the residual.
-pub fn ended(weights: WeightStorage, part: &str) -> Section {
+/// Gate and up fused with the activation; any other part is one matrix fused with the residual sum.
+pub fn fused_section(weights: WeightStorage, part: &str) -> Section {
     use ExpressionStep::{Binary, Input, Unary};
     let gated = vec![
         Input(0),
@@ -83,8 +83,8 @@ pub fn ended(weights: WeightStorage, part: &str) -> Section {
     }
 }
 
-/// The calls of a projection of `tokens` tokens.
-pub fn projected(
+/// Calls of a projection of `tokens` tokens.
+pub fn projection_calls(
     row: &Tuning,
     traits: &Traits,
     part: &str,
@@ -92,14 +92,14 @@ pub fn projected(
     columns: usize,
     rows: &[usize],
     tokens: usize,
-) -> Made {
+) -> RecordedCalls {
     let normed = !matches!(part, "o" | "down");
     let norm = normed.then_some(Norm {
         eps: 1e-6,
         weighted: true,
     });
     let (sections, width) = match part {
-        "o" | "down" | "gate+up" => (vec![ended(weights, part)], rows[0]),
+        "o" | "down" | "gate+up" => (vec![fused_section(weights, part)], rows[0]),
         _ => (vec![Section::plain(weights, DType::F32); rows.len()], rows.iter().sum()),
     };
     let mut operands = vec![(false, OperandSpec::contiguous(DType::F32, &[tokens, columns]))];
@@ -114,8 +114,8 @@ pub fn projected(
     }
     operands.push((false, result));
     let all: Vec<&OperandSpec> = operands.iter().map(|(_, o)| o).collect();
-    let made = projection::calls_tuned(row, traits, &Projection { norm, sections }, &all).expect("supported");
-    operands.extend(made.workspace.map(|workspace| (false, workspace)));
-    operands.extend((made.tickets > 0).then(|| (false, OperandSpec::contiguous(DType::U32, &[made.tickets]))));
-    Made::new(made.calls, &operands)
+    let recorded = projection::calls_tuned(row, traits, &Projection { norm, sections }, &all).expect("supported");
+    operands.extend(recorded.workspace.map(|workspace| (false, workspace)));
+    operands.extend((recorded.tickets > 0).then(|| (false, OperandSpec::contiguous(DType::U32, &[recorded.tickets]))));
+    RecordedCalls::new(recorded.calls, &operands)
 }

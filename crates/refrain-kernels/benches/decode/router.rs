@@ -1,4 +1,4 @@
-//! The routers of two mixtures, with their choice of experts, as their files have them.
+//! Routers of two mixture-of-experts models, with top-k.
 
 use std::fmt;
 
@@ -8,14 +8,14 @@ use refrain_kernels::tuning::Tuning;
 use refrain_kernels::{DType, OperandSpec, Push, Traits, top_k};
 
 use crate::hybrid::USED;
-use crate::made::Made;
 use crate::products::planes;
+use crate::recorded::RecordedCalls;
 use crate::workload::Workload;
 
-/// Values of a token.
+/// Hidden size.
 pub const HIDDEN: usize = 2048;
 
-/// How a router's matrices are stored.
+/// Storage of a router's matrices.
 #[derive(Clone, Copy)]
 pub enum RouterStorage {
     Dense(DType),
@@ -30,7 +30,7 @@ impl RouterStorage {
         }
     }
 
-    /// Operands of a matrix.
+    /// The operands of a matrix.
     pub fn planes(self, rows: usize) -> Vec<OperandSpec> {
         match self {
             RouterStorage::Dense(dtype) => vec![OperandSpec::contiguous(dtype, &[rows, HIDDEN])],
@@ -48,8 +48,8 @@ impl fmt::Display for RouterStorage {
     }
 }
 
-/// Those of Qwen3.5-35B-A3B, beside the gate of its shared expert, and of Qwen3-30B-A3B: GGUF's in f32, MLX's in 4 or 8
-/// bits, others in 16.
+/// Routers of Qwen3.5-35B-A3B (with the gate of its shared expert) and of Qwen3-30B-A3B: in f32 as in GGUF files, in 4
+/// or 8 bits as in MLX files, and in 16 bits.
 pub fn routers() -> impl Iterator<Item = Workload> {
     let stored = [
         RouterStorage::Dense(DType::F32),
@@ -61,18 +61,24 @@ pub fn routers() -> impl Iterator<Item = Workload> {
     let models: [(_, &[usize]); 2] = [("35b", &[256, 1]), ("30b", &[128])];
     models.into_iter().flat_map(move |(model, rows)| {
         stored.into_iter().flat_map(move |stored| {
-            [false, true].map(|apart| Workload::Router {
+            [false, true].map(|separate| Workload::Router {
                 model,
                 stored,
                 rows,
-                apart,
+                separate,
             })
         })
     })
 }
 
-/// The projection and the choice: one call, or two.
-pub fn chosen(row: &Tuning, traits: &Traits, stored: RouterStorage, rows: &[usize], apart: bool) -> Made {
+/// Calls of the projection and top-k, fused or separate.
+pub fn router_calls(
+    row: &Tuning,
+    traits: &Traits,
+    stored: RouterStorage,
+    rows: &[usize],
+    separate: bool,
+) -> RecordedCalls {
     let weights = stored.format().map_or(WeightStorage::Dense, WeightStorage::Quantised);
     let projection = Projection {
         norm: Some(Norm {
@@ -88,29 +94,29 @@ pub fn chosen(row: &Tuning, traits: &Traits, stored: RouterStorage, rows: &[usiz
     operands.push(float(&[1, rows.iter().sum()]));
     operands.push((false, OperandSpec::contiguous(DType::U32, &[1, USED])));
     let all: Vec<&OperandSpec> = operands.iter().map(|(_, operand)| operand).collect();
-    if apart {
-        let [projected @ .., places] = &all[..] else {
-            unreachable!("the places are the last")
+    if separate {
+        let [projected @ .., indices] = &all[..] else {
+            unreachable!("the indices are last")
         };
-        let mut made = projection::calls_tuned(row, traits, &projection, projected).expect("supported");
+        let mut recorded = projection::calls_tuned(row, traits, &projection, projected).expect("supported");
         let mut scores = projected[projected.len() - 1].clone();
         scores.layout.shape[1] = rows[0];
-        let (mut choice, _) = top_k::calls(traits, &scores, places, None).expect("supported");
+        let (mut choice, _) = top_k::calls(traits, &scores, indices, None).expect("supported");
         for push in choice.iter_mut().flat_map(|call| &mut call.push) {
             if let Push::Address { operand, .. } = push {
                 *operand += projected.len() - 1;
             }
         }
-        made.calls.extend(choice);
-        return Made::new(made.calls, &operands);
+        recorded.calls.extend(choice);
+        return RecordedCalls::new(recorded.calls, &operands);
     }
     let router = RouterProjection {
         projection,
         section: 0,
         count: USED,
     };
-    let made = router.calls_tuned(row, traits, &all).expect("supported");
-    operands.extend(made.workspace.map(|workspace| (false, workspace)));
-    operands.push((false, OperandSpec::contiguous(DType::U32, &[made.tickets])));
-    Made::new(made.calls, &operands)
+    let recorded = router.calls_tuned(row, traits, &all).expect("supported");
+    operands.extend(recorded.workspace.map(|workspace| (false, workspace)));
+    operands.push((false, OperandSpec::contiguous(DType::U32, &[recorded.tickets])));
+    RecordedCalls::new(recorded.calls, &operands)
 }

@@ -1,5 +1,5 @@
-//! What one token's experts compute in two mixtures, as decode steps have it: gate, up and activation behind a norm, and
-//! down with the weighted sum and the residual.
+//! Experts of one token in two mixture-of-experts models, fused as in decode steps: norm, gate, up and activation;
+//! down, weighted sum and residual.
 
 use refrain_kernels::projection::{ExpertProjection, Norm, Routed, WeightStorage};
 use refrain_kernels::quantised::QuantFormat;
@@ -7,15 +7,15 @@ use refrain_kernels::tuning::Tuning;
 use refrain_kernels::{DType, OperandSpec, Traits};
 
 use crate::hybrid::USED;
-use crate::made::Made;
-use crate::products::{FOUR_BITS_IN_TWO_LEVELS, ended, planes};
+use crate::products::{Q4_K, fused_section, planes};
+use crate::recorded::RecordedCalls;
 use crate::workload::Workload;
 
-/// Of Qwen3.5-35B-A3B and Qwen3-30B-A3B, no more experts than the token meets: all of them are read.
+/// The experts of Qwen3.5-35B-A3B and Qwen3-30B-A3B, with as many experts as a token uses, so that all are read.
 pub fn token_experts() -> impl Iterator<Item = Workload> {
     let models = [
         ("35b", WeightStorage::Quantised(QuantFormat::mlx(4, 64)), 512),
-        ("30b", FOUR_BITS_IN_TWO_LEVELS, 768),
+        ("30b", Q4_K, 768),
     ];
     models.into_iter().flat_map(|(model, weights, inner)| {
         [("gate+up", 2048, inner), ("down", inner, 2048)].map(|(part, columns, rows)| Workload::TokenExperts {
@@ -28,41 +28,41 @@ pub fn token_experts() -> impl Iterator<Item = Workload> {
     })
 }
 
-/// Planes of one matrix for each expert, as operands.
+/// The planes of one matrix of all experts, as operands.
 fn matrices(weights: WeightStorage, rows: usize, columns: usize) -> impl Iterator<Item = (bool, OperandSpec)> {
     planes(weights, USED * rows, columns)
         .into_iter()
         .map(|plane| (true, plane))
 }
 
-/// Bytes of one of the matrices, of all experts.
+/// Bytes of one matrix of all experts.
 pub fn matrix_bytes(weights: WeightStorage, rows: usize, columns: usize) -> usize {
     matrices(weights, rows, columns)
         .map(|(_, o)| o.layout.count() * o.dtype.size())
         .sum()
 }
 
-/// Number of matrices of an expert.
+/// Number of matrices per expert.
 pub fn parts(part: &str) -> usize {
     if part == "down" { 1 } else { 2 }
 }
 
-/// The experts, in no order.
-pub fn chosen() -> Vec<u32> {
+/// The token's experts, unordered.
+pub fn expert_ids() -> Vec<u32> {
     (0..USED as u32).map(|u| (5 * u + 3) % USED as u32).collect()
 }
 
-/// A token's experts.
-pub fn computed(
+/// Calls of a token's experts.
+pub fn expert_calls(
     row: &Tuning,
     traits: &Traits,
     part: &str,
     weights: WeightStorage,
     [columns, rows]: [usize; 2],
-) -> Made {
+) -> RecordedCalls {
     let float = |shape: &[usize]| (false, OperandSpec::contiguous(DType::F32, shape));
     let ids = (false, OperandSpec::contiguous(DType::U32, &[1, USED]));
-    let section = ended(weights, part);
+    let section = fused_section(weights, part);
     let (projection, mut operands) = if part == "down" {
         let projection = ExpertProjection {
             norm: None,
@@ -78,7 +78,7 @@ pub fn computed(
                 weighted: true,
             }),
             section,
-            routed: Routed::Apart,
+            routed: Routed::PerExpert,
             between: rows,
         };
         (projection, vec![float(&[1, columns]), ids, float(&[columns])])
@@ -95,5 +95,5 @@ pub fn computed(
         ..traits.clone()
     };
     let all: Vec<&OperandSpec> = operands.iter().map(|(_, o)| o).collect();
-    Made::new(projection.calls(&traits, &all).expect("supported"), &operands)
+    RecordedCalls::new(projection.calls(&traits, &all).expect("supported"), &operands)
 }

@@ -1,19 +1,18 @@
-//! What is measured: the projections and the attention of two models, and the experts of a third, at their real
-//! sizes.
+//! The measured workloads: kernels of several models at their real sizes.
 
 use refrain_kernels::Traits;
 use refrain_kernels::projection::WeightStorage;
 use refrain_kernels::tuning::{MatrixTile, TileSize, Tuning};
 use refrain_vulkan::{Buffer, Device};
 
-use crate::attentions::{HEAD_DIM, PAGE, attended, page_table, prepared, taken_in};
+use crate::attentions::{HEAD_DIM, PAGE, decode_attention, page_table, preparation_calls, prompt_attention};
 use crate::hybrid::{self, EXPERTS, USED};
-use crate::made::{Made, upload};
-use crate::products::{planes, projected};
+use crate::products::{planes, projection_calls};
+use crate::recorded::{RecordedCalls, upload};
 use crate::router::{self, RouterStorage};
 use crate::token_experts;
 
-/// One kind of dispatch.
+/// A kernel with its sizes.
 pub enum Workload {
     Projection {
         model: &'static str,
@@ -24,19 +23,19 @@ pub enum Workload {
         rows: Vec<usize>,
         tokens: usize,
     },
-    /// A projection of one token whose largest results are found too: by itself, or by a step behind it.
+    /// A projection of one token with top-k, fused or in a separate step.
     Router {
         model: &'static str,
         stored: RouterStorage,
-        /// Rows of each matrix: of the first the experts.
+        /// Rows of each matrix. Those of the first are the experts.
         rows: &'static [usize],
-        apart: bool,
+        separate: bool,
     },
     Experts {
         part: &'static str,
         weights: WeightStorage,
         columns: usize,
-        /// Rows of an expert.
+        /// Rows per expert.
         rows: usize,
         tokens: usize,
     },
@@ -45,7 +44,7 @@ pub enum Workload {
         part: &'static str,
         weights: WeightStorage,
         columns: usize,
-        /// Rows of an expert.
+        /// Rows per expert.
         rows: usize,
     },
     Delta {
@@ -58,7 +57,7 @@ pub enum Workload {
         model: &'static str,
         heads: usize,
         kv_heads: usize,
-        /// Positions that are attended over.
+        /// Context length.
         context: usize,
         sequences: usize,
     },
@@ -67,7 +66,7 @@ pub enum Workload {
         heads: usize,
         kv_heads: usize,
         tokens: usize,
-        /// Positions before them.
+        /// Positions before the chunk.
         depth: usize,
     },
     Preparation {
@@ -89,8 +88,11 @@ impl Workload {
                 ..
             } => format!("{model}.{part} {weights} t{tokens}."),
             Workload::Router {
-                model, stored, apart, ..
-            } => format!("{model}.choice {stored}{}.", if *apart { " apart" } else { "" }),
+                model,
+                stored,
+                separate,
+                ..
+            } => format!("{model}.choice {stored}{}.", if *separate { " apart" } else { "" }),
             Workload::Experts {
                 part, weights, tokens, ..
             } => format!("35b.experts.{part} {weights} t{tokens}."),
@@ -112,22 +114,22 @@ impl Workload {
         }
     }
 
-    /// What of a tuning row matters here.
+    /// The relevant settings of a tuning row.
     pub fn row(&self, row: &Tuning) -> String {
         let gemv = match self {
             Workload::Attention { .. } => {
                 let d = row.decode;
-                return format!("{}t {}p {}h {}g", d.threads, d.positions, d.most_heads, d.enough_groups);
+                return format!("{}t {}p {}h {}g", d.threads, d.positions, d.max_heads, d.target_groups);
             }
             Workload::PromptAttention { .. } => {
                 let a = row.attention;
                 let many = format!("{}s {}f", a.matrix_subgroups, a.matrix_fragments);
                 let few = format!("{}s {}f", a.matrix_subgroups_few, a.matrix_fragments_few);
-                return format!("{many}, {few} {}g", a.enough_matrix_groups);
+                return format!("{many}, {few} {}g", a.target_matrix_groups);
             }
             Workload::Convolution { tokens } => {
-                let in_turn = *tokens <= row.most_convolved_in_turn;
-                return if in_turn { "in turn" } else { "at once" }.into();
+                let is_serial = *tokens <= row.max_serial_conv_tokens;
+                return if is_serial { "serial" } else { "parallel" }.into();
             }
             Workload::Delta { tokens } => return hybrid::delta_row(&row.delta, *tokens),
             Workload::Preparation { .. } => return String::new(),
@@ -136,11 +138,11 @@ impl Workload {
             Workload::Experts { tokens, .. } => {
                 let pairs = tokens * USED;
                 let each = pairs.div_ceil(EXPERTS);
-                let wanted = row.experts.tiles.iter().find(|tile| each <= tile.most_tokens);
+                let wanted = row.experts.tiles.iter().find(|tile| each <= tile.max_tokens);
                 return match wanted {
-                    Some(wanted) if EXPERTS < pairs.saturating_mul(row.experts.most_for_a_pair) => {
-                        let skips = row.experts.skips && wanted.tokens > 1;
-                        format!("{}{}", tile(wanted), if skips { " skips" } else { "" })
+                    Some(wanted) if EXPERTS < pairs.saturating_mul(row.experts.max_experts_per_pair) => {
+                        let skip_empty = row.experts.skip_empty && wanted.tokens > 1;
+                        format!("{}{}", tile(wanted), if skip_empty { " skip-empty" } else { "" })
                     }
                     _ => "dots".into(),
                 };
@@ -159,11 +161,11 @@ impl Workload {
                 ..
             } => row.gemv(weights.format(), [*columns, rows.iter().sum(), *tokens], false),
         };
-        let groups = format!("{}-{}g", gemv.enough_groups, gemv.most_groups);
+        let groups = format!("{}-{}g", gemv.target_groups, gemv.max_groups);
         format!("{}t {}r {}l {groups}", gemv.threads, gemv.rows, gemv.loads)
     }
 
-    /// Multiplications and additions of products; 0 for attention of a token.
+    /// Multiplications and additions; 0 for workloads that are bound by memory.
     pub fn operations(&self) -> usize {
         match self {
             Workload::Projection {
@@ -176,7 +178,7 @@ impl Workload {
                 part, columns, rows, ..
             } => 2 * USED * token_experts::parts(part) * columns * rows,
             Workload::Router { rows, .. } => 2 * router::HIDDEN * rows.iter().sum::<usize>(),
-            // Of each token three products with the state.
+            // Three products with the state per token.
             Workload::Delta { tokens } => 2 * 3 * tokens * hybrid::state_bytes() / 4,
             Workload::PromptAttention {
                 heads, tokens, depth, ..
@@ -234,7 +236,7 @@ impl Workload {
         }
     }
 
-    pub fn calls(&self, row: &Tuning, traits: &Traits) -> Made {
+    pub fn calls(&self, row: &Tuning, traits: &Traits) -> RecordedCalls {
         match self {
             Workload::Projection {
                 part,
@@ -243,64 +245,64 @@ impl Workload {
                 rows,
                 tokens,
                 ..
-            } => projected(row, traits, part, *weights, *columns, rows, *tokens),
+            } => projection_calls(row, traits, part, *weights, *columns, rows, *tokens),
             Workload::Router {
-                stored, rows, apart, ..
-            } => router::chosen(row, traits, *stored, rows, *apart),
+                stored, rows, separate, ..
+            } => router::router_calls(row, traits, *stored, rows, *separate),
             Workload::Experts {
                 part,
                 weights,
                 columns,
                 rows,
                 tokens,
-            } => hybrid::routed(row, traits, part, *weights, [*columns, *rows, *tokens]),
+            } => hybrid::expert_calls(row, traits, part, *weights, [*columns, *rows, *tokens]),
             Workload::TokenExperts {
                 part,
                 weights,
                 columns,
                 rows,
                 ..
-            } => token_experts::computed(row, traits, part, *weights, [*columns, *rows]),
-            Workload::Delta { tokens } => hybrid::remembered(row, traits, *tokens),
-            Workload::Convolution { tokens } => hybrid::convolved(row, traits, *tokens),
+            } => token_experts::expert_calls(row, traits, part, *weights, [*columns, *rows]),
+            Workload::Delta { tokens } => hybrid::delta_calls(row, traits, *tokens),
+            Workload::Convolution { tokens } => hybrid::convolution_calls(row, traits, *tokens),
             Workload::Attention {
                 heads,
                 kv_heads,
                 context,
                 sequences,
                 ..
-            } => attended(row, traits, [*heads, *kv_heads], [*context, *sequences]),
+            } => decode_attention(row, traits, [*heads, *kv_heads], [*context, *sequences]),
             Workload::PromptAttention {
                 heads,
                 kv_heads,
                 tokens,
                 depth,
                 ..
-            } => taken_in(row, traits, [*heads, *kv_heads], [*tokens, *depth]),
+            } => prompt_attention(row, traits, [*heads, *kv_heads], [*tokens, *depth]),
             Workload::Preparation {
                 heads,
                 kv_heads,
                 tokens,
                 ..
-            } => prepared(traits, [*heads, *kv_heads], *tokens),
+            } => preparation_calls(traits, [*heads, *kv_heads], *tokens),
         }
     }
 
-    /// The small operands: zeros, but for positions, pages, and each token's experts.
-    pub fn small(&self, device: &Device, made: &Made) -> Buffer {
-        let mut bytes = vec![0u8; made.small_bytes];
+    /// Fills the small operands: zeros, except positions, pages and experts.
+    pub fn small(&self, device: &Device, recorded: &RecordedCalls) -> Buffer {
+        let mut bytes = vec![0u8; recorded.small_bytes];
         let mut put = |number: usize, words: &[u32]| {
-            let at = made.places[number].1 as usize;
+            let at = recorded.offsets[number].1 as usize;
             bytes[at..at + 4 * words.len()].copy_from_slice(bytemuck::cast_slice(words));
         };
         if let Workload::Experts { tokens, .. } = self {
-            put(1, &hybrid::chosen(*tokens));
+            put(1, &hybrid::expert_ids(*tokens));
         }
         if let Workload::TokenExperts { .. } = self {
-            put(1, &token_experts::chosen());
+            put(1, &token_experts::expert_ids());
         }
         let pages = |context: usize| Vec::from_iter(0..context.div_ceil(PAGE) as u32);
-        // A sequence that goes on.
+        // Positions of a sequence that continues.
         let positions = |tokens: usize| (1..=tokens as u32).collect::<Vec<_>>();
         match self {
             Workload::Delta { tokens } => put(5, &positions(*tokens)),
@@ -317,39 +319,41 @@ impl Workload {
             put(5, &pages(depth + tokens));
         }
         if let Workload::Preparation { tokens, .. } = self {
-            let places = Vec::from_iter(0..*tokens as u32);
-            put(5, &places);
-            put(6, &places);
+            let indices = Vec::from_iter(0..*tokens as u32);
+            put(5, &indices);
+            put(6, &indices);
         }
         upload(device, &bytes)
     }
 }
 
-/// How a product on matrix cores is divided.
+/// Describes a tile on matrix cores.
 fn tile(tile: &MatrixTile) -> String {
     let MatrixTile {
-        shared,
+        split,
         subgroups,
         rows,
         tokens,
-        halves,
-        folded,
-        parts,
+        x_terms,
+        two_phase,
+        splits,
         ..
     } = tile;
     format!(
-        "{shared:?} {subgroups}s {rows}r {tokens}t {halves}h {parts}p{}",
-        if *folded { " folded" } else { "" }
+        "{split:?} {subgroups}s {rows}r {tokens}t {x_terms}x {splits}k{}",
+        if *two_phase { " two-phase" } else { "" }
     )
 }
 
-/// The size of tiles without matrix cores, if the row has one alone: rows × columns × depth, by so many invocations.
+/// Describes the tile size without matrix cores if the row has only one: tile, register tile and invocations.
 fn scalar_tile(row: &Tuning) -> String {
     match row.tile.sizes {
         [size] => {
-            let TileSize { fours, depth, .. } = size;
+            let TileSize {
+                register_tile, depth, ..
+            } = size;
             let [rows, columns] = [size.tile_rows(), size.tile_columns()];
-            let [own_rows, own_columns] = fours.map(|fours| 4 * fours);
+            let [own_rows, own_columns] = register_tile.map(|quads| 4 * quads);
             format!("{rows}×{columns}×{depth} {own_rows}×{own_columns} {}t", size.threads())
         }
         _ => "chosen".into(),

@@ -1,7 +1,7 @@
-// A workgroup computes HEADS query heads, which share a key head, of one token. Each of its ROWS rows
-// of invocations walks its own positions, four at a time, with the head's values spread over LANES
-// invocations in pairs, and keeps its own running maximum, sum and output; at the end rows are joined.
-// With VALUES_DIFFER, values of a head are fewer or more than those of a key; PAIRS is then enough for both.
+// A workgroup computes HEADS query heads, which share a KV head, of one token. Each of its ROWS rows of invocations
+// takes its own positions, four at a time. A head's values are spread over LANES invocations in pairs. A row keeps its
+// own running maximum, sum and output (online softmax); at the end the rows are combined. With VALUES_DIFFER, heads of
+// values and keys have different dimensions; PAIRS suffices for both.
 #if UNROLL_PAIRS
 #define PAIR_LOOP [[unroll]]
 #else
@@ -23,11 +23,11 @@ layout(push_constant, scalar) uniform Push {
 #ifdef SINKS
     sinks_ref sinks;
 #endif
-    uint ratio;    // query heads per key head
+    uint ratio;    // query heads per KV head
     uint kv_heads, head_dim, slots;
     uint sequence_count;
     uint table;    // pages per sequence
-    uint reach;    // positions that the table can hold
+    uint capacity; // positions that the page table can hold
     uint window;
     uvec2 q_strides, y_strides; // between tokens, between heads
     float scale;
@@ -42,7 +42,7 @@ layout(push_constant, scalar) uniform Push {
 #define VALUE_DIM pc.head_dim
 #endif
 
-// Stands for minus infinity, of which differences would be NaN.
+// Stands for minus infinity, whose differences would be NaN.
 const float MASKED = -3.0e38;
 
 shared float row_maxima[HEADS * ROWS];
@@ -53,10 +53,10 @@ vec2 output_[HEADS][PAIRS];
 float maximum[HEADS];
 float total[HEADS];
 
-// Below -87 the exponential is no longer a normal number.
+// Below -87 the exponential is subnormal.
 float weight_of(float score, float largest) { return exp(max(score - largest, -87.0)); }
 
-// What the sink of a head adds to the sum of weights relative to `largest`; e⁸⁷ leaves nothing of the others.
+// Weight of a head's sink relative to `largest`. Clamped to e⁸⁷, beside which other weights vanish.
 float weight_of_sink(uint head, float largest) {
 #ifdef SINKS
     return exp(min(load_sinks(pc.sinks, head) - largest, 87.0));
@@ -84,7 +84,7 @@ void load_query(uint token, uint head) {
     }
 }
 
-// Attends over positions base … base + 3, of which those below `end` exist.
+// Attends over positions base … base + 3 that are below `end`.
 void attend(uint pages_at, uint kv_head, uint base, uint end) {
     bvec4 exists = lessThan(uvec4(base) + uvec4(0u, 1u, 2u, 3u), uvec4(end));
     vec2 key[4][PAIRS], value[4][PAIRS];
@@ -123,15 +123,15 @@ void attend(uint pages_at, uint kv_head, uint base, uint end) {
     }
 }
 
-// The rows' largest score for head `h`, and the sum of their weights relative to it.
-void join_totals(uint h, out float largest, out float sum) {
+// Returns the rows' largest score for head `h` and the sum of their weights relative to it.
+void combine_totals(uint h, out float largest, out float sum) {
     largest = MASKED;
     for (uint r = 0u; r < ROWS; ++r) largest = max(largest, row_maxima[h * ROWS + r]);
     sum = 0.0;
     for (uint r = 0u; r < ROWS; ++r) sum += row_sums[h * ROWS + r] * weight_of(row_maxima[h * ROWS + r], largest);
 }
 
-void join_rows(uint token, uint head) {
+void combine_rows(uint token, uint head) {
     uint row = row_in_group();
     [[unroll]] for (uint h = 0u; h < HEADS; ++h) {
         if (lane() == 0u) {
@@ -143,7 +143,7 @@ void join_rows(uint token, uint head) {
     [[unroll]] for (uint h = 0u; h < HEADS; ++h) {
         uint at = token * pc.y_strides.x + (head + h) * pc.y_strides.y;
         float largest, sum;
-        join_totals(h, largest, sum);
+        combine_totals(h, largest, sum);
         float factor = weight_of(maximum[h], largest);
 #if PARTIAL
         at += gl_WorkGroupID.z * (VALUE_DIM + 2u);
@@ -159,10 +159,10 @@ void join_rows(uint token, uint head) {
             barrier();
             uint d = 2u * (lane() + j * LANES);
             if (row == 0u && d < VALUE_DIM) {
-                vec2 joined = vec2(0.0);
-                for (uint r = 0u; r < ROWS; ++r) joined += lane_values[r * LANES + lane()].xy;
-                store_y(pc.y, at + d, joined.x);
-                store_y(pc.y, at + d + 1u, joined.y);
+                vec2 combined = vec2(0.0);
+                for (uint r = 0u; r < ROWS; ++r) combined += lane_values[r * LANES + lane()].xy;
+                store_y(pc.y, at + d, combined.x);
+                store_y(pc.y, at + d + 1u, combined.y);
             }
             barrier();
         }
@@ -173,22 +173,22 @@ void main() UNIFORM_FLOW {
     uint token = gl_WorkGroupID.y;
     uint head = gl_WorkGroupID.x * HEADS;
     int position = load_positions(pc.positions, token);
-    uint end = position < 0 || pc.slots == 0u || pc.sequence_count == 0u ? 0u : min(uint(position) + 1u, pc.reach);
+    uint end = position < 0 || pc.slots == 0u || pc.sequence_count == 0u ? 0u : min(uint(position) + 1u, pc.capacity);
     uint first = uint(max(position, 0)) + 1u;
     first = first > pc.window ? first - pc.window : 0u;
 #if PARTIAL
-    // This workgroup's part of the positions.
-    uint part = (end - min(first, end) + gl_NumWorkGroups.z - 1u) / gl_NumWorkGroups.z;
-    part = (part + 4u * ROWS - 1u) / (4u * ROWS) * (4u * ROWS);
-    first = min(first + gl_WorkGroupID.z * part, end);
-    end = min(first + part, end);
+    // This workgroup's split of the positions.
+    uint split = (end - min(first, end) + gl_NumWorkGroups.z - 1u) / gl_NumWorkGroups.z;
+    split = (split + 4u * ROWS - 1u) / (4u * ROWS) * (4u * ROWS);
+    first = min(first + gl_WorkGroupID.z * split, end);
+    end = min(first + split, end);
 #endif
     uint sequence = min(load_sequences(pc.sequences, token), pc.sequence_count - 1u);
     uint pages_at = sequence * pc.table;
     load_query(token, head);
-    // The loop's bounds are the workgroup's: sums may need all its invocations.
+    // Bounds are uniform across the workgroup, since reductions may need all its invocations.
     for (uint base = first; base < end; base += 4u * ROWS) {
         attend(pages_at, head / pc.ratio, base + 4u * row_in_group(), end);
     }
-    join_rows(token, head);
+    combine_rows(token, head);
 }

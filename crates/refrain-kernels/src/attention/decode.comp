@@ -1,4 +1,4 @@
-// Attention of single tokens, with what prepare.glsl declares.
+// Decode attention. prepare.glsl declares the constants and shared memory, splits.glsl combines the splits.
 
 void score(uint base) {
     uint position = min(base + gl_LocalInvocationIndex / SUBS, end - 1u);
@@ -7,7 +7,7 @@ void score(uint base) {
     UNROLL for (uint i = 0u; i < KEY_UNITS; ++i) {
         uint unit = gl_LocalInvocationIndex % SUBS + i * SUBS;
         if (unit >= UNITS) break;
-        // Two pairs at a time, so that a head's four values are read at once.
+        // Two pairs at a time, so that a query's four values are one load.
         [[unroll]] for (uint j = 0u; j < PAIRS; j += 2u) {
             uint own = HEADS * HEAD_DIM + unit * UNIT + 2u * j;
             vec2 first = unit_pair(keys[i], j);
@@ -26,7 +26,7 @@ void score(uint base) {
     }
 }
 
-// The tile's weights relative to the largest score so far: a row of invocations takes a head.
+// Computes the tile's weights relative to the largest score so far (online softmax). A row of invocations takes a head.
 void find_weights(uint base) {
     for (uint row = 0u; row < HEADS; row += ROWS) {
         uint h = min(row + row_in_group(), HEADS - 1u);
@@ -62,8 +62,8 @@ void add_values(uint base) {
     [[unroll]] for (uint h = 0u; h < HEADS; ++h) {
         [[unroll]] for (uint j = 0u; j < SPAN * PAIRS; ++j) sums[h * SPAN * PAIRS + j] *= shrinks[h];
     }
-    UNROLL for (uint turn = 0u; turn < TURNS; ++turn) {
-        uint p = group + turn * GROUPS;
+    UNROLL for (uint step = 0u; step < VALUE_STEPS; ++step) {
+        uint p = group + step * GROUPS;
         if (p >= TILE) break;
         uint position = min(base + p, end - 1u);
         [[unroll]] for (uint s = 0u; s < SPAN; ++s) {
@@ -71,7 +71,7 @@ void add_values(uint base) {
             if (unit >= VALUE_UNITS) break;
             [[unroll]] for (uint j = 0u; j < PAIRS; ++j) {
                 uint own = (HEADS + 1u) * HEAD_DIM + unit * UNIT + 2u * j;
-                vec2 value = unit_pair(values[turn * SPAN + s], j);
+                vec2 value = unit_pair(values[step * SPAN + s], j);
                 if (is_own(position)) value = vec2(vectors[own], vectors[own + 1u]);
                 [[unroll]] for (uint h = 0u; h < HEADS; ++h) {
                     sums[(h * SPAN + s) * PAIRS + j] += weights[h * TILE + p] * value;
@@ -91,16 +91,16 @@ void store_pair(uint h, uint d, vec2 pair) {
     store_y(pc.y, at + 1u, pair.y);
 }
 
-#ifdef PARTS
-// The pair of floats where head `h` has its part `part`: output, then largest score and sum of weights.
-uint part_at(uint h, uint part) {
+#ifdef SPLITS
+// Index, in pairs of floats, of a split of head `h` in the workspace: output, then largest score and sum of weights.
+uint split_at(uint h, uint split) {
     uint heads = gl_NumWorkGroups.x * HEADS;
-    return ((token * heads + head + h) * gl_NumWorkGroups.z + part) * (VALUE_DIM / 2u + 1u);
+    return ((token * heads + head + h) * gl_NumWorkGroups.z + split) * (VALUE_DIM / 2u + 1u);
 }
 #endif
 
-// Sums over the groups; with one part the result, else left in the workspace.
-void finish(uint parts) {
+// Reduces over the groups. Stores the output, or, with several splits, the partial result in the workspace.
+void finish(uint splits) {
     uint group = gl_LocalInvocationIndex / COLUMNS;
     [[unroll]] for (uint h = 0u; h < HEADS; ++h) {
         [[unroll]] for (uint s = 0u; s < SPAN; ++s) {
@@ -117,9 +117,9 @@ void finish(uint parts) {
         uint pair = e % (VALUE_DIM / 2u);
         vec2 sum = vec2(0.0);
         for (uint g = 0u; g < GROUPS; ++g) sum += groups_values[(h * GROUPS + g) * VALUE_DIM / 2u + pair];
-#ifdef PARTS
-        if (parts > 1u) {
-            pc.workspace.at[part_at(h, gl_WorkGroupID.z) + pair] = sum;
+#ifdef SPLITS
+        if (splits > 1u) {
+            pc.workspace.at[split_at(h, gl_WorkGroupID.z) + pair] = sum;
             continue;
         }
 #endif
@@ -128,29 +128,29 @@ void finish(uint parts) {
     }
 }
 
-#ifdef PARTS
-// In parts.glsl.
-void leave_ends();
-bool arrives_last(uint parts);
-void join(uint parts);
+#ifdef SPLITS
+// In splits.glsl.
+void store_totals();
+bool arrives_last(uint splits);
+void combine(uint splits);
 #endif
 
 void main() UNIFORM_FLOW {
     token = gl_WorkGroupID.y;
     head = gl_WorkGroupID.x * HEADS;
     kv_head = head / RATIO;
-#ifndef JOINS
+#ifndef COMBINE_PASS
     load_vectors();
 #endif
-    uint parts = find_part();
-#ifdef JOINS
-    // The call before left the parts; a single one is the result.
-    if (gl_WorkGroupID.z == 0u && parts > 1u) join(parts);
+    uint splits = find_split();
+#ifdef COMBINE_PASS
+    // The first pass has stored the splits; a single one is already the output.
+    if (gl_WorkGroupID.z == 0u && splits > 1u) combine(splits);
     return;
 #else
-    if (gl_WorkGroupID.z >= parts) return;
+    if (gl_WorkGroupID.z >= splits) return;
     [[unroll]] for (uint j = 0u; j < HEADS * SPAN * PAIRS; ++j) sums[j] = vec2(0.0);
-    // The first tile is under way while queries and key are made.
+    // The first tile is loaded while queries and key are prepared.
     if (first < end) {
         uint page = page_of_tile(first);
         load_keys(first, page);
@@ -160,7 +160,7 @@ void main() UNIFORM_FLOW {
     for (uint base = first; base < end; base += TILE) {
         uint page = page_of_tile(base + TILE);
         score(base);
-        // The next tile comes meanwhile; behind the last one, its last position once more: a branch would wait.
+        // Prefetches the next tile. After the last one it loads the last position again, since a branch would stall.
         load_keys(base + TILE, page);
         barrier();
         find_weights(base);
@@ -169,12 +169,12 @@ void main() UNIFORM_FLOW {
         load_values(base + TILE, page);
     }
     barrier();
-    finish(parts);
-#ifdef PARTS
-    if (parts > 1u) {
-        leave_ends();
-#ifndef SHARES
-        if (arrives_last(parts)) join(parts);
+    finish(splits);
+#ifdef SPLITS
+    if (splits > 1u) {
+        store_totals();
+#ifndef SPLIT_PASS
+        if (arrives_last(splits)) combine(splits);
 #endif
     }
 #endif

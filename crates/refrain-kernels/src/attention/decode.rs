@@ -1,18 +1,16 @@
-//! Attention of single tokens, with what stands before it: norms and rotation of queries and keys, and
-//! the write of key and value into the paged state, in one dispatch.
+//! Decode attention of one token per sequence, fused with the norms and RoPE of queries and keys and with the write of
+//! key and value into the KV cache.
 //!
 //! `keys` `[slots, KVH, Dk]` and `values` `[slots, KVH, Dv]` floats of one dtype, updated in place; `q` `[T, H, Dk]`,
-//! `k` `[T, KVH, Dk]` and `v` `[T, KVH, Dv]` floats; `positions` `[T]` i32, `sequences` `[T]` u32, `pages` `[S, P]` u32. Each token
-//! is the only one of its sequence. It computes what these do one after another: [`crate::rms_norm`] over
-//! the heads of q and of k, [`crate::rope`] of both, [`crate::write_rows`] of k and v into the slots that
-//! [`crate::slots`] finds, and [`crate::attention`]. Norms and rotation may be missing. Pages that do not
-//! exist are not written.
+//! `k` `[T, KVH, Dk]` and `v` `[T, KVH, Dv]` floats; `positions` `[T]` i32, `sequences` `[T]` u32, `pages` `[S, P]` u32. Each
+//! token is the only one of its sequence. The result is that of [`crate::rms_norm`] over the heads of q and of k,
+//! [`crate::rope`] of both, [`crate::write_rows`] of k and v into the slots of [`crate::slots`], and
+//! [`crate::attention`], in this order. Norms and RoPE are optional. Pages that do not exist are not written.
 //!
-//! Operands by number: keys 0, values 1, q 2, k 3, v 4, positions 5, sequences 6, pages 7; the rotation's
-//! frequencies, the weights of q's and of k's norm, the sinks, a gate, as far as there are any; out; then, where several
-//! workgroups share a token's positions, a workspace and counters (u32, zero before and after): whichever
-//! workgroup arrives last joins what the others left. On devices without [`Traits::tickets`] a second call
-//! does, and there are no counters.
+//! Operands by number: keys 0, values 1, q 2, k 3, v 4, positions 5, sequences 6, pages 7; then, where present, RoPE's
+//! frequencies, the weights of q's and of k's norm, the sinks, a gate; then out. Where several workgroups split a
+//! token's positions (split-KV), a workspace and counters follow (u32, zero before and after): the last workgroup to
+//! finish combines the splits. On devices without [`Traits::tickets`] a second call combines them, without counters.
 
 mod variant;
 
@@ -20,30 +18,30 @@ use std::fmt;
 
 use super::{AttentionParams, AttentionSizes, HeadPreparation, OP};
 use crate::kit::arguments::PushArguments;
-use crate::kit::text::{Text, address, require_float, require_shape, unpack};
+use crate::kit::text::{SourceBuilder, address, require_float, require_shape, unpack};
 use crate::kit::{glsl, tickets};
 use crate::tuning::{self, Tuning};
 use crate::{Call, DType, OperandSpec, Push, Traits, Unsupported};
 use variant::DecodeVariant;
 
-/// The number of the first operand that may be missing.
+/// Number of the first optional operand.
 const OPTIONAL: usize = 8;
 
-/// What is asked for beside the operands.
+/// Parameters of decode attention besides its operands.
 #[derive(Clone, Copy, PartialEq, Hash, Debug)]
 pub struct DecodeParams {
-    /// Attention itself.
+    /// Parameters of the attention itself.
     pub attention: AttentionParams,
-    /// What is done to queries and keys before.
+    /// Norms and RoPE of queries and keys.
     pub heads: HeadPreparation,
-    /// Whether there is a sink for each query head.
+    /// Whether there is an attention sink for each query head.
     pub sinks: bool,
-    /// Whether the result is multiplied by the sigmoid of a gate.
+    /// Whether the output is multiplied by the sigmoid of a gate.
     pub gated: bool,
 }
 
 impl fmt::Display for DecodeParams {
-    /// What stands before attention, each behind " of", and behind it.
+    /// Writes the steps before attention, each after " of", then the steps after it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.heads.fmt(f)?;
         if self.sinks {
@@ -56,44 +54,44 @@ impl fmt::Display for DecodeParams {
     }
 }
 
-/// The calls, and what they need beside their operands.
+/// The calls, and the further operands they need.
 #[derive(Clone, Debug)]
 pub struct DecodeAttentionPlan {
-    /// One, or two of which the second depends on the first.
+    /// One call, or two of which the second depends on the first.
     pub calls: Vec<Call>,
-    /// Memory whose contents do not matter: the operand behind the others.
+    /// Memory whose contents do not matter: the operand after the others.
     pub workspace: Option<OperandSpec>,
-    /// Counters, behind the workspace.
+    /// Number of u32 counters, the operand after the workspace.
     pub tickets: usize,
 }
 
 impl DecodeParams {
-    /// The number of the result.
+    /// Returns the operand number of the output.
     pub fn output(&self) -> usize {
         OPTIONAL + self.heads.operands() + usize::from(self.sinks) + usize::from(self.gated)
     }
 
-    /// The number of the sinks, if there are any.
+    /// Returns the operand number of the sinks, if there are any.
     pub fn sinks(&self) -> Option<usize> {
         self.sinks.then(|| self.output() - 1 - usize::from(self.gated))
     }
 
-    /// The number of the gate, if there is one.
+    /// Returns the operand number of the gate, if there is one.
     pub fn gate(&self) -> Option<usize> {
         self.gated.then(|| self.output() - 1)
     }
 
-    /// Numbers of the frequencies and of the norms' weights, where there are any.
+    /// Returns the operand numbers of the frequencies and of the norms' weights, where present.
     pub fn optional(&self) -> [Option<usize>; 3] {
         self.heads.numbers(OPTIONAL)
     }
 }
 
-/// The calls that compute attention of single tokens.
+/// Returns the calls that compute decode attention.
 ///
 /// # Errors
-/// [`Unsupported::NeedsContiguous`] when heads lie apart; [`Unsupported::Size`] when shapes contradict
-/// each other or reach too far; [`Unsupported::DType`] for operands of other types.
+/// [`Unsupported::NeedsContiguous`] when heads are not adjacent; [`Unsupported::Size`] when shapes contradict
+/// each other or exceed the limits; [`Unsupported::DType`] for operands of other types.
 pub fn call(
     traits: &Traits,
     operands: &[&OperandSpec],
@@ -114,48 +112,51 @@ pub fn call_tuned(
 ) -> Result<DecodeAttentionPlan, Unsupported> {
     let sizes = checked(operands, params)?;
     let variant = DecodeVariant::of(tuning, traits, operands, &sizes, params)?;
-    let groups = [sizes.heads / variant.heads, sizes.tokens, variant.parts];
+    let groups = [sizes.heads / variant.heads, sizes.tokens, variant.splits];
     if groups.iter().any(|&g| g > 65_535) {
-        let what = format!("{} tokens and {} heads; the most is 65535", sizes.tokens, sizes.heads);
+        let what = format!(
+            "{} tokens and {} heads exceed the limit of 65535",
+            sizes.tokens, sizes.heads
+        );
         return Err(Unsupported::Size { op: OP, what });
     }
-    let several = variant.parts > 1;
-    let has_tickets = several && traits.tickets;
-    let arguments = arguments(traits, operands, params, &sizes, [several, has_tickets])?;
+    let is_split = variant.splits > 1;
+    let has_tickets = is_split && traits.tickets;
+    let arguments = arguments(traits, operands, params, &sizes, [is_split, has_tickets])?;
     let generated = generated(operands, params, &arguments, &variant);
-    let forms = if several && !has_tickets {
-        &["SHARES", "JOINS"][..]
+    let passes = if is_split && !has_tickets {
+        &["SPLIT_PASS", "COMBINE_PASS"][..]
     } else {
         &[""]
     };
-    let last = if has_tickets { tickets::TEXT } else { "" };
-    let text = |form: &str| kernel(tuning, traits, operands, params, &generated, form).body(last);
-    let call = |form: &&str| Call {
-        kernel: (text(form).body(include_str!("parts.glsl"))).kernel(variant.constants(&sizes, params)),
+    let arrives_last = if has_tickets { tickets::TEXT } else { "" };
+    let text = |pass: &str| kernel(tuning, traits, operands, params, &generated, pass).body(arrives_last);
+    let call = |pass: &&str| Call {
+        kernel: (text(pass).body(include_str!("splits.glsl"))).kernel(variant.constants(&sizes, params)),
         groups: groups.map(|g| g.max(1) as u32),
         push: arguments.push(),
     };
-    let workspace = [sizes.tokens, sizes.heads, variant.parts, sizes.value_dim + 2];
+    let workspace = [sizes.tokens, sizes.heads, variant.splits, sizes.value_dim + 2];
     Ok(DecodeAttentionPlan {
-        calls: forms.iter().map(call).collect(),
-        workspace: several.then(|| OperandSpec::contiguous(DType::F32, &workspace)),
+        calls: passes.iter().map(call).collect(),
+        workspace: is_split.then(|| OperandSpec::contiguous(DType::F32, &workspace)),
         tickets: if has_tickets { groups[0] * sizes.tokens } else { 0 },
     })
 }
 
-/// The text of one of the calls but for what joins parts: `form` is what tells two of them apart.
+/// Returns the text of a call without the combination of splits. `pass` is the flag of one of two passes, or empty.
 fn kernel<'t>(
     tuning: &Tuning,
     traits: &'t Traits,
     operands: &[&OperandSpec],
     params: &DecodeParams,
     generated: &str,
-    form: &str,
-) -> Text<'t> {
-    let mut text = Text::new(traits, &format!("{OP}.decode"))
+    pass: &str,
+) -> SourceBuilder<'t> {
+    let mut text = SourceBuilder::new(traits, &format!("{OP}.decode"))
         .define("LANE_VALUE", "float")
         .unrolled(tuning.decode.unrolled)
-        .flag(form, !form.is_empty())
+        .flag(pass, !pass.is_empty())
         .input("q", operands[2].dtype)
         .input("k", operands[3].dtype)
         .input("v", operands[4].dtype)
@@ -182,23 +183,23 @@ fn kernel<'t>(
         .body(include_str!("decode.comp"))
 }
 
-/// Fails as [`call`] would, without building calls.
+/// Returns the error of [`call`], without building calls.
 ///
 /// # Errors
 /// Those of [`call`].
 pub fn check(traits: &Traits, operands: &[&OperandSpec], params: &DecodeParams) -> Result<(), Unsupported> {
     let sizes = checked(operands, params)?;
     let variant = DecodeVariant::of(tuning::choose(traits), traits, operands, &sizes, params)?;
-    let several = variant.parts > 1;
-    arguments(traits, operands, params, &sizes, [several, several && traits.tickets]).map(|_| ())
+    let is_split = variant.splits > 1;
+    arguments(traits, operands, params, &sizes, [is_split, is_split && traits.tickets]).map(|_| ())
 }
 
-/// The extents, if all operands fit them.
+/// Checks the operands and returns their extents.
 fn checked(operands: &[&OperandSpec], params: &DecodeParams) -> Result<AttentionSizes, Unsupported> {
     let size = |what: String| Unsupported::Size { op: OP, what };
     if operands.len() != params.output() + 1 {
-        let (found, wanted) = (operands.len(), params.output() + 1);
-        return Err(size(format!("{found} operands given for {wanted}")));
+        let (found, expected) = (operands.len(), params.output() + 1);
+        return Err(size(format!("{found} operands given, expected {expected}")));
     }
     let out = operands[params.output()];
     let as_attention = [
@@ -225,7 +226,7 @@ fn checked(operands: &[&OperandSpec], params: &DecodeParams) -> Result<Attention
         ..
     } = sizes;
     if operands[0].dtype != operands[1].dtype {
-        return Err(size("keys and values are stored differently".to_string()));
+        return Err(size("keys and values must have the same dtype".to_string()));
     }
     check_heads(operands, params, &sizes)?;
     if let Some(number) = params.sinks() {
@@ -238,7 +239,7 @@ fn checked(operands: &[&OperandSpec], params: &DecodeParams) -> Result<Attention
     Ok(sizes)
 }
 
-/// Fails unless queries, keys, values and the result are heads of `sizes`, each of which is whole.
+/// Checks that queries, keys, values and the output have the shapes of `sizes` and contiguous heads.
 fn check_heads(operands: &[&OperandSpec], params: &DecodeParams, sizes: &AttentionSizes) -> Result<(), Unsupported> {
     for (number, heads, dim) in [
         (2, sizes.heads, sizes.head_dim),
@@ -250,9 +251,9 @@ fn check_heads(operands: &[&OperandSpec], params: &DecodeParams, sizes: &Attenti
         require_float(OP, operand)?;
         require_shape(OP, "an operand", operand, &[sizes.tokens, heads, dim])?;
         let strides = &operand.layout.strides;
-        // Queries alone may lie apart, with their gates between them.
-        let apart = heads > 1 && strides[1] != dim && number != 2;
-        if strides[2] != 1 || apart {
+        // Only queries' heads may have gaps: gates may be interleaved with them.
+        let has_gaps = heads > 1 && strides[1] != dim && number != 2;
+        if strides[2] != 1 || has_gaps {
             return Err(Unsupported::NeedsContiguous {
                 op: OP,
                 operand: number,
@@ -262,7 +263,7 @@ fn check_heads(operands: &[&OperandSpec], params: &DecodeParams, sizes: &Attenti
     Ok(())
 }
 
-/// Fails unless operand `number` is a gate of that shape, whose heads are whole.
+/// Checks that operand `number` is a gate of that shape with contiguous heads.
 fn check_gate(gate: &OperandSpec, number: usize, shape: [usize; 3]) -> Result<(), Unsupported> {
     require_float(OP, gate)?;
     require_shape(OP, "the gate", gate, &shape)?;
@@ -280,7 +281,7 @@ fn arguments(
     operands: &[&OperandSpec],
     params: &DecodeParams,
     sizes: &AttentionSizes,
-    [several, tickets]: [bool; 2],
+    [is_split, has_tickets]: [bool; 2],
 ) -> Result<PushArguments, Unsupported> {
     let mut arguments = PushArguments::new(traits);
     let mut add = |declaration: &str, number: usize| -> Result<(), Unsupported> {
@@ -288,8 +289,8 @@ fn arguments(
         Ok(())
     };
     let names = ["keys_ref keys", "keys_ref values", "q_ref q", "k_ref k", "v_ref v"];
-    let places = ["positions_ref positions", "sequences_ref sequences", "pages_ref pages"];
-    for (number, name) in names.into_iter().chain(places).enumerate() {
+    let indices = ["positions_ref positions", "sequences_ref sequences", "pages_ref pages"];
+    for (number, name) in names.into_iter().chain(indices).enumerate() {
         add(name, number)?;
     }
     for (name, number) in HeadPreparation::NAMES.into_iter().zip(params.optional()) {
@@ -305,11 +306,11 @@ fn arguments(
     }
     let out = params.output();
     add("y_ref y", out)?;
-    for (name, operand, there) in [
-        ("pairs_ref workspace", out + 1, several),
-        ("counters_ref tickets", out + 2, tickets),
+    for (name, operand, is_present) in [
+        ("pairs_ref workspace", out + 1, is_split),
+        ("counters_ref tickets", out + 2, has_tickets),
     ] {
-        if there {
+        if is_present {
             arguments.address(name, Push::Address { operand, bytes: 0 });
         }
     }
@@ -324,7 +325,7 @@ fn arguments(
         };
         arguments.stride(&format!("{name}_STRIDE"), between);
     }
-    // Where heads lie side by side, as they mostly do, the text says so.
+    // The shader assumes adjacent query heads, as they mostly are, unless Q_BETWEEN is given.
     if let [_, between, _] = operands[2].layout.strides[..]
         && between != sizes.head_dim
     {
@@ -341,7 +342,7 @@ fn arguments(
     Ok(arguments)
 }
 
-/// The arguments, and what depends on which parts there are and how keys are stored.
+/// Returns the generated GLSL: the arguments, and definitions for the optional parts and the cache's dtype.
 fn generated(
     operands: &[&OperandSpec],
     params: &DecodeParams,
@@ -360,7 +361,7 @@ fn generated(
     };
     let align = keys.size() * variant.unit;
     let stored = |at: &str| glsl::conversions(keys).1.replace("VALUE", &format!("vectors[{at}]"));
-    let (word_values, word, stands_for) = match keys {
+    let (word_values, word, word_as_values) = match keys {
         DType::F32 => (
             1,
             "floatBitsToUint(vectors[at])".into(),
@@ -380,7 +381,7 @@ fn generated(
          layout(buffer_reference, scalar, buffer_reference_align = 4) writeonly buffer stored_words_ref {{ uint at[]; }};\n\
          #define WORD_VALUES {word_values}u\n\
          #define WORD_AT(at) ({word})\n\
-         #define VALUES_OF(word) ({stands_for})\n",
+         #define VALUES_OF(word) ({word_as_values})\n",
         variant.unit,
     );
     let [_, q_norm_weight, k_norm_weight] = params.optional();
@@ -404,8 +405,8 @@ fn generated(
             u32::from(rope.interleaved)
         ));
     }
-    if variant.parts > 1 {
-        text.push_str("#define PARTS 1\n");
+    if variant.splits > 1 {
+        text.push_str("#define SPLITS 1\n");
         text.push_str(tickets::COUNTERS);
     }
     if operands[0].layout.shape != operands[1].layout.shape {

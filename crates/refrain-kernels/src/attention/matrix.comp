@@ -1,8 +1,9 @@
-// Attention of many tokens on matrix cores (Dao et al. 2022, arXiv:2205.14135). A workgroup takes neighbouring tokens
-// of HEADS query heads that share a key head, each of its subgroups a fragment of tokens of one head. It goes through
-// the positions that its tokens see, POSITIONS at a time, with running maxima and sums: keys and values come to shared
-// memory once, and those of the next block are under way while this one is worked on. How fragments are made of them
-// stands elsewhere, by what is known of their order.
+// Attention of many tokens on matrix cores (flash-attention, Dao et al. 2022, arXiv:2205.14135). A workgroup takes
+// neighbouring tokens of HEADS query heads that share a KV head, each of its subgroups a fragment of tokens of one
+// head. It takes the positions that its tokens see, POSITIONS at a time, with running maxima and sums (online softmax).
+// Keys and values are loaded into shared memory once; those of the next block are prefetched while this one is
+// processed. known_layout.glsl and opaque_layout.glsl build the fragments: the former if the order of their elements is
+// known, the latter otherwise.
 layout(local_size_x_id = 0) in;
 
 layout(buffer_reference, scalar, buffer_reference_align = 16) readonly buffer keys_wide { uvec4 at[]; };
@@ -20,11 +21,11 @@ layout(push_constant, scalar) uniform Push {
     sinks_ref sinks;
 #endif
     uint tokens;
-    uint ratio; // query heads per key head
+    uint ratio; // query heads per KV head
     uint kv_heads, slots;
     uint sequence_count;
     uint table; // pages per sequence
-    uint reach; // positions that the table can hold
+    uint capacity; // positions that the page table can hold
     uint window;
     uvec2 q_strides, y_strides; // between tokens, between heads
     float scale;
@@ -34,46 +35,47 @@ const uint TILES = POSITIONS / FRAGMENT;    // fragments of positions
 const uint TOKEN_TILES = SUBGROUPS / HEADS; // fragments of tokens
 const uint THREADS = SUBGROUPS * SUBGROUP;
 const uint GRANULES = HEAD_DIM / 8u;        // runs of eight values of a key
-const uint KEYS_EACH = (POSITIONS * GRANULES + THREADS - 1u) / THREADS; // that an invocation brings
-const int NOWHERE = 0x7fffffff;
-// A score of what is not seen, and, larger, a maximum of none: differences are finite, and their powers zero.
+const uint KEYS_EACH = (POSITIONS * GRANULES + THREADS - 1u) / THREADS; // loads per invocation
+const int NO_POSITION = 0x7fffffff;
+// MASKED is the score of masked positions, LOWEST, which is larger, the maximum over none: differences are finite, and
+// their exponentials zero.
 const float MASKED = -3.0e38;
 const float LOWEST = -1.0e38;
-// So that exponentials are powers of two.
+// Scores are multiplied by this, so that exp becomes exp2.
 const float LOG2_E = 1.44269504;
 
-// Of the tokens of which this lane has a part.
+// Per token of this lane's rows.
 int position[SLOTS];
 uint sequence[SLOTS];
 float maximum[SLOTS];
 float total[SLOTS];
 
-float join_max(float x) {
-    [[unroll]] for (uint apart = 1u; apart < LANES_PER_ROW; apart *= 2u) x = max(x, subgroupShuffleXor(x, apart));
+float row_max(float x) {
+    [[unroll]] for (uint distance = 1u; distance < LANES_PER_ROW; distance *= 2u) x = max(x, subgroupShuffleXor(x, distance));
     return x;
 }
 
-float join_sum(float x) {
-    [[unroll]] for (uint apart = 1u; apart < LANES_PER_ROW; apart *= 2u) x += subgroupShuffleXor(x, apart);
+float row_sum(float x) {
+    [[unroll]] for (uint distance = 1u; distance < LANES_PER_ROW; distance *= 2u) x += subgroupShuffleXor(x, distance);
     return x;
 }
 
-// Keys that are under way to shared memory.
+// Prefetched keys of the next block.
 uvec4 next_keys[KEYS_EACH];
 
 uint sequence_of(uint token) { return min(load_sequences(pc.sequences, token), pc.sequence_count - 1u); }
 
-// The first slot of a block of positions, which lies in one page.
+// Returns the first slot of a block of positions, which lies in one page.
 uint slot_of(uint current, int base) {
     uint page = load_pages(pc.pages, current * pc.table + uint(base) / PAGE_SIZE);
     return min(page, (pc.slots - 1u) / PAGE_SIZE) * PAGE_SIZE + uint(base) % PAGE_SIZE;
 }
 
-// Tokens from `first` on, none of them if there `are` none.
-void find_tokens(uint first, bool are) {
+// Loads positions and sequences of the tokens from `first` on; they are padding unless `exist`.
+void find_tokens(uint first, bool exist) {
     [[unroll]] for (uint slot = 0u; slot < SLOTS; ++slot) {
         uint token = first + lane_row() + slot * ROWS_EACH;
-        bool inside = are && token < pc.tokens;
+        bool inside = exist && token < pc.tokens;
         token = min(token, pc.tokens - 1u);
         position[slot] = inside ? load_positions(pc.positions, token) : -1;
         sequence[slot] = sequence_of(token);
@@ -82,7 +84,7 @@ void find_tokens(uint first, bool are) {
     }
 }
 
-// Where the query of the token of a slot begins.
+// Returns the offset of the query of a slot's token.
 uint query_at(uint first, uint slot, uint head) {
     uint token = min(first + lane_row() + slot * ROWS_EACH, pc.tokens - 1u);
     return token * pc.q_strides.x + head * pc.q_strides.y;
@@ -94,18 +96,18 @@ bool sees(uint slot, uint current, int seen) {
     return seen <= own && uint(own - seen) < pc.window && sequence[slot] == current;
 }
 
-// Loads the queries of tokens from `first` on.
+// Declared here, defined in known_layout.glsl and opaque_layout.glsl. Loads the queries of tokens from `first` on.
 void load_query(uint first, uint head);
-// Begins to load the values of a block, as keys.
+// Prefetches the values of a block, as load_block does keys.
 void load_values(uint slot, uint kv_head, int last);
-// Puts what was loaded where all subgroups find it.
+// Stores the prefetched block in shared memory.
 void store_block();
-// Attends over the block of a sequence's positions that is in shared memory; `whole` where every token sees all of it.
+// Attends over the block of a sequence's positions in shared memory; `whole` if every token sees all of it.
 void attend(uint current, int base, bool whole);
-// Stores the results of tokens from `first` on, each times its factor.
+// Stores the outputs of tokens from `first` on, each times its factor.
 void store_rows(uint first, uint head, float factors[SLOTS]);
 
-// Begins to load the block of positions whose first is in `slot`, none beyond the `last` of them.
+// Prefetches the block of positions whose first is in `slot`, clamped to its position `last`.
 void load_block(uint slot, uint kv_head, int last) {
     [[unroll]] for (uint i = 0u; i < KEYS_EACH; ++i) {
         uint number = gl_LocalInvocationIndex + i * THREADS;
@@ -115,63 +117,63 @@ void load_block(uint slot, uint kv_head, int last) {
     load_values(slot, kv_head, last);
 }
 
-// Positions from the first to the last that some tokens see; none where the last comes before it.
+// Positions from the first to the last that some token sees; empty if last < first.
 struct Span { int first, last; };
 
-const Span NOTHING = Span(NOWHERE, -1);
+const Span EMPTY_SPAN = Span(NO_POSITION, -1);
 
-// With what a token at a position sees.
-Span joined(Span span, int at) {
+// Extends the span by the positions that a token at `at` sees.
+Span extend(Span span, int at) {
     int first = uint(at) < pc.window ? 0 : at - int(pc.window - 1u);
     return Span(min(span.first, first), max(span.last, at));
 }
 
-// The workgroup's tokens. Each subgroup looks at all of them, so that all agree on their way.
+// The workgroup's tokens. Each subgroup looks at all of them, so that all subgroups take the same blocks.
 struct Tokens { uint first, last; };
 
-uint token_of(Tokens all, uint turn) { return min(all.first + turn * SUBGROUP + gl_SubgroupInvocationID, all.last); }
+uint token_of(Tokens all, uint step) { return min(all.first + step * SUBGROUP + gl_SubgroupInvocationID, all.last); }
 
-const uint TURNS = (TOKEN_TILES * FRAGMENT + SUBGROUP - 1u) / SUBGROUP;
+const uint TOKEN_STEPS = (TOKEN_TILES * FRAGMENT + SUBGROUP - 1u) / SUBGROUP;
 
-// Their first sequence from `least` on; ~0 where there is none.
-uint next_sequence(Tokens all, uint least) {
+// Returns the tokens' lowest sequence that is at lowest `from`; ~0 if there is none.
+uint next_sequence(Tokens all, uint from) {
     uint next = ~0u;
-    [[unroll]] for (uint turn = 0u; turn < TURNS; ++turn) {
-        uint token = token_of(all, turn);
+    [[unroll]] for (uint step = 0u; step < TOKEN_STEPS; ++step) {
+        uint token = token_of(all, step);
         uint own = sequence_of(token);
-        if (load_positions(pc.positions, token) >= 0 && own >= least) next = min(next, own);
+        if (load_positions(pc.positions, token) >= 0 && own >= from) next = min(next, own);
     }
     return subgroupMin(next);
 }
 
-// What those of a sequence see.
+// Returns the positions that the tokens of a sequence see.
 Span seen_of(Tokens all, uint current) {
-    Span span = NOTHING;
-    [[unroll]] for (uint turn = 0u; turn < TURNS; ++turn) {
-        uint token = token_of(all, turn);
+    Span span = EMPTY_SPAN;
+    [[unroll]] for (uint step = 0u; step < TOKEN_STEPS; ++step) {
+        uint token = token_of(all, step);
         int at = load_positions(pc.positions, token);
-        if (at >= 0 && sequence_of(token) == current) span = joined(span, at);
+        if (at >= 0 && sequence_of(token) == current) span = extend(span, at);
     }
-    return Span(subgroupMin(span.first), min(subgroupMax(span.last), int(pc.reach) - 1));
+    return Span(subgroupMin(span.first), min(subgroupMax(span.last), int(pc.capacity) - 1));
 }
 
-// Goes through the blocks that the workgroup's tokens of a sequence see.
+// Takes the blocks that the workgroup's tokens of a sequence see.
 void attend_sequence(Tokens all, uint current, uint kv_head) {
     Span seen = seen_of(all, current);
-    // Of the subgroup's tokens: positions up to `least` are seen by all, if they all are the sequence's.
-    int least = NOWHERE;
-    int most = -1;
+    // Of the subgroup's tokens: all of them see positions up to `lowest`, if all belong to the sequence.
+    int lowest = NO_POSITION;
+    int highest = -1;
     [[unroll]] for (uint r = 0u; r < SLOTS; ++r) {
         int own = sequence[r] == current ? position[r] : -1;
-        least = min(least, own);
-        most = max(most, own);
+        lowest = min(lowest, own);
+        highest = max(highest, own);
     }
-    least = subgroupMin(least);
-    most = subgroupMax(most);
+    lowest = subgroupMin(lowest);
+    highest = subgroupMax(highest);
     if (seen.last < seen.first) return;
     int base = seen.first / int(POSITIONS) * int(POSITIONS);
     load_block(slot_of(current, base), kv_head, seen.last - base);
-    // Of the last block again where there is no next: what is asked for is not waited for then.
+    // After the last block, the prefetch repeats it: it is never waited for.
     int last = seen.last / int(POSITIONS) * int(POSITIONS);
     uint slot = slot_of(current, min(base + int(POSITIONS), last));
     for (; base <= last; base += int(POSITIONS)) {
@@ -181,7 +183,7 @@ void attend_sequence(Tokens all, uint current, uint kv_head) {
         barrier();
         load_block(slot, kv_head, seen.last - next);
         slot = slot_of(current, min(next + int(POSITIONS), last));
-        bool whole = least - base >= int(POSITIONS) - 1 && uint(most - base) < pc.window;
+        bool whole = lowest - base >= int(POSITIONS) - 1 && uint(highest - base) < pc.window;
         attend(current, base, whole);
     }
 }
@@ -189,9 +191,9 @@ void attend_sequence(Tokens all, uint current, uint kv_head) {
 void store_results(uint first, uint head) {
     float factors[SLOTS];
     [[unroll]] for (uint r = 0u; r < SLOTS; ++r) {
-        float sum = join_sum(total[r]);
+        float sum = row_sum(total[r]);
 #ifdef SINKS
-        // 2¹²⁶ leaves nothing of the others.
+        // Beside 2¹²⁶, other weights vanish.
         sum += exp2(min(load_sinks(pc.sinks, head) * LOG2_E - maximum[r], 126.0));
 #endif
         factors[r] = maximum[r] > LOWEST ? 1.0 / sum : 0.0;
@@ -200,12 +202,12 @@ void store_results(uint first, uint head) {
 }
 
 void main() UNIFORM_FLOW {
-    // The last tokens see most: they begin.
+    // The last tokens see the most positions, so they are scheduled first.
     uint tiles = (pc.tokens + FRAGMENT - 1u) / FRAGMENT;
     uint begun = gl_WorkGroupID.y * TOKEN_TILES;
     uint left = tiles - begun;
     Tokens all = Tokens((left - min(left, TOKEN_TILES)) * FRAGMENT, min(left * FRAGMENT, pc.tokens) - 1u);
-    // Subgroups that have no tokens help the others.
+    // Subgroups without tokens still load blocks for the others.
     uint own = gl_SubgroupID / HEADS;
     bool has_tokens = own < left;
     uint first = has_tokens ? (left - 1u - own) * FRAGMENT : 0u;

@@ -1,36 +1,36 @@
-//! Attention of many tokens on matrix cores.
+//! Attention of many tokens on matrix cores (flash-attention).
 //!
-//! Queries, times the scale, and weights are rounded to f16, as keys and values are stored; scores, maxima,
-//! sums and results are f32.
+//! Queries, times the scale, and softmax weights are rounded to f16, as keys and values are stored. Scores, maxima,
+//! sums and outputs are f32.
 
 use super::sizes::AttentionSizes;
-use super::{AttentionOperands, AttentionParams, OP, addresses, output, with_sinks};
-use crate::kit::text::{Text, is_wide};
+use super::{AttentionOperands, AttentionParams, OP, addresses, output_number, with_sinks};
+use crate::kit::text::{SourceBuilder, is_wide};
 use crate::tuning::Tuning;
 use crate::vocabulary::MatrixCores;
 use crate::{Call, DType, OperandSpec, Push, Traits, Unsupported};
 
-/// The most bytes of keys and values that a workgroup brings at once: no workgroup may have much more shared memory, and
-/// registers hold as much that is under way.
-const BLOCK_BYTES: usize = 32 << 10;
+/// Maximum bytes of keys and values per block. Few devices have much more shared memory per workgroup, and registers
+/// hold the next block.
+const MAX_BLOCK_BYTES: usize = 32 << 10;
 
-/// The most results that a lane's registers hold of fragments whose order is hidden.
-const MOST_RESULTS: usize = 128;
+/// Maximum number of outputs per lane in fragments of unknown element order.
+const MAX_OUTPUTS_PER_LANE: usize = 128;
 
-/// How the work is divided.
+/// Division of the work.
 struct MatrixVariant {
-    /// Subgroups of a workgroup, each with a fragment of tokens of one head.
+    /// Subgroups per workgroup, each with a fragment of tokens of one head.
     subgroups: usize,
-    /// Query heads of a workgroup.
+    /// Query heads per workgroup.
     heads: usize,
-    /// Positions that it goes through at a time: a page holds whole blocks of them.
+    /// Positions per block; a page holds whole blocks.
     positions: usize,
     groups: [usize; 3],
 }
 
 impl MatrixVariant {
-    /// What the tuning asks for, with fewer positions at a time where there is no room for so many; none where there is
-    /// none for a fragment of them.
+    /// Returns the tuning's division, with smaller blocks where shared memory is too small. `None` if not even a
+    /// fragment of positions fits.
     fn of(
         tuning: &Tuning,
         traits: &Traits,
@@ -42,19 +42,21 @@ impl MatrixVariant {
         let size = cores.size as usize;
         let fits = |positions: usize, subgroups: u32| {
             let block = 2 * positions * (sizes.head_dim + sizes.value_dim);
-            let passed = if cores.is_hidden() {
+            let staged = if cores.is_opaque() {
                 subgroups as usize * size * (6 * positions + 4 * size)
             } else {
                 0
             };
             (params.page_size as usize).is_multiple_of(positions)
-                && block <= BLOCK_BYTES
-                && block + passed <= traits.shared_bytes as usize
+                && block <= MAX_BLOCK_BYTES
+                && block + staged <= traits.shared_bytes as usize
         };
-        let most = traits.max_invocations / traits.subgroup_size;
-        let by = |subgroups: u32, fragments: usize| {
-            // Rather fewer subgroups than no block.
-            let fewer = (0..u32::BITS).map(|n| subgroups.min(most) >> n).take_while(|&n| n > 0);
+        let max_subgroups = traits.max_invocations / traits.subgroup_size;
+        let divide = |subgroups: u32, fragments: usize| {
+            // Fewer subgroups rather than none.
+            let fewer = (0..u32::BITS)
+                .map(|n| subgroups.min(max_subgroups) >> n)
+                .take_while(|&n| n > 0);
             let (subgroups, positions) = fewer
                 .flat_map(|n| (1..=fragments).rev().map(move |fragments| (n, fragments * size)))
                 .find(|&(subgroups, positions)| fits(positions, subgroups))?;
@@ -67,17 +69,17 @@ impl MatrixVariant {
                 groups: [sizes.heads / heads, sizes.tokens.div_ceil(size).div_ceil(tiles), 1],
             })
         };
-        let variant = by(attention.matrix_subgroups, attention.matrix_fragments)?;
-        let enough = attention.enough_matrix_groups.on(traits);
+        let variant = divide(attention.matrix_subgroups, attention.matrix_fragments)?;
+        let enough = attention.target_matrix_groups.on(traits);
         if variant.groups.iter().product::<usize>() >= enough {
             Some(variant)
         } else {
-            by(attention.matrix_subgroups_few, attention.matrix_fragments_few)
+            divide(attention.matrix_subgroups_few, attention.matrix_fragments_few)
         }
     }
 }
 
-/// The call on matrix cores, where the device has some and operands suit them.
+/// Returns the call on matrix cores, or `None` if the device has none or operands do not suit them.
 pub(super) fn call(
     tuning: &Tuning,
     traits: &Traits,
@@ -91,14 +93,14 @@ pub(super) fn call(
     let AttentionSizes {
         head_dim, value_dim, ..
     } = *sizes;
-    let lanes = lanes_of_values(cores, traits);
-    let values_fit = if cores.is_hidden() {
-        value_dim * cores.size as usize <= MOST_RESULTS * traits.subgroup_size as usize
+    let lanes = value_lanes(cores, traits);
+    let values_fit = if cores.is_opaque() {
+        value_dim * cores.size as usize <= MAX_OUTPUTS_PER_LANE * traits.subgroup_size as usize
     } else {
         value_dim.is_multiple_of(4 * lanes)
     };
     let suits = values_fit
-        && sizes.tokens >= tuning.attention.least_matrix_tokens
+        && sizes.tokens >= tuning.attention.min_matrix_tokens
         && [keys, values].iter().all(|o| o.dtype == DType::F16)
         && head_dim.is_multiple_of(8 * cores.lanes_per_row() as usize)
         && value_dim.is_multiple_of(cores.size as usize);
@@ -106,15 +108,15 @@ pub(super) fn call(
         return None;
     }
     let variant = MatrixVariant::of(tuning, traits, cores, sizes, params)?;
-    Some(made(&variant, cores, traits, operands, sinks, sizes, params))
+    Some(build_call(&variant, cores, traits, operands, sinks, sizes, params))
 }
 
-/// Lanes among which a position's values are divided: each has as many.
-fn lanes_of_values(cores: MatrixCores, traits: &Traits) -> usize {
+/// Returns the number of lanes that divide a position's values evenly.
+fn value_lanes(cores: MatrixCores, traits: &Traits) -> usize {
     (traits.subgroup_size / cores.lanes_per_row()) as usize
 }
 
-fn made(
+fn build_call(
     variant: &MatrixVariant,
     cores: MatrixCores,
     traits: &Traits,
@@ -124,7 +126,7 @@ fn made(
     params: &AttentionParams,
 ) -> Result<Call, Unsupported> {
     let [q, .., out] = operands;
-    let mut push = addresses(operands, output(sinks), sinks)?;
+    let mut push = addresses(operands, output_number(sinks), sinks)?;
     let ratio = sizes.heads / sizes.kv_heads;
     let &MatrixVariant {
         subgroups,
@@ -139,7 +141,7 @@ fn made(
         sizes.slots,
         sizes.sequences,
         sizes.table,
-        sizes.reach,
+        sizes.capacity,
         params.window.unwrap_or(u32::MAX) as usize,
         q.layout.strides[0],
         q.layout.strides[1],
@@ -149,16 +151,19 @@ fn made(
     push.extend(numbers.map(|v| Push::U32(v as u32)));
     push.push(Push::F32(params.scale));
     if groups.iter().any(|&g| g > 65_535) {
-        let what = format!("{} tokens and {} heads are too many", sizes.tokens, sizes.heads);
+        let what = format!(
+            "{} tokens and {} heads exceed the limit of 65535",
+            sizes.tokens, sizes.heads
+        );
         return Err(Unsupported::Size { op: OP, what });
     }
-    let lane_values = sizes.value_dim / lanes_of_values(cores, traits);
-    let (run, words, bytes) = if cores.is_hidden() || lane_values.is_multiple_of(8) {
+    let lane_values = sizes.value_dim / value_lanes(cores, traits);
+    let (run, words, bytes) = if cores.is_opaque() || lane_values.is_multiple_of(8) {
         ("8u", "uvec4", 16)
     } else {
         ("4u", "uvec2", 8)
     };
-    let text = with_sinks(Text::with_fragments(traits, "attention.matrix"), sinks);
+    let text = with_sinks(SourceBuilder::with_fragments(traits, "attention.matrix"), sinks);
     let text = text
         .define("RUN", run)
         .define("RUN_WORDS", words)
@@ -169,7 +174,7 @@ fn made(
         .input("sequences", DType::U32)
         .input("pages", DType::U32)
         .output("y", out.dtype)
-        .stored_fours("y", out.dtype, is_wide(out, &out.layout.strides[..2]))
+        .store_vec4("y", out.dtype, is_wide(out, &out.layout.strides[..2]))
         .define("HEAD_DIM", format!("{}u", sizes.head_dim))
         .define("VALUE_DIM", format!("{}u", sizes.value_dim))
         .define("POSITIONS", format!("{positions}u"))
@@ -179,14 +184,7 @@ fn made(
     let kernel = cores
         .define(traits, text)
         .body(include_str!("matrix.comp"))
-        .body(if cores.is_hidden() {
-            concat!(
-                include_str!("../kit/fragments/meet.glsl"),
-                include_str!("matrix/passed.glsl")
-            )
-        } else {
-            include_str!("matrix/held.glsl")
-        })
+        .body(fragment_access(cores))
         .kernel(vec![(0, subgroups as u32 * traits.subgroup_size)]);
     Ok(Call {
         kernel,
@@ -195,15 +193,27 @@ fn made(
     })
 }
 
+/// The text that loads and stores fragments.
+fn fragment_access(cores: MatrixCores) -> &'static str {
+    if cores.is_opaque() {
+        concat!(
+            include_str!("../kit/fragments/meet.glsl"),
+            include_str!("matrix/opaque_layout.glsl")
+        )
+    } else {
+        include_str!("matrix/known_layout.glsl")
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::tuning;
     use crate::vocabulary::FragmentOrder;
 
-    /// Subgroups, heads and positions of a workgroup on a device of 132 units, with an H200's numbers.
-    fn divided(tokens: usize, head_dim: usize, page_size: u32, traits: Traits) -> Option<[usize; 3]> {
-        let cores = MatrixCores::known(16, FragmentOrder::Quads);
+    /// Returns subgroups, heads and positions of a workgroup on a device of 132 compute units, with an H200's tuning.
+    fn divide(tokens: usize, head_dim: usize, page_size: u32, traits: Traits) -> Option<[usize; 3]> {
+        let cores = MatrixCores::with_order(16, FragmentOrder::Quads);
         let sizes = AttentionSizes {
             tokens,
             heads: 32,
@@ -213,7 +223,7 @@ mod tests {
             slots: 4096,
             sequences: 1,
             table: 4096 / page_size as usize,
-            reach: 4096,
+            capacity: 4096,
         };
         let params = AttentionParams::new(head_dim, page_size);
         let variant = MatrixVariant::of(&tuning::TABLE[0], &traits, cores, &sizes, &params)?;
@@ -239,23 +249,23 @@ mod tests {
     }
 
     #[test]
-    fn workgroups_are_smaller_where_they_would_be_too_few_and_no_larger_than_the_device_has_them() {
-        assert_eq!(divided(256, 128, 64, card()), Some([4, 4, 32]));
-        assert_eq!(divided(512, 128, 64, card()), Some([8, 4, 64]));
+    fn workgroups_shrink_to_fill_the_device_and_to_its_limits() {
+        assert_eq!(divide(256, 128, 64, card()), Some([4, 4, 32]));
+        assert_eq!(divide(512, 128, 64, card()), Some([8, 4, 64]));
         let small = Traits {
             max_invocations: 96,
             ..card()
         };
-        assert_eq!(divided(2048, 128, 64, small), Some([2, 2, 64]));
+        assert_eq!(divide(2048, 128, 64, small), Some([2, 2, 64]));
     }
 
     #[test]
-    fn blocks_of_positions_fit_into_pages_and_shared_memory() {
-        assert_eq!(divided(2048, 64, 96, card()), Some([8, 4, 48]));
-        assert_eq!(divided(2048, 256, 64, card()), Some([8, 4, 32]));
-        assert_eq!(divided(2048, 128, 24, card()), None);
+    fn blocks_fit_into_pages_and_shared_memory() {
+        assert_eq!(divide(2048, 64, 96, card()), Some([8, 4, 48]));
+        assert_eq!(divide(2048, 256, 64, card()), Some([8, 4, 32]));
+        assert_eq!(divide(2048, 128, 24, card()), None);
         let with = |shared_bytes| Traits { shared_bytes, ..card() };
-        assert_eq!(divided(2048, 128, 64, with(16 << 10)), Some([8, 4, 32]));
-        assert_eq!(divided(2048, 128, 64, with(4 << 10)), None);
+        assert_eq!(divide(2048, 128, 64, with(16 << 10)), Some([8, 4, 32]));
+        assert_eq!(divide(2048, 128, 64, with(4 << 10)), None);
     }
 }

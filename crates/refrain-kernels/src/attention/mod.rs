@@ -1,17 +1,19 @@
-//! Attention over a paged key and value state, on the flat token axis.
+//! Attention over a paged KV cache, on the flat token axis.
 //!
 //! `q` `[T, H, Dk]`, `keys` `[slots, KVH, Dk]`, `values` `[slots, KVH, Dv]` (f32, f16 or bf16 each; Dk and Dv even, 2 to
-//! 256), `positions` `[T]` i32, `sequences` `[T]` u32, `pages` `[S, P]` u32 → `out` `[T, H, Dv]`, any float
-//! type. Token `t` attends over the positions `p` from `max(0, positions[t] − window + 1)` up to and
-//! including `positions[t]` of sequence `s = sequences[t]`; position `p` lies in slot
-//! `pages[s, p / page_size] · page_size + p % page_size`, and query head `h` reads key head
-//! `h / (H / KVH)`. `out = Σ_p softmax_p(scale · q·k_p) · v_p`, accumulated in f32. With `sinks` `[H]`, the softmax
-//! of head `h` is also over a score `sinks[h]` whose value is zero (Xiao et al. 2023, arXiv:2309.17453).
+//! 256), `positions` `[T]` i32, `sequences` `[T]` u32, `pages` `[S, P]` u32 → `out` `[T, H, Dv]`, any float type. Token
+//! `t` attends over the positions `p` from `max(0, positions[t] − window + 1)` up to and including `positions[t]` of
+//! sequence `s = sequences[t]`; position `p` is in slot `pages[s, p / page_size] · page_size + p % page_size`, and
+//! query head `h` reads KV head `h / (H / KVH)`. `out = Σ_p softmax_p(scale · q·k_p) · v_p`, accumulated in f32. With
+//! attention sinks `[H]`, the softmax of head `h` includes a score `sinks[h]` whose value is zero (Xiao et al. 2023,
+//! arXiv:2309.17453).
 //!
-//! A token whose position is negative is padding and gives zeros. Nothing outside the operands is
-//! ever read: a sequence number is clamped to the last one, a page to the last that holds a slot, a
-//! slot to the last slot, and positions from `P · page_size` on do not exist. A softmax over no
-//! position gives zeros.
+//! A token of negative position is padding; its output is zero. Nothing outside the operands is ever read: a sequence
+//! number is clamped to the last one, a page to the last that holds a slot, a slot to the last slot, and positions from
+//! `P · page_size` on do not exist. A softmax over no position gives zeros.
+//!
+//! Entry points: [`calls`] for any tokens, [`decode()`] for one token per sequence fused with its preparation, and
+//! [`prepare`] for the preparation of many tokens.
 
 mod decode;
 mod matrix;
@@ -29,25 +31,25 @@ pub use reference::{AttentionInputs, reference};
 
 use std::hash::{Hash, Hasher};
 
-use crate::kit::text::{Text, address};
+use crate::kit::text::{SourceBuilder, address};
 use crate::tuning::{self, Tuning};
-use crate::{Call, DType, KernelText, OperandSpec, Push, Traits, Unsupported};
+use crate::{Call, DType, KernelSource, OperandSpec, Push, Traits, Unsupported};
 use sizes::AttentionSizes;
 use variant::AttentionVariant;
 
 const OP: &str = "attention";
 
-/// What [`calls`] are asked for beside its operands.
+/// Parameters of [`calls`] besides its operands.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct AttentionParams {
     /// Factor of the scores, usually `1/√Dk`.
     pub scale: f32,
     /// Slots per page.
     pub page_size: u32,
-    /// How many positions, the token's own included, are attended over; `None` for all.
+    /// Sliding window in positions, the token's own included; `None` for all positions.
     pub window: Option<u32>,
-    /// A promise that each token is the only one of its sequence in the call, and that its own key and
-    /// value are the last that were written.
+    /// The caller guarantees that each token is the only one of its sequence in the call, and that its own key and
+    /// value were written last.
     pub decode: bool,
 }
 
@@ -58,7 +60,7 @@ impl Hash for AttentionParams {
 }
 
 impl AttentionParams {
-    /// Over all positions, with scores times 1/√`head_dim`, for any number of tokens of a sequence.
+    /// Returns attention over all positions with scale 1/√`head_dim`, for any number of tokens per sequence.
     pub fn new(head_dim: usize, page_size: u32) -> AttentionParams {
         AttentionParams {
             scale: 1.0 / (head_dim as f32).sqrt(),
@@ -69,19 +71,19 @@ impl AttentionParams {
     }
 }
 
-/// AttentionOperands by number: q 0, keys 1, values 2, positions 3, sequences 4, pages 5; out is behind the sinks, if there
-/// are any, which are number 6.
+/// Operands by number: q 0, keys 1, values 2, positions 3, sequences 4, pages 5. The sinks, if any, are number 6; out
+/// is the last.
 type AttentionOperands<'a> = [&'a OperandSpec; 7];
 
-/// The calls that compute attention, each depending on the one before, and the workspace that they
-/// need, if any: an operand of its own behind the others, whose contents do not matter.
+/// Returns the calls that compute attention, each depending on the one before, and the workspace they need, if any: a
+/// further operand whose contents do not matter.
 ///
-/// Where tokens are too few to keep the device busy, several workgroups take parts of a token's
-/// positions, and a second call joins what they leave in the workspace.
+/// With too few tokens to keep the device busy, several workgroups split a token's positions (split-KV,
+/// flash-decoding), and a second call combines their partial results from the workspace.
 ///
 /// # Errors
-/// [`Unsupported::NeedsContiguous`] when a head's values have gaps; [`Unsupported::Size`] when shapes
-/// contradict each other or reach too far; [`Unsupported::DType`] for operands of other types.
+/// [`Unsupported::NeedsContiguous`] when a head's values are not contiguous; [`Unsupported::Size`] when shapes
+/// contradict each other or exceed the limits; [`Unsupported::DType`] for operands of other types.
 pub fn calls(
     traits: &Traits,
     operands: AttentionOperands<'_>,
@@ -110,17 +112,17 @@ pub fn calls_tuned(
         return Ok((vec![call?], None));
     }
     let variant = AttentionVariant::of(tuning, traits, &sizes, params)?;
-    if variant.parts == 1 {
+    if variant.splits == 1 {
         return Ok((vec![attend(variant, traits, operands, sinks, &sizes, params)?], None));
     }
-    // Of each part: its output, not yet divided by the sum of weights, the largest score, the sum.
-    let shape = [sizes.tokens, sizes.heads, variant.parts, sizes.value_dim + 2];
+    // Of each split: its output, not yet divided by the sum of weights; the largest score; the sum of weights.
+    let shape = [sizes.tokens, sizes.heads, variant.splits, sizes.value_dim + 2];
     let workspace = OperandSpec::contiguous(DType::F32, &shape);
     let mut split = operands;
     split[6] = &workspace;
     let calls = vec![
         attend(variant, traits, split, sinks, &sizes, params)?,
-        join(traits, &workspace, operands[6], sinks, &sizes)?,
+        combine(traits, &workspace, operands[6], sinks, &sizes)?,
     ];
     Ok((calls, Some(workspace)))
 }
@@ -134,11 +136,15 @@ fn attend(
     params: &AttentionParams,
 ) -> Result<Call, Unsupported> {
     let [q, .., out] = operands;
-    let partial = variant.parts > 1;
-    let to = if partial { workspace(sinks) } else { output(sinks) };
-    // Sinks are taken into account where parts are joined.
+    let partial = variant.splits > 1;
+    let output = if partial {
+        workspace_number(sinks)
+    } else {
+        output_number(sinks)
+    };
+    // The combining call applies the sinks.
     let sinks = sinks.filter(|_| !partial);
-    let mut push = addresses(operands, to, sinks)?;
+    let mut push = addresses(operands, output, sinks)?;
     let numbers = [
         sizes.heads / sizes.kv_heads,
         sizes.kv_heads,
@@ -146,7 +152,7 @@ fn attend(
         sizes.slots,
         sizes.sequences,
         sizes.table,
-        sizes.reach,
+        sizes.capacity,
         params.window.unwrap_or(u32::MAX) as usize,
         q.layout.strides[0],
         q.layout.strides[1],
@@ -160,78 +166,84 @@ fn attend(
     }
     Ok(Call {
         kernel: kernel(variant, traits, operands, sinks, sizes, params),
-        groups: groups(sizes, sizes.heads / variant.heads, variant.parts)?,
+        groups: groups(sizes, sizes.heads / variant.heads, variant.splits)?,
         push,
     })
 }
 
-/// The number of the sinks, if there are any.
+/// Operand number of the sinks, if there are any.
 const SINKS: usize = 6;
 
-/// The number of the result.
-fn output(sinks: Option<&OperandSpec>) -> usize {
+/// Returns the operand number of the output.
+fn output_number(sinks: Option<&OperandSpec>) -> usize {
     SINKS + usize::from(sinks.is_some())
 }
 
-/// The number of the workspace, behind the operands.
-fn workspace(sinks: Option<&OperandSpec>) -> usize {
-    output(sinks) + 1
+/// Returns the operand number of the workspace, after the operands.
+fn workspace_number(sinks: Option<&OperandSpec>) -> usize {
+    output_number(sinks) + 1
 }
 
-/// Where the operands are, the last of them being number `to`, and behind them the sinks.
+/// Returns the operands' addresses, the last of them being number `output`, then the sinks' address.
 fn addresses(
     operands: AttentionOperands<'_>,
-    to: usize,
+    output: usize,
     sinks: Option<&OperandSpec>,
 ) -> Result<Vec<Push>, Unsupported> {
-    let numbered = operands.into_iter().zip((0..SINKS).chain([to]));
+    let numbered = operands.into_iter().zip((0..SINKS).chain([output]));
     let sinks = sinks.map(|sinks| (sinks, SINKS));
     let all = numbered.chain(sinks);
     all.map(|(operand, number)| address(OP, number, operand)).collect()
 }
 
-/// A workgroup for each token, each of `heads`, and each of `parts`.
-fn groups(sizes: &AttentionSizes, heads: usize, parts: usize) -> Result<[u32; 3], Unsupported> {
-    let groups = [heads, sizes.tokens, parts];
+/// Returns a grid of a workgroup for each of `heads`, tokens and `splits`.
+fn groups(sizes: &AttentionSizes, heads: usize, splits: usize) -> Result<[u32; 3], Unsupported> {
+    let groups = [heads, sizes.tokens, splits];
     if groups.iter().any(|&g| g > 65_535) {
-        let what = format!("{} tokens and {} heads; the most is 65535", sizes.tokens, sizes.heads);
+        let what = format!(
+            "{} tokens and {} heads exceed the limit of 65535",
+            sizes.tokens, sizes.heads
+        );
         return Err(Unsupported::Size { op: OP, what });
     }
     Ok(groups.map(|g| g.max(1) as u32))
 }
 
-/// The call that joins the parts in the workspace.
-fn join(
+/// Returns the call that combines the splits in the workspace.
+fn combine(
     traits: &Traits,
-    parts: &OperandSpec,
+    partial: &OperandSpec,
     out: &OperandSpec,
     sinks: Option<&OperandSpec>,
     sizes: &AttentionSizes,
 ) -> Result<Call, Unsupported> {
     let numbers = [
-        parts.layout.shape[2],
+        partial.layout.shape[2],
         sizes.value_dim,
         out.layout.strides[0],
         out.layout.strides[1],
     ];
-    let mut push = vec![address(OP, workspace(sinks), parts)?, address(OP, output(sinks), out)?];
+    let mut push = vec![
+        address(OP, workspace_number(sinks), partial)?,
+        address(OP, output_number(sinks), out)?,
+    ];
     if let Some(sinks) = sinks {
         push.push(address(OP, SINKS, sinks)?);
     }
     push.extend(numbers.map(|v| Push::U32(v as u32)));
     Ok(Call {
-        kernel: with_sinks(Text::new(traits, "attention.join"), sinks)
+        kernel: with_sinks(SourceBuilder::new(traits, "attention.combine"), sinks)
             .input("x", DType::F32)
             .output("y", out.dtype)
-            .body(include_str!("join.comp"))
+            .body(include_str!("combine.comp"))
             .kernel(vec![(0, traits.workgroup(sizes.value_dim.next_power_of_two() as u32))]),
         groups: groups(sizes, sizes.heads, 1)?,
         push,
     })
 }
 
-/// The text of a kernel that takes sinks into account, if there are any.
-fn with_sinks<'t>(text: Text<'t>, sinks: Option<&OperandSpec>) -> Text<'t> {
+/// Adds the sinks to a kernel's text, if there are any.
+fn with_sinks<'t>(text: SourceBuilder<'t>, sinks: Option<&OperandSpec>) -> SourceBuilder<'t> {
     match sinks {
         Some(sinks) => text.define("SINKS", 1).input("sinks", sinks.dtype),
         None => text,
@@ -245,11 +257,11 @@ fn kernel(
     sinks: Option<&OperandSpec>,
     sizes: &AttentionSizes,
     params: &AttentionParams,
-) -> KernelText {
-    with_sinks(Text::new(traits, OP), sinks)
+) -> KernelSource {
+    with_sinks(SourceBuilder::new(traits, OP), sinks)
         .define("LANE_VALUE", "vec4")
         .define("UNROLL_PAIRS", u32::from(variant.unrolled))
-        .define("PARTIAL", u32::from(variant.parts > 1))
+        .define("PARTIAL", u32::from(variant.splits > 1))
         .flag("VALUES_DIFFER", sizes.values_differ())
         .input("q", q.dtype)
         .pairs("keys", keys.dtype)

@@ -1,23 +1,24 @@
-// A row of invocations takes TURNS heads of a token's queries and keys, which are rotated by the same angles, and some of
-// its values. An item is two units of a head, UNIT neighbouring values each: those that are rotated together, or
-// neighbours. All that a row reads is under way before it waits for anything.
+// Norms and RoPE of queries and keys, and the write of keys and values into the KV cache. A row of invocations takes
+// HEADS_PER_ROW heads of a token's queries and keys, which share rotation angles, and some of its values. An item is
+// two units of a head, UNIT neighbouring values each: the two that RoPE rotates together, or neighbours. All loads of a
+// row are issued before the first use.
 layout(constant_id = 5) const uint HEAD_DIM = 64;
 layout(constant_id = 6) const uint VALUE_DIM = 64;
 layout(constant_id = 7) const uint HEADS = 1;     // of queries
 layout(constant_id = 8) const uint KV_HEADS = 1;
-layout(constant_id = 9) const uint PAIRS = 0;     // of a head that are rotated
-layout(constant_id = 10) const uint TURNS = 1;
+layout(constant_id = 9) const uint PAIRS = 0;     // pairs of a head that RoPE rotates
+layout(constant_id = 10) const uint HEADS_PER_ROW = 1;
 layout(constant_id = 11) const float ROTATION_SCALE = 1.0;
 layout(constant_id = 12) const float Q_EPS = 0.0;
 layout(constant_id = 13) const float K_EPS = 0.0;
 
 const uint ALL_HEADS = HEADS + KV_HEADS;
-const uint TOKEN_ROWS = (ALL_HEADS + TURNS - 1u) / TURNS;
-const uint VALUE_TURNS = (KV_HEADS + TOKEN_ROWS - 1u) / TOKEN_ROWS;
+const uint TOKEN_ROWS = (ALL_HEADS + HEADS_PER_ROW - 1u) / HEADS_PER_ROW;
+const uint VALUE_HEADS_PER_ROW = (KV_HEADS + TOKEN_ROWS - 1u) / TOKEN_ROWS;
 const uint ITEMS = HEAD_DIM / UNIT / 2u;
 const uint VALUE_ITEMS = VALUE_DIM / UNIT / 2u;
 const uint ROTATED_ITEMS = PAIRS / UNIT;
-// Items of an invocation.
+// Items per invocation.
 const uint SPAN = (ITEMS + LANES - 1u) / LANES;
 const uint VALUE_SPAN = (VALUE_ITEMS + LANES - 1u) / LANES;
 
@@ -36,11 +37,11 @@ DEFINE_STORE(state_ref, store_unit_state, store_state, store4_state)
 
 struct Item { UNIT_VALUES a, b; };
 
-Item items[TURNS * SPAN], value_items[VALUE_TURNS * VALUE_SPAN];
+Item items[HEADS_PER_ROW * SPAN], value_items[VALUE_HEADS_PER_ROW * VALUE_SPAN];
 Item q_weights[SPAN], k_weights[SPAN];
 UNIT_VALUES frequencies[SPAN], sines[SPAN], cosines[SPAN];
 
-// Where an item's units are in a head.
+// Returns the offsets of an item's units in a head.
 uvec2 units_of(uint item) {
 #if !INTERLEAVED
     if (item < ROTATED_ITEMS) return uvec2(item * UNIT, item * UNIT + PAIRS);
@@ -56,23 +57,23 @@ void store_item(state_ref state, uint at, uvec2 units, Item item) {
 }
 
 uint item_number(uint s) { return lane() + s * LANES; }
-uint head_number(uint part, uint turn) { return part + turn * TOKEN_ROWS; }
+uint head_number(uint part, uint step) { return part + step * TOKEN_ROWS; }
 
 void load_items(uint token, uint part) {
-    UNROLL for (uint turn = 0u; turn < TURNS; ++turn) {
-        uint head = min(head_number(part, turn), ALL_HEADS - 1u);
+    UNROLL for (uint step = 0u; step < HEADS_PER_ROW; ++step) {
+        uint head = min(head_number(part, step), ALL_HEADS - 1u);
         bool is_key = head >= HEADS;
         x_ref x = x_ref(is_key ? uvec2(pc.k) : uvec2(pc.q));
         uint at = is_key ? token * K_TOKEN + (head - HEADS) * K_HEAD : token * Q_TOKEN + head * Q_HEAD;
         UNROLL for (uint s = 0u; s < SPAN; ++s) {
-            items[turn * SPAN + s] = load_item(x, at, units_of(min(item_number(s), ITEMS - 1u)));
+            items[step * SPAN + s] = load_item(x, at, units_of(min(item_number(s), ITEMS - 1u)));
         }
     }
-    UNROLL for (uint turn = 0u; turn < VALUE_TURNS; ++turn) {
-        uint at = token * V_TOKEN + min(head_number(part, turn), KV_HEADS - 1u) * V_HEAD;
+    UNROLL for (uint step = 0u; step < VALUE_HEADS_PER_ROW; ++step) {
+        uint at = token * V_TOKEN + min(head_number(part, step), KV_HEADS - 1u) * V_HEAD;
         UNROLL for (uint s = 0u; s < VALUE_SPAN; ++s) {
             uint item = min(item_number(s), VALUE_ITEMS - 1u);
-            value_items[turn * VALUE_SPAN + s] = load_item(pc.v, at, uvec2(2u * item, 2u * item + 1u) * UNIT);
+            value_items[step * VALUE_SPAN + s] = load_item(pc.v, at, uvec2(2u * item, 2u * item + 1u) * UNIT);
         }
     }
 }
@@ -130,22 +131,22 @@ Item rotated(Item item, uint s) {
 #else
     UNIT_VALUES x = item.a, y = item.b;
 #endif
-    UNIT_VALUES turned_x = x * cosines[s] - y * sines[s];
-    UNIT_VALUES turned_y = y * cosines[s] + x * sines[s];
+    UNIT_VALUES rotated_x = x * cosines[s] - y * sines[s];
+    UNIT_VALUES rotated_y = y * cosines[s] + x * sines[s];
 #if INTERLEAVED && UNIT == 4
-    return Item(vec4(turned_x.x, turned_y.x, turned_x.y, turned_y.y), vec4(turned_x.z, turned_y.z, turned_x.w, turned_y.w));
+    return Item(vec4(rotated_x.x, rotated_y.x, rotated_x.y, rotated_y.y), vec4(rotated_x.z, rotated_y.z, rotated_x.w, rotated_y.w));
 #else
-    return Item(turned_x, turned_y);
+    return Item(rotated_x, rotated_y);
 #endif
 }
 
-// What the values of the row's head of this turn are divided by. To be called by the whole workgroup.
-float norm_of(uint turn, bool is_key) {
+// Returns the norm's divisor of the row's head number `step`. Must be called by the whole workgroup.
+float norm_of(uint step, bool is_key) {
     float norm = 1.0;
 #if defined Q_NORM || defined K_NORM
     float squares = 0.0;
     UNROLL for (uint s = 0u; s < SPAN; ++s) {
-        Item item = items[turn * SPAN + s];
+        Item item = items[step * SPAN + s];
         if (item_number(s) < ITEMS) squares += dot(item.a, item.a) + dot(item.b, item.b);
     }
     float mean = sum_lanes(squares) / float(HEAD_DIM);
@@ -159,8 +160,8 @@ float norm_of(uint turn, bool is_key) {
     return norm;
 }
 
-Item made(uint turn, uint s, bool is_key, float norm) {
-    Item item = items[turn * SPAN + s];
+Item prepared(uint step, uint s, bool is_key, float norm) {
+    Item item = items[step * SPAN + s];
 #if defined Q_NORM || defined K_NORM
     Item weight = q_weights[s];
     if (is_key) weight = k_weights[s];
@@ -174,42 +175,42 @@ Item made(uint turn, uint s, bool is_key, float norm) {
 
 void main() UNIFORM_FLOW {
     uint row = group_number() * ROWS + row_in_group();
-    // Rows beyond the last take part in the sums, which the whole workgroup computes.
+    // Rows beyond the last take part in the reductions, which need the whole workgroup.
     bool inside = row < TOKENS * TOKEN_ROWS;
     row = min(row, TOKENS * TOKEN_ROWS - 1u);
     uint token = row / TOKEN_ROWS, part = row % TOKEN_ROWS;
     load_items(token, part);
     load_constants();
-    // A negative slot is a large unsigned one.
+    // A negative slot becomes a large unsigned one.
     uint slot = uint(load_slots(pc.slots, token));
-    bool kept = slot < SLOTS;
+    bool has_slot = slot < SLOTS;
     find_angles(token);
-    UNROLL for (uint turn = 0u; turn < TURNS; ++turn) {
-        uint head = head_number(part, turn);
+    UNROLL for (uint step = 0u; step < HEADS_PER_ROW; ++step) {
+        uint head = head_number(part, step);
         bool is_key = head >= HEADS;
-        float norm = norm_of(turn, is_key);
+        float norm = norm_of(step, is_key);
         UNROLL for (uint s = 0u; s < SPAN; ++s) {
             bool is_there = inside && item_number(s) < ITEMS;
-            Item item = made(turn, s, is_key, norm);
+            Item item = prepared(step, s, is_key, norm);
             uvec2 units = units_of(item_number(s));
             if (is_there && !is_key) {
                 uint at = (token * HEADS + head) * HEAD_DIM;
                 store_unit_y(pc.y, at + units.x, item.a);
                 store_unit_y(pc.y, at + units.y, item.b);
             }
-            if (is_there && kept && is_key && head < ALL_HEADS) {
+            if (is_there && has_slot && is_key && head < ALL_HEADS) {
                 store_item(pc.keys, (slot * KV_HEADS + head - HEADS) * HEAD_DIM, units, item);
             }
         }
     }
-    UNROLL for (uint turn = 0u; turn < VALUE_TURNS; ++turn) {
-        uint head = head_number(part, turn);
-        if (!inside || !kept || head >= KV_HEADS) break;
+    UNROLL for (uint step = 0u; step < VALUE_HEADS_PER_ROW; ++step) {
+        uint head = head_number(part, step);
+        if (!inside || !has_slot || head >= KV_HEADS) break;
         UNROLL for (uint s = 0u; s < VALUE_SPAN; ++s) {
             uint item = item_number(s);
             if (item >= VALUE_ITEMS) break;
             uvec2 units = uvec2(2u * item, 2u * item + 1u) * UNIT;
-            store_item(pc.values, (slot * KV_HEADS + head) * VALUE_DIM, units, value_items[turn * VALUE_SPAN + s]);
+            store_item(pc.values, (slot * KV_HEADS + head) * VALUE_DIM, units, value_items[step * VALUE_SPAN + s]);
         }
     }
 }

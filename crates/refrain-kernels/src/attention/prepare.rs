@@ -1,36 +1,37 @@
-//! What makes queries, keys and values of many tokens ready for attention, in one dispatch: norms and rotation of
-//! queries and keys, and the write of keys and values into the paged state.
+//! Preparation of queries, keys and values of many tokens for attention, in one dispatch: norms and RoPE of queries and
+//! keys, and the write of keys and values into the KV cache.
 //!
 //! `keys` `[slots, KVH, Dk]` and `values` `[slots, KVH, Dv]` floats of one dtype, updated in place; `q` `[T, H, Dk]`,
-//! `k` `[T, KVH, Dk]` and `v` `[T, KVH, Dv]` floats of one dtype whose heads may lie apart; `slots` `[T]` i32 and
-//! `positions` `[T]` i32 → `out` `[T, H, Dk]`, the queries. It computes what these do one after another:
-//! [`crate::rms_norm`] over the heads of q and of k, [`crate::rope`] of both, [`crate::write_rows`] of k and v. Norms and
-//! rotation may be missing.
+//! `k` `[T, KVH, Dk]` and `v` `[T, KVH, Dv]` floats of one dtype whose heads may have gaps; `slots` `[T]` i32 and
+//! `positions` `[T]` i32 → `out` `[T, H, Dk]`, the queries. The result is that of [`crate::rms_norm`] over the heads of q and
+//! of k, [`crate::rope`] of both, and [`crate::write_rows`] of k and v, in this order. Norms and RoPE are optional.
 //!
-//! Operands by number: keys 0, values 1, q 2, k 3, v 4, slots 5, positions 6; the rotation's frequencies, the weights of
-//! q's and of k's norm, as far as there are any; out.
+//! Operands by number: keys 0, values 1, q 2, k 3, v 4, slots 5, positions 6; then, where present, RoPE's frequencies,
+//! the weights of q's and of k's norm; then out.
 
 use std::fmt;
 
 use super::OP;
 use crate::kit::arguments::PushArguments;
-use crate::kit::text::{Text, address, grid, is_wide, require_contiguous, require_dtype, require_float, require_shape};
+use crate::kit::text::{
+    SourceBuilder, address, grid, is_wide, require_contiguous, require_dtype, require_float, require_shape,
+};
 use crate::rms_norm::Norm;
 use crate::{Call, DType, OperandSpec, Traits, Unsupported, rope, tuning};
 
-/// The most values of a head.
-const MOST_DIM: usize = 256;
-/// Heads of a token that a row of invocations rotates by the same sines and cosines: of 1 to 8 the best on an H200.
-const HEADS_OF_ROW: usize = 2;
-/// Invocations of a workgroup.
+/// Maximum head dimension.
+const MAX_HEAD_DIM: usize = 256;
+/// Heads of a token per row of invocations, which variant sines and cosines. The fastest of 1 to 8 on an H200.
+const HEADS_PER_ROW: usize = 2;
+/// Invocations per workgroup.
 const THREADS: u32 = 128;
-/// The number of the first operand that may be missing.
+/// Number of the first optional operand.
 const OPTIONAL: usize = 7;
 
-/// What is done to each head of queries and of keys before they meet.
+/// Norms and RoPE of each head of queries and keys before attention.
 #[derive(Clone, Copy, PartialEq, Hash, Debug, Default)]
 pub struct HeadPreparation {
-    /// The rotation of queries and keys.
+    /// RoPE of queries and keys.
     pub rope: Option<rope::RopeParams>,
     /// The norm of each head of the queries.
     pub q_norm: Option<Norm>,
@@ -39,7 +40,7 @@ pub struct HeadPreparation {
 }
 
 impl fmt::Display for HeadPreparation {
-    /// Each behind " of".
+    /// Writes each step after " of".
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.rope.is_some() {
             f.write_str(" of rope")?;
@@ -54,37 +55,39 @@ impl fmt::Display for HeadPreparation {
 }
 
 impl HeadPreparation {
-    /// Names in shaders of the operands that it may have.
+    /// Names of the optional operands in shaders.
     pub(super) const NAMES: [&'static str; 3] = ["frequencies", "q_norm_weight", "k_norm_weight"];
 
-    fn has(&self) -> [bool; 3] {
+    fn is_present(&self) -> [bool; 3] {
         let weighted = |norm: Option<Norm>| norm.is_some_and(|n| n.weighted);
         [self.rope.is_some(), weighted(self.q_norm), weighted(self.k_norm)]
     }
 
-    /// How many operands it has.
+    /// Returns the number of operands that are present.
     pub fn operands(&self) -> usize {
-        self.has().into_iter().filter(|has| *has).count()
+        self.is_present().into_iter().filter(|is_present| *is_present).count()
     }
 
-    /// Numbers of the frequencies and of the norms' weights, where there are any: from `next` on.
+    /// Returns the operand numbers of the frequencies and of the norms' weights, where present, from `next` on.
     pub fn numbers(&self, mut next: usize) -> [Option<usize>; 3] {
-        self.has().map(|has| {
-            next += usize::from(has);
-            has.then_some(next - 1)
+        self.is_present().map(|is_present| {
+            next += usize::from(is_present);
+            is_present.then_some(next - 1)
         })
     }
 
-    /// Pairs of a head's values that are rotated.
+    /// Returns the number of pairs of a head that RoPE rotates.
     pub(super) fn rotated_pairs(&self) -> usize {
         self.rope.map_or(0, |rope| rope.dims / 2)
     }
 
-    /// Fails unless its operands, from number `first` on, fit heads of `head_dim` values.
+    /// Checks that its operands, from number `first` on, match heads of `head_dim` values.
     pub(super) fn check(&self, operands: &[&OperandSpec], first: usize, head_dim: usize) -> Result<(), Unsupported> {
         let rotated = self.rope.map_or(0, |rope| rope.dims);
         if !rotated.is_multiple_of(2) || rotated > head_dim {
-            let what = format!("{rotated} of {head_dim} values per head cannot be rotated in pairs");
+            let what = format!(
+                "RoPE over {rotated} of {head_dim} values per head: must be even and at most the head dimension"
+            );
             return Err(Unsupported::Size { op: OP, what });
         }
         let lengths = [rotated / 2, head_dim, head_dim];
@@ -102,8 +105,8 @@ impl HeadPreparation {
     }
 }
 
-/// Checked extents.
-struct PreparedSizes {
+/// Extents of checked operands.
+struct PrepareSizes {
     tokens: usize,
     heads: usize,
     kv_heads: usize,
@@ -112,25 +115,25 @@ struct PreparedSizes {
     slots: usize,
 }
 
-/// The number of the result.
+/// Returns the operand number of the output.
 pub fn output(heads: &HeadPreparation) -> usize {
     OPTIONAL + heads.operands()
 }
 
-/// Numbers of what `heads` reads beside the vectors: frequencies and norms' weights, where there are any.
+/// Returns the operand numbers of the frequencies and of the norms' weights, where present.
 pub fn optional(heads: &HeadPreparation) -> [Option<usize>; 3] {
     heads.numbers(OPTIONAL)
 }
 
-/// The extents, if all operands fit them.
-fn checked(operands: &[&OperandSpec], heads: &HeadPreparation) -> Result<PreparedSizes, Unsupported> {
+/// Checks the operands and returns their extents.
+fn checked(operands: &[&OperandSpec], heads: &HeadPreparation) -> Result<PrepareSizes, Unsupported> {
     let size = |what: String| Unsupported::Size { op: OP, what };
     let out = output(heads);
     if operands.len() != out + 1 {
-        return Err(size(format!("{} operands given for {}", operands.len(), out + 1)));
+        return Err(size(format!("{} operands given, expected {}", operands.len(), out + 1)));
     }
     let [keys, values, q, k, v, slots, positions] = operands[..OPTIONAL] else {
-        unreachable!("so many at least")
+        unreachable!("at least {OPTIONAL} operands")
     };
     let shapes = [q, keys, values].map(|operand| &operand.layout.shape[..]);
     let [
@@ -164,13 +167,13 @@ fn checked(operands: &[&OperandSpec], heads: &HeadPreparation) -> Result<Prepare
     require_shape(OP, "slots", slots, &[tokens])?;
     require_shape(OP, "positions", positions, &[tokens])?;
     for dim in [head_dim, value_dim] {
-        if !dim.is_multiple_of(2) || !(2..=MOST_DIM).contains(&dim) {
-            let what = format!("heads of {dim} values; an even number up to {MOST_DIM} is needed");
+        if !dim.is_multiple_of(2) || !(2..=MAX_HEAD_DIM).contains(&dim) {
+            let what = format!("heads of {dim} values; head dimensions must be even and at most {MAX_HEAD_DIM}");
             return Err(size(what));
         }
     }
     if [tokens, query_heads, kv_heads, count].contains(&0) {
-        return Err(size("no tokens, heads or slots".to_string()));
+        return Err(size("tokens, heads and slots must not be 0".to_string()));
     }
     for number in [0, 1, 5, 6, out] {
         require_contiguous(OP, operands[number], number)?;
@@ -184,7 +187,7 @@ fn checked(operands: &[&OperandSpec], heads: &HeadPreparation) -> Result<Prepare
         }
     }
     heads.check(operands, OPTIONAL, head_dim)?;
-    Ok(PreparedSizes {
+    Ok(PrepareSizes {
         tokens,
         heads: query_heads,
         kv_heads,
@@ -194,93 +197,94 @@ fn checked(operands: &[&OperandSpec], heads: &HeadPreparation) -> Result<Prepare
     })
 }
 
-/// How the work is divided.
-struct PreparedShare {
-    /// Neighbouring values that an invocation takes at once: 4, or 1 where heads do not consist of such.
+/// Division of the work.
+struct PrepareVariant {
+    /// Neighbouring values per load: 4, or 1 where heads are not multiples of 8 values.
     unit: usize,
-    /// Invocations of a row, and whether rows share a subgroup.
+    /// Invocations per row.
     lanes: u32,
-    shared: bool,
-    /// Rows of a workgroup.
+    /// Whether several rows share a subgroup.
+    shared_subgroups: bool,
+    /// Rows per workgroup.
     rows: u32,
-    /// Rows of a token.
+    /// Rows per token.
     token_rows: usize,
 }
 
-impl PreparedShare {
-    fn of(traits: &Traits, sizes: &PreparedSizes, heads: &HeadPreparation) -> PreparedShare {
+impl PrepareVariant {
+    fn of(traits: &Traits, sizes: &PrepareSizes, heads: &HeadPreparation) -> PrepareVariant {
         let in_fours = sizes.head_dim.is_multiple_of(8)
             && sizes.value_dim.is_multiple_of(8)
             && heads.rotated_pairs().is_multiple_of(4);
         let unit = if in_fours { 4 } else { 1 };
-        let whole = tuning::lanes(traits);
+        let subgroup = tuning::lanes(traits);
         let items = sizes.head_dim.max(sizes.value_dim) / (2 * unit);
-        let wanted = items.next_power_of_two() as u32;
+        let row_lanes = items.next_power_of_two() as u32;
         let may_share = traits.exchanges_lanes();
-        let shared = may_share && wanted < whole;
-        let lanes = if shared { wanted } else { whole };
-        PreparedShare {
+        let shared_subgroups = may_share && row_lanes < subgroup;
+        let lanes = if shared_subgroups { row_lanes } else { subgroup };
+        PrepareVariant {
             unit,
             lanes,
-            shared,
+            shared_subgroups,
             rows: (traits.workgroup(THREADS) / lanes).max(1),
-            token_rows: (sizes.heads + sizes.kv_heads).div_ceil(HEADS_OF_ROW),
+            token_rows: (sizes.heads + sizes.kv_heads).div_ceil(HEADS_PER_ROW),
         }
     }
 
-    /// Workgroups.
-    fn groups(&self, sizes: &PreparedSizes) -> usize {
+    /// Returns the number of workgroups.
+    fn groups(&self, sizes: &PrepareSizes) -> usize {
         (sizes.tokens * self.token_rows).div_ceil(self.rows as usize)
     }
 }
 
-/// Fails as [`call`] would, without building it.
+/// Returns the error of [`call`], without building the call.
 ///
 /// # Errors
 /// Those of [`call`].
 pub fn check(traits: &Traits, operands: &[&OperandSpec], heads: &HeadPreparation) -> Result<(), Unsupported> {
     let sizes = checked(operands, heads)?;
     arguments(traits, operands, heads, &sizes)?;
-    grid(OP, PreparedShare::of(traits, &sizes, heads).groups(&sizes)).map(drop)
+    grid(OP, PrepareVariant::of(traits, &sizes, heads).groups(&sizes)).map(drop)
 }
 
-/// The call.
+/// Returns the call.
 ///
 /// # Errors
-/// [`Unsupported::NeedsContiguous`] when a head's values lie apart, or an operand other than q, k and v has gaps;
+/// [`Unsupported::NeedsContiguous`] when a head's values are not contiguous, or an operand other than q, k and v has gaps;
 /// [`Unsupported::Size`] when shapes contradict each other; [`Unsupported::DType`] for operands of other types.
 pub fn call(traits: &Traits, operands: &[&OperandSpec], heads: &HeadPreparation) -> Result<Call, Unsupported> {
     let sizes = checked(operands, heads)?;
-    let share = PreparedShare::of(traits, &sizes, heads);
+    let variant = PrepareVariant::of(traits, &sizes, heads);
     let arguments = arguments(traits, operands, heads, &sizes)?;
     let [q, k, v] = [2, 3, 4].map(|number| operands[number]);
     let fours = |operand: &OperandSpec| is_wide(operand, &operand.layout.strides[..2]);
     let out = operands[output(heads)];
-    let mut text = if share.shared {
-        Text::with_shared_subgroups(traits, "attention.prepare")
+    let mut text = if variant.shared_subgroups {
+        SourceBuilder::with_shared_subgroups(traits, "attention.prepare")
     } else {
-        Text::new(traits, "attention.prepare")
+        SourceBuilder::new(traits, "attention.prepare")
     };
     text = text
         .define("LANE_VALUE", "float")
         .unrolled(tuning::choose(traits).decode.unrolled)
-        .define("UNIT", share.unit)
+        .define("UNIT", variant.unit)
         .input("x", q.dtype)
         .output("y", out.dtype)
         .output("state", operands[0].dtype)
         .input("slots", DType::I32)
         .input("positions", DType::I32);
-    if share.unit == 4 {
+    if variant.unit == 4 {
         text = text
             .runs("x", q.dtype, 4, [q, k, v].into_iter().all(fours))
-            .stored_fours("y", out.dtype, fours(out))
-            .stored_fours("state", operands[0].dtype, fours(operands[0]) && fours(operands[1]));
+            .store_vec4("y", out.dtype, fours(out))
+            .store_vec4("state", operands[0].dtype, fours(operands[0]) && fours(operands[1]));
     }
     for (name, number) in HeadPreparation::NAMES.into_iter().zip(optional(heads)) {
         let Some(number) = number else { continue };
         let operand = operands[number];
         text = text.input(name, operand.dtype).flag(&name.to_uppercase(), true);
-        if share.unit == 4 {
+        if variant.unit == 4 {
             text = text.runs(name, operand.dtype, 4, is_wide(operand, &[]));
         }
     }
@@ -296,26 +300,26 @@ pub fn call(traits: &Traits, operands: &[&OperandSpec], heads: &HeadPreparation)
         .body(include_str!("../kit/sincos.glsl"))
         .body(&arguments.declaration())
         .body(include_str!("prepare.comp"))
-        .kernel(constants(&share, &sizes, heads));
+        .kernel(constants(&variant, &sizes, heads));
     Ok(Call {
         kernel,
-        groups: grid(OP, share.groups(&sizes))?,
+        groups: grid(OP, variant.groups(&sizes))?,
         push: arguments.push(),
     })
 }
 
-fn constants(share: &PreparedShare, sizes: &PreparedSizes, heads: &HeadPreparation) -> Vec<(u32, u32)> {
+fn constants(variant: &PrepareVariant, sizes: &PrepareSizes, heads: &HeadPreparation) -> Vec<(u32, u32)> {
     let eps = |norm: Option<Norm>| norm.map_or(0.0, |n| n.eps).to_bits();
     vec![
-        (0, share.rows * share.lanes),
-        (3, share.lanes),
-        (4, share.rows),
+        (0, variant.rows * variant.lanes),
+        (3, variant.lanes),
+        (4, variant.rows),
         (5, sizes.head_dim as u32),
         (6, sizes.value_dim as u32),
         (7, sizes.heads as u32),
         (8, sizes.kv_heads as u32),
         (9, heads.rotated_pairs() as u32),
-        (10, HEADS_OF_ROW as u32),
+        (10, HEADS_PER_ROW as u32),
         (11, heads.rope.map_or(1.0, |rope| rope.scale).to_bits()),
         (12, eps(heads.q_norm)),
         (13, eps(heads.k_norm)),
@@ -326,7 +330,7 @@ fn arguments(
     traits: &Traits,
     operands: &[&OperandSpec],
     heads: &HeadPreparation,
-    sizes: &PreparedSizes,
+    sizes: &PrepareSizes,
 ) -> Result<PushArguments, Unsupported> {
     let mut arguments = PushArguments::new(traits);
     let always = [

@@ -1,3 +1,5 @@
+//! Attention in plain Rust.
+
 use rayon::prelude::*;
 
 use super::AttentionParams;
@@ -18,7 +20,7 @@ pub struct AttentionInputs<'a> {
     pub sequences: &'a [u32],
     /// `[S, P]`.
     pub pages: &'a [u32],
-    /// `[H]`: a score of each head whose value is zero.
+    /// `[H]`: attention sinks, a score of each head whose value is zero.
     pub sinks: Option<&'a [f32]>,
     /// H.
     pub heads: usize,
@@ -35,10 +37,10 @@ impl AttentionInputs<'_> {
     }
 }
 
-/// Attention of every token over its own sequence's slots: `[T, H, Dv]`, row-major.
+/// Computes attention of every token over its own sequence: `[T, H, Dv]`, row-major.
 ///
 /// # Panics
-/// When the slices' lengths contradict each other.
+/// Panics if the slices' lengths contradict each other.
 pub fn reference(inputs: &AttentionInputs<'_>, params: &AttentionParams) -> Vec<f32> {
     let [head_dim, value_dim] = inputs.head_dims();
     let per_token = inputs.heads * value_dim;
@@ -54,7 +56,7 @@ pub fn reference(inputs: &AttentionInputs<'_>, params: &AttentionParams) -> Vec<
     out
 }
 
-/// The slots that `token` attends over, oldest first.
+/// Returns the slots that `token` attends over, oldest first.
 pub(crate) fn slots(inputs: &AttentionInputs<'_>, params: &AttentionParams, token: usize) -> Vec<usize> {
     let position = inputs.positions[token];
     if position < 0 {
@@ -120,8 +122,8 @@ mod tests {
         decode: false,
     };
 
-    /// Two sequences of two pages over eight slots whose value is their number; keys are all equal,
-    /// so that the result is the mean of the values attended over.
+    /// Attends over two sequences of two pages in eight slots. A slot's value is its index and all keys are equal, so
+    /// an output is the mean of the slots attended over.
     fn means(positions: &[i32], sequences: &[u32], pages: &[u32], params: &AttentionParams) -> Vec<f32> {
         let (keys, values) = ([1.0; 16], std::array::from_fn::<f32, 16, _>(|i| (i / 2) as f32));
         let q = vec![0.5; positions.len() * 2];
@@ -142,14 +144,14 @@ mod tests {
     }
 
     #[test]
-    fn a_token_sees_its_own_sequences_pages_up_to_its_position() {
+    fn token_attends_over_its_own_pages_up_to_its_position() {
         let pages = [3, 0, 2, 1];
         let seen = means(&[0, 1, 2, 3, 2], &[0, 0, 0, 0, 1], &pages, &PARAMS);
         assert_eq!(seen, [6.0, 6.5, 13.0 / 3.0, 3.5, 11.0 / 3.0]);
     }
 
     #[test]
-    fn a_window_forgets_and_padding_sees_nothing() {
+    fn window_limits_positions_and_padding_gives_zeros() {
         let params = AttentionParams {
             window: Some(2),
             decode: false,
@@ -159,14 +161,14 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_outside_is_clamped() {
-        // Sequence 9 is the last one, page 77 the last one, and position 5 lies beyond the table.
+    fn out_of_range_sequences_and_pages_are_clamped() {
+        // Sequence 9 and page 77 are clamped to the last ones; position 5 is beyond the table.
         let seen = means(&[1, 5], &[9, 9], &[0, 0, 77, 1], &PARAMS);
         assert_eq!(seen, [6.5, 4.5]);
     }
 
     #[test]
-    fn query_heads_share_key_heads_and_weights_are_a_softmax() {
+    fn grouped_query_heads_share_kv_heads() {
         let keys = [0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 1.0];
         let values = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0];
         let q = [2.0, 0.0, 0.0, 0.0, 0.0, 3.0, 0.0, 0.0];
@@ -191,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn values_may_be_of_another_size_than_keys() {
+    fn value_heads_may_differ_in_size_from_key_heads() {
         let inputs = AttentionInputs {
             q: &[1.0, 0.0],
             keys: &SliceRows::new(&[2.0, 0.0, 3.0, 0.0], 2),
@@ -212,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sink_takes_its_share_of_the_softmax() {
+    fn sink_adds_to_the_softmax_denominator() {
         let inputs = AttentionInputs {
             q: &[1.0, 0.0, 1.0, 0.0],
             keys: &SliceRows::new(&[2.0, 0.0, 3.0, 0.0], 2),

@@ -1,52 +1,53 @@
+//! Validation of attention's operands.
+
 use super::{AttentionOperands, AttentionParams, OP};
 use crate::kit::text::{require_contiguous, require_dtype, require_float, require_shape};
 use crate::{DType, OperandSpec, Unsupported};
 
-/// Checked extents.
+/// Extents of checked operands.
 pub(super) struct AttentionSizes {
     pub tokens: usize,
     pub heads: usize,
     pub kv_heads: usize,
-    /// Values of a head of queries and keys.
+    /// Dimension of a head of queries and keys.
     pub head_dim: usize,
-    /// Values of a head of values and results.
+    /// Dimension of a head of values and outputs.
     pub value_dim: usize,
     pub slots: usize,
     pub sequences: usize,
+    /// Pages per sequence: the columns of the page table.
     pub table: usize,
-    /// Positions that a row of the table can hold.
-    pub reach: usize,
+    /// Positions that a row of the page table can hold.
+    pub capacity: usize,
 }
 
 impl AttentionSizes {
-    /// Whether keys and values are of different sizes.
+    /// Whether heads of keys and of values have different dimensions.
     pub(super) fn values_differ(&self) -> bool {
         self.head_dim != self.value_dim
     }
 
-    /// The most positions that a token attends over.
+    /// Returns the most positions that a token attends over.
     pub(super) fn span(&self, params: &AttentionParams) -> usize {
         params
             .window
-            .map_or(self.reach, |window| self.reach.min(window as usize))
+            .map_or(self.capacity, |window| self.capacity.min(window as usize))
     }
 
-    /// The most query heads of one key head, up to `most`, that divide them evenly.
-    pub(super) fn grouped_heads(&self, most: u32) -> usize {
+    /// Returns the largest divisor, up to `max`, of the number of query heads per KV head.
+    pub(super) fn grouped_heads(&self, max: u32) -> usize {
         let ratio = self.heads / self.kv_heads;
-        (1..=most as usize)
-            .rev()
-            .find(|&n| ratio.is_multiple_of(n))
-            .unwrap_or(1)
+        (1..=max as usize).rev().find(|&n| ratio.is_multiple_of(n)).unwrap_or(1)
     }
 
-    /// Fails unless operand `number` is a score for each query head.
+    /// Checks that the sinks, operand `number`, hold a score for each query head.
     pub(super) fn check_sinks(&self, sinks: &OperandSpec, number: usize) -> Result<(), Unsupported> {
         require_float(OP, sinks)?;
         require_shape(OP, "the sinks", sinks, &[self.heads])?;
         require_contiguous(OP, sinks, number)
     }
 
+    /// Checks the operands and returns their extents.
     pub(super) fn of(operands: AttentionOperands<'_>, params: &AttentionParams) -> Result<AttentionSizes, Unsupported> {
         let [q, keys, values, positions, sequences, pages, out] = operands;
         let size = |what: String| Unsupported::Size { op: OP, what };
@@ -72,17 +73,17 @@ impl AttentionSizes {
         for dim in [head_dim, value_dim] {
             if !dim.is_multiple_of(2) || !(2..=256).contains(&dim) {
                 return Err(size(format!(
-                    "heads of {dim} values; an even number up to 256 is needed"
+                    "heads of {dim} values; head dimensions must be even and at most 256"
                 )));
             }
         }
         if kv_heads == 0 || !heads.is_multiple_of(kv_heads) {
             return Err(size(format!(
-                "{heads} query heads do not share {kv_heads} key heads evenly"
+                "{heads} query heads must be a multiple of {kv_heads} KV heads"
             )));
         }
         if params.page_size == 0 {
-            return Err(size("pages of 0 slots".to_string()));
+            return Err(size("page_size must not be 0".to_string()));
         }
         for (operand, number) in operands.into_iter().zip(0..) {
             let contiguous = match number {
@@ -107,7 +108,7 @@ impl AttentionSizes {
             slots,
             sequences: rows,
             table,
-            reach: (table * params.page_size as usize).min(i32::MAX as usize),
+            capacity: (table * params.page_size as usize).min(i32::MAX as usize),
         })
     }
 }

@@ -2,20 +2,20 @@ use multiversion::multiversion;
 use multiversion::target::target_cfg_f;
 use rayon::prelude::*;
 
-use super::octet::Octet;
+use super::f32x8::F32x8;
 use crate::attention::{AttentionInputs, AttentionParams, slots};
-use crate::kit::threads::least_items;
+use crate::kit::threads::min_items;
 
-/// Neighbouring values of a head whose sums stay in registers.
-const TOGETHER: usize = 8 * Octet::COUNT;
-/// Keys that a query meets together.
-const KEYS: usize = 4;
+/// Consecutive values of a head that are summed at once: their sums stay in registers.
+const VALUES_AT_ONCE: usize = 8 * F32x8::LANES;
+/// Keys that a query is multiplied with at once.
+const KEYS_AT_ONCE: usize = 4;
 
-/// [`crate::attention::reference()`] of keys `[slots, KVH·Dk]` and values `[slots, KVH·Dv]` in f32, where Dk and Dv are
+/// [`crate::attention::reference()`] for keys `[slots, KVH·Dk]` and values `[slots, KVH·Dv]` in f32, with Dk and Dv
 /// multiples of eight. The rows in `inputs` are not read.
 ///
 /// # Panics
-/// When the slices' lengths contradict each other.
+/// Panics if the slices' lengths contradict each other.
 pub fn attention(inputs: &AttentionInputs<'_>, keys: &[f32], values: &[f32], params: &AttentionParams) -> Vec<f32> {
     let [head_dim, value_dim] = inputs.head_dims();
     let tokens = inputs.positions.len();
@@ -33,7 +33,7 @@ pub fn attention(inputs: &AttentionInputs<'_>, keys: &[f32], values: &[f32], par
         .par_chunks_mut(heads * value_dim)
         .zip(inputs.q.par_chunks(group))
         .enumerate();
-    let parts = parts.with_min_len(least_items((longest + 1) * group));
+    let parts = parts.with_min_len(min_items((longest + 1) * group));
     parts.for_each(|(number, (out, q))| {
         let (token, kv_head) = (number / inputs.kv_heads, number % inputs.kv_heads);
         let cache = HeadCache {
@@ -47,21 +47,21 @@ pub fn attention(inputs: &AttentionInputs<'_>, keys: &[f32], values: &[f32], par
     out
 }
 
-/// What the queries of one key head see.
+/// The keys, values and slots that the queries of one key head attend to.
 struct HeadCache<'a> {
     keys: HeadRows<'a>,
     values: HeadRows<'a>,
     slots: &'a [usize],
-    /// A score for each query head, whose value is zero.
+    /// Attention sinks: an additional score per query head, whose value is zero.
     sinks: Option<&'a [f32]>,
 }
 
 /// Keys or values of a head in all slots.
 struct HeadRows<'a> {
     all: &'a [f32],
-    /// Values between slots.
+    /// Stride between slots, in values.
     stride: usize,
-    /// The head's first value in a slot.
+    /// Offset of the head in a slot.
     first: usize,
 }
 
@@ -87,11 +87,11 @@ fn attend(cache: &HeadCache<'_>, q: &[f32], [head_dim, value_dim]: [usize; 2], s
     let count = cache.slots.len();
     let heads = q.chunks_exact(head_dim);
     let mut scores = vec![0.0; heads.len() * count];
-    let whole = count / KEYS * KEYS;
-    for i in (0..whole).step_by(KEYS) {
-        let keys: [&[f32]; KEYS] = std::array::from_fn(|n| cache.keys.row(cache.slots[i + n], 0, head_dim));
+    let whole = count / KEYS_AT_ONCE * KEYS_AT_ONCE;
+    for i in (0..whole).step_by(KEYS_AT_ONCE) {
+        let keys: [&[f32]; KEYS_AT_ONCE] = std::array::from_fn(|n| cache.keys.row(cache.slots[i + n], 0, head_dim));
         for (q, scores) in heads.clone().zip(scores.chunks_exact_mut(count)) {
-            scores[i..i + KEYS].copy_from_slice(&dots::<KEYS, FUSED>(q, keys));
+            scores[i..i + KEYS_AT_ONCE].copy_from_slice(&dots::<KEYS_AT_ONCE, FUSED>(q, keys));
         }
     }
     for i in whole..count {
@@ -106,32 +106,32 @@ fn attend(cache: &HeadCache<'_>, q: &[f32], [head_dim, value_dim]: [usize; 2], s
         .enumerate()
     {
         softmax(scores, scale, cache.sinks.map(|sinks| sinks[head]));
-        let (wide, narrow) = out.as_chunks_mut::<TOGETHER>();
-        let first_of_narrow = wide.len() * TOGETHER;
+        let (wide, narrow) = out.as_chunks_mut::<VALUES_AT_ONCE>();
+        let first_of_narrow = wide.len() * VALUES_AT_ONCE;
         for (number, out) in wide.iter_mut().enumerate() {
-            mix::<{ TOGETHER / Octet::COUNT }, FUSED>(cache, scores, number * TOGETHER, out);
+            weighted_sum::<{ VALUES_AT_ONCE / F32x8::LANES }, FUSED>(cache, scores, number * VALUES_AT_ONCE, out);
         }
-        for (number, out) in narrow.chunks_exact_mut(Octet::COUNT).enumerate() {
-            mix::<1, FUSED>(cache, scores, first_of_narrow + number * Octet::COUNT, out);
+        for (number, out) in narrow.chunks_exact_mut(F32x8::LANES).enumerate() {
+            weighted_sum::<1, FUSED>(cache, scores, first_of_narrow + number * F32x8::LANES, out);
         }
     }
 }
 
-/// Products of a query with some keys.
+/// Dot products of a query with some keys.
 #[inline(always)]
 fn dots<const COUNT: usize, const FUSED: bool>(q: &[f32], keys: [&[f32]; COUNT]) -> [f32; COUNT] {
-    let (q, _) = q.as_chunks::<{ Octet::COUNT }>();
-    let keys = keys.map(|key| &key.as_chunks::<{ Octet::COUNT }>().0[..q.len()]);
-    let mut sums = [Octet::ZERO; COUNT];
+    let (q, _) = q.as_chunks::<{ F32x8::LANES }>();
+    let keys = keys.map(|key| &key.as_chunks::<{ F32x8::LANES }>().0[..q.len()]);
+    let mut sums = [F32x8::ZERO; COUNT];
     for (i, &q) in q.iter().enumerate() {
         for (sum, key) in sums.iter_mut().zip(keys) {
-            *sum = Octet(q).times_plus::<FUSED>(Octet(key[i]), *sum);
+            *sum = F32x8(q).mul_add::<FUSED>(F32x8(key[i]), *sum);
         }
     }
     sums.map(|sum| sum.sum())
 }
 
-/// Also over `sink`, of which nothing is kept.
+/// Softmax over the scores and the sink; the sink's weight is dropped.
 fn softmax(scores: &mut [f32], scale: f32, sink: Option<f32>) {
     let largest = scores
         .iter()
@@ -143,17 +143,22 @@ fn softmax(scores: &mut [f32], scale: f32, sink: Option<f32>) {
     scores.iter_mut().for_each(|score| *score /= total);
 }
 
-/// Some of a head's values of all slots, each by its weight: `COUNT` times eight from `first` on.
+/// Weighted sum of the values over all slots, for `COUNT` times eight values from `first` on.
 #[inline(always)]
-fn mix<const COUNT: usize, const FUSED: bool>(cache: &HeadCache<'_>, weights: &[f32], first: usize, out: &mut [f32]) {
-    let mut sums = [Octet::ZERO; COUNT];
+fn weighted_sum<const COUNT: usize, const FUSED: bool>(
+    cache: &HeadCache<'_>,
+    weights: &[f32],
+    first: usize,
+    out: &mut [f32],
+) {
+    let mut sums = [F32x8::ZERO; COUNT];
     for (i, &weight) in weights.iter().enumerate() {
         let (values, _) = cache
             .values
-            .row(cache.slots[i], first, COUNT * Octet::COUNT)
+            .row(cache.slots[i], first, COUNT * F32x8::LANES)
             .as_chunks();
         for (sum, &values) in sums.iter_mut().zip(values) {
-            *sum = Octet([weight; Octet::COUNT]).times_plus::<FUSED>(Octet(values), *sum);
+            *sum = F32x8([weight; F32x8::LANES]).mul_add::<FUSED>(F32x8(values), *sum);
         }
     }
     out.copy_from_slice(sums.map(|sum| sum.0).as_flattened());

@@ -5,55 +5,57 @@ use multiversion::target::target_cfg_f;
 use rayon::prelude::*;
 
 use super::blocks::{BlockRows, Vectors};
-use super::octet::{Octet, Quartet};
+use super::f32x8::{F32x8, F32x32};
 use super::tile;
-use crate::kit::threads::least_items;
+use crate::kit::threads::min_items;
 
-/// Rows of a tile, and vectors: as many sums as there are registers, less those of their factors.
+/// Rows and vectors per register tile. The sums and their factors fill the vector registers.
 const TILE_ROWS: usize = 3;
 const TILE_VECTORS: usize = 4;
-/// Vectors of which each by itself meets rows as fast as all meet unpacked rows.
-const FEW: usize = 3;
-/// Shares of rows are multiples of this: whole tiles, and whole fours for one vector.
+/// Maximum number of vectors that are faster one by one than with unpacked rows.
+const MAX_DIRECT_VECTORS: usize = 3;
+/// Shares of rows are multiples of this: whole tiles, and whole groups of four rows for one vector.
 const SHARE_ROWS: usize = 4 * TILE_ROWS;
-/// Bytes of unpacked rows that stay in a core's own cache while all vectors meet them.
-const UNPACKED: usize = 256 << 10;
+/// Bytes of unpacked rows that stay in a core's private cache while all vectors are multiplied with them.
+const UNPACKED_BYTES: usize = 256 << 10;
 
-/// `out[i, j] = Σ_k x[i, k] · w[rows.start + j, k]` for `x` `[m, k]` and `out` `[m, rows]`, row-major.
+/// Computes `out[i, j] = Σ_k x[i, k] · w[rows.start + j, k]` for row-major `x` `[m, k]` and `out` `[m, rows]`.
 pub(super) fn multiply<B: BlockRows>(w: &B, columns: usize, x: &[f32], rows: Range<usize>, out: &mut [f32]) {
     let m = x.len() / columns;
-    if m <= FEW {
+    if m <= MAX_DIRECT_VECTORS {
         let vectors: Vec<B::Vector> = x.chunks_exact(columns).map(B::vector).collect();
-        in_shares(rows, [m, columns], out, &|rows, out| {
+        for_each_share(rows, [m, columns], out, &|rows, out| {
             for (x, out) in vectors.iter().zip(out.chunks_exact_mut(rows.len())) {
-                w.one(rows.clone(), x, out);
+                w.multiply_one(rows.clone(), x, out);
             }
         });
     } else {
         let vectors = Vectors::new(x, columns, B::INTERLEAVED);
-        in_shares(rows, [m, columns], out, &|rows, out| several(w, rows, &vectors, out));
+        for_each_share(rows, [m, columns], out, &|rows, out| {
+            multiply_many(w, rows, &vectors, out)
+        });
     }
 }
 
-/// Lets all threads take shares of the rows; `compute` writes the products of its rows, `[m, rows]`. It is not a type
-/// of its own, for that would build all parallel loops again for each kind of rows.
-fn in_shares(
+/// Splits the rows among all threads; `compute` writes the products of its rows, `[m, rows]`. It is a trait object,
+/// since a generic parameter would compile all parallel loops again for each kind of rows.
+fn for_each_share(
     rows: Range<usize>,
     [m, columns]: [usize; 2],
     out: &mut [f32],
     compute: &(dyn Fn(Range<usize>, &mut [f32]) + Sync),
 ) {
     let n = rows.len();
-    // So many rows to a share that there are several shares for each thread, and each is worth handing over.
+    // A share is small enough for several shares per thread, and large enough to be worth scheduling.
     let share = n.div_ceil(4 * rayon::current_num_threads()).clamp(1, 256);
-    let share = share.max(least_items(m * columns)).next_multiple_of(SHARE_ROWS);
+    let share = share.max(min_items(m * columns)).next_multiple_of(SHARE_ROWS);
     let part = |number: usize| rows.start + number * share..rows.end.min(rows.start + (number + 1) * share);
     if m == 1 {
-        // Whoever is done takes the next share.
+        // Threads take the next share when they are done.
         let parts = out.par_chunks_mut(share).enumerate().with_max_len(1);
         return parts.for_each(|(number, out)| compute(part(number), out));
     }
-    // A share's results lie apart in `out`.
+    // A share's results are not contiguous in `out`.
     let parts = (0..n.div_ceil(share)).into_par_iter();
     let results: Vec<Vec<f32>> = parts
         .map(|number| {
@@ -63,9 +65,9 @@ fn in_shares(
             results
         })
         .collect();
-    let least = least_items(n);
+    let min_len = min_items(n);
     out.par_chunks_mut(n)
-        .with_min_len(least)
+        .with_min_len(min_len)
         .enumerate()
         .for_each(|(i, out)| {
             for (out, results) in out.chunks_mut(share).zip(&results) {
@@ -74,59 +76,59 @@ fn in_shares(
         });
 }
 
-/// Products of some rows with all vectors, `[m, rows]`. Each row is unpacked once.
-fn several<B: BlockRows>(w: &B, rows: Range<usize>, vectors: &Vectors, out: &mut [f32]) {
+/// Dot products of some rows with all vectors, `[m, rows]`. Each row is unpacked once.
+fn multiply_many<B: BlockRows>(w: &B, rows: Range<usize>, vectors: &Vectors, out: &mut [f32]) {
     let length = vectors.length;
-    let fitting = UNPACKED / (length * size_of::<Quartet>()).max(1);
+    let fitting = UNPACKED_BYTES / (length * size_of::<F32x32>()).max(1);
     let fitting = (fitting / TILE_ROWS).max(2) * TILE_ROWS;
-    let mut unpacked = vec![[Octet::ZERO; 4]; fitting.min(rows.len()) * length];
+    let mut unpacked = vec![[F32x8::ZERO; 4]; fitting.min(rows.len()) * length];
     for first in rows.clone().step_by(fitting) {
         let some = first..rows.end.min(first + fitting);
         let unpacked = &mut unpacked[..some.len() * length];
-        let place = ResultPlace {
+        let offset = OutputOffset {
             first: first - rows.start,
             stride: rows.len(),
         };
         w.unpack(some, length, unpacked);
-        by_vectors(unpacked, vectors, place, out);
+        multiply_tiles(unpacked, vectors, offset, out);
     }
 }
 
-/// Where the results of unpacked rows go: the first of them in each vector's results, and how many those are.
+/// Position of the results of unpacked rows: the offset in each vector's results, and the stride between vectors.
 #[derive(Clone, Copy)]
-struct ResultPlace {
+struct OutputOffset {
     first: usize,
     stride: usize,
 }
 
-/// All unpacked rows by all vectors.
+/// Multiplies all unpacked rows with all vectors.
 #[multiversion(targets("x86_64+avx2+fma"))]
-fn by_vectors(unpacked: &[Quartet], vectors: &Vectors, place: ResultPlace, out: &mut [f32]) {
+fn multiply_tiles(unpacked: &[F32x32], vectors: &Vectors, offset: OutputOffset, out: &mut [f32]) {
     const FUSED: bool = target_cfg_f!(any(target_feature = "fma", target_arch = "aarch64"));
     let whole = vectors.count() / TILE_VECTORS * TILE_VECTORS;
     for v in (0..whole).step_by(TILE_VECTORS) {
-        by_some::<TILE_VECTORS, FUSED>(unpacked, vectors, v, place, out);
+        multiply_vectors::<TILE_VECTORS, FUSED>(unpacked, vectors, v, offset, out);
     }
     for v in whole..vectors.count() {
-        by_some::<1, FUSED>(unpacked, vectors, v, place, out);
+        multiply_vectors::<1, FUSED>(unpacked, vectors, v, offset, out);
     }
 }
 
-/// All unpacked rows by the vectors from `v` on.
+/// Multiplies all unpacked rows with `VECTORS` vectors from `v` on.
 #[inline(always)]
-fn by_some<const VECTORS: usize, const FUSED: bool>(
-    unpacked: &[Quartet],
+fn multiply_vectors<const VECTORS: usize, const FUSED: bool>(
+    unpacked: &[F32x32],
     vectors: &Vectors,
     v: usize,
-    place: ResultPlace,
+    offset: OutputOffset,
     out: &mut [f32],
 ) {
-    let x: [&[Quartet]; VECTORS] = std::array::from_fn(|i| vectors.get(v + i));
-    let mut column = place.first;
-    let mut store = |sums: &[[Octet; VECTORS]]| {
+    let x: [&[F32x32]; VECTORS] = std::array::from_fn(|i| vectors.get(v + i));
+    let mut column = offset.first;
+    let mut store = |sums: &[[F32x8; VECTORS]]| {
         for sums in sums {
             for (i, sum) in sums.iter().enumerate() {
-                out[(v + i) * place.stride + column] = sum.sum();
+                out[(v + i) * offset.stride + column] = sum.sum();
             }
             column += 1;
         }
@@ -135,7 +137,7 @@ fn by_some<const VECTORS: usize, const FUSED: bool>(
     let tiles = unpacked.chunks_exact(TILE_ROWS * length);
     let rest = tiles.remainder();
     for rows in tiles {
-        let rows: [&[Quartet]; TILE_ROWS] = std::array::from_fn(|r| &rows[r * length..][..length]);
+        let rows: [&[F32x32]; TILE_ROWS] = std::array::from_fn(|r| &rows[r * length..][..length]);
         store(&tile::multiply::<TILE_ROWS, VECTORS, FUSED>(rows, x));
     }
     for row in rest.chunks_exact(length) {

@@ -1,53 +1,57 @@
-use super::octet::{BLOCK, Octet};
+use super::f32x8::{BLOCK, F32x8};
 use crate::DType;
 use crate::quantised::{Code, QuantFormat, QuantRows, RECORD_VALUES, ScaleType};
 
-/// Blocks whose parameters are read together: those of a record.
+/// Blocks whose parameters are read at once: those of a record.
 pub(super) const CHUNK: usize = RECORD_VALUES / BLOCK;
 
-/// The scales of a chunk's blocks and their biases (what a stored 0 stands for); where two groups make a block,
-/// those of the halves of its blocks, in two octets.
+/// Scales of a chunk's blocks, and biases (the value of a stored 0). If a block holds two groups, both have 16 entries.
 #[derive(Clone, Copy)]
 pub(super) struct Parameters {
-    pub scales: [Octet; 2],
-    pub biases: [Octet; 2],
+    pub scales: [F32x8; 2],
+    pub biases: [F32x8; 2],
 }
 
 impl Parameters {
-    /// Those of values around `middle`.
+    /// Parameters of values that are centred on `middle`.
     #[inline(always)]
-    fn around(middle: f32, scales: [Octet; 2]) -> Parameters {
-        let bias = |scales: Octet| Octet::new(|l| -middle * scales.0[l]);
+    fn centred(middle: f32, scales: [F32x8; 2]) -> Parameters {
+        let bias = |scales: F32x8| F32x8::new(|l| -middle * scales.0[l]);
         let biases = [bias(scales[0]), bias(scales[1])];
         Parameters { scales, biases }
     }
 }
 
-/// The parameters of a matrix, as one way of storing them has them. A way is a type, so that none is asked for
-/// where they are read.
+/// Storage of a matrix's parameters. It is a type, so that the loop over blocks does not branch on it.
 pub(super) trait StoredParameters<'a>: Copy + Sync {
-    /// Whether two groups make a block.
-    const HALVES: bool;
+    /// Whether a block holds two groups.
+    const TWO_GROUPS: bool;
 
     fn new(rows: &QuantRows<'a>) -> Self;
 
-    /// Those of chunk `chunk` of row `row`, which has `length` blocks; zeros beyond its end. `middle` is that of
-    /// values around one.
-    fn read(self, row: usize, length: usize, chunk: usize, middle: f32, halves: impl Fn(Halves) -> Octet)
-    -> Parameters;
+    /// Reads chunk `chunk` of row `row`, which has `length` blocks, with zeros beyond its end. `middle` is the centre
+    /// of centred values. `f16x8` converts eight f16.
+    fn read(
+        self,
+        row: usize,
+        length: usize,
+        chunk: usize,
+        middle: f32,
+        f16x8: impl Fn(F16Bytes) -> F32x8,
+    ) -> Parameters;
 }
 
-/// The bytes of eight f16, which processors read in different ways.
-pub(super) type Halves = [u8; 2 * Octet::COUNT];
+/// The bytes of eight f16. Processors convert them in different ways.
+pub(super) type F16Bytes = [u8; 2 * F32x8::LANES];
 
-/// A record: two factors, and integers for the groups of a chunk.
+/// A scale record: two factors, and integers for the groups of a chunk.
 type Record = [u8; 20];
 
-/// The factors and the integers of a record.
+/// Splits a record into its factors and integers.
 #[inline(always)]
-fn parts(record: &Record, halves: impl Fn(Halves) -> Octet) -> (f32, f32, &[u8; 16]) {
+fn parts(record: &Record, f16x8: impl Fn(F16Bytes) -> F32x8) -> (f32, f32, &[u8; 16]) {
     let [a, b, c, d, bytes @ ..] = record;
-    let [first, second, ..] = halves([*a, *b, *c, *d, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]).0;
+    let [first, second, ..] = f16x8([*a, *b, *c, *d, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]).0;
     (first, second, bytes)
 }
 
@@ -57,43 +61,43 @@ fn record(records: &[Record], row: usize, length: usize, chunk: usize) -> &Recor
     &records[row * (length / CHUNK) + chunk]
 }
 
-/// Records with a byte for the scale and one for the bias of each block: Q4_K, Q5_K.
+/// Records with a scale byte and a bias byte per block: Q4_K, Q5_K.
 #[derive(Clone, Copy)]
 pub(super) struct BlockRecords<'a>(&'a [Record]);
 
 impl<'a> StoredParameters<'a> for BlockRecords<'a> {
-    const HALVES: bool = false;
+    const TWO_GROUPS: bool = false;
 
     fn new(rows: &QuantRows<'a>) -> Self {
         Self(rows.stored_parameters()[0].as_chunks().0)
     }
 
     #[inline(always)]
-    fn read(self, row: usize, length: usize, chunk: usize, _: f32, halves: impl Fn(Halves) -> Octet) -> Parameters {
-        let (d, m, bytes) = parts(record(self.0, row, length, chunk), halves);
+    fn read(self, row: usize, length: usize, chunk: usize, _: f32, f16x8: impl Fn(F16Bytes) -> F32x8) -> Parameters {
+        let (d, m, bytes) = parts(record(self.0, row, length, chunk), f16x8);
         Parameters {
-            scales: [Octet::new(|g| d * f32::from(bytes[g])), Octet::ZERO],
-            biases: [Octet::new(|g| -m * f32::from(bytes[8 + g])), Octet::ZERO],
+            scales: [F32x8::new(|g| d * f32::from(bytes[g])), F32x8::ZERO],
+            biases: [F32x8::new(|g| -m * f32::from(bytes[8 + g])), F32x8::ZERO],
         }
     }
 }
 
-/// Records with four bits for the scale and four for the bias of each half of a block: Q2_K.
+/// Records with a scale nibble and a bias nibble per half block: Q2_K.
 #[derive(Clone, Copy)]
 pub(super) struct NibbleRecords<'a>(&'a [Record]);
 
 impl<'a> StoredParameters<'a> for NibbleRecords<'a> {
-    const HALVES: bool = true;
+    const TWO_GROUPS: bool = true;
 
     fn new(rows: &QuantRows<'a>) -> Self {
         Self(rows.stored_parameters()[0].as_chunks().0)
     }
 
     #[inline(always)]
-    fn read(self, row: usize, length: usize, chunk: usize, _: f32, halves: impl Fn(Halves) -> Octet) -> Parameters {
-        let (d, m, bytes) = parts(record(self.0, row, length, chunk), halves);
-        let scales = |first: usize| Octet::new(|g| d * f32::from(bytes[first + g] & 15));
-        let biases = |first: usize| Octet::new(|g| -m * f32::from(bytes[first + g] >> 4));
+    fn read(self, row: usize, length: usize, chunk: usize, _: f32, f16x8: impl Fn(F16Bytes) -> F32x8) -> Parameters {
+        let (d, m, bytes) = parts(record(self.0, row, length, chunk), f16x8);
+        let scales = |first: usize| F32x8::new(|g| d * f32::from(bytes[first + g] & 15));
+        let biases = |first: usize| F32x8::new(|g| -m * f32::from(bytes[first + g] >> 4));
         Parameters {
             scales: [scales(0), scales(8)],
             biases: [biases(0), biases(8)],
@@ -101,12 +105,12 @@ impl<'a> StoredParameters<'a> for NibbleRecords<'a> {
     }
 }
 
-/// Records with a signed byte for the scale of each half of a block: Q3_K, Q6_K.
+/// Records with a signed scale byte per half block: Q3_K, Q6_K.
 #[derive(Clone, Copy)]
 pub(super) struct SignedRecords<'a>(&'a [Record]);
 
 impl<'a> StoredParameters<'a> for SignedRecords<'a> {
-    const HALVES: bool = true;
+    const TWO_GROUPS: bool = true;
 
     fn new(rows: &QuantRows<'a>) -> Self {
         Self(rows.stored_parameters()[0].as_chunks().0)
@@ -119,15 +123,15 @@ impl<'a> StoredParameters<'a> for SignedRecords<'a> {
         length: usize,
         chunk: usize,
         middle: f32,
-        halves: impl Fn(Halves) -> Octet,
+        f16x8: impl Fn(F16Bytes) -> F32x8,
     ) -> Parameters {
-        let (d, _, bytes) = parts(record(self.0, row, length, chunk), halves);
-        let scales = |first: usize| Octet::new(|g| d * f32::from(bytes[first + g] as i8));
-        Parameters::around(middle, [scales(0), scales(8)])
+        let (d, _, bytes) = parts(record(self.0, row, length, chunk), f16x8);
+        let scales = |first: usize| F32x8::new(|g| d * f32::from(bytes[first + g] as i8));
+        Parameters::centred(middle, [scales(0), scales(8)])
     }
 }
 
-/// Records of any size with a signed byte for the scale of each block: IQ4_XS.
+/// Records of any size with a signed scale byte per block: IQ4_XS.
 #[derive(Clone, Copy)]
 pub(super) struct SignedBlocks<'a> {
     records: &'a [u8],
@@ -135,7 +139,7 @@ pub(super) struct SignedBlocks<'a> {
 }
 
 impl<'a> StoredParameters<'a> for SignedBlocks<'a> {
-    const HALVES: bool = false;
+    const TWO_GROUPS: bool = false;
 
     fn new(rows: &QuantRows<'a>) -> Self {
         Self {
@@ -151,40 +155,40 @@ impl<'a> StoredParameters<'a> for SignedBlocks<'a> {
         length: usize,
         chunk: usize,
         middle: f32,
-        halves: impl Fn(Halves) -> Octet,
+        f16x8: impl Fn(F16Bytes) -> F32x8,
     ) -> Parameters {
         let record = &self.records[(row * (length / CHUNK) + chunk) * self.size..][..4 + CHUNK];
-        let [d, ..] = halves([record[0], record[1], 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]).0;
-        let scales = Octet::new(|g| d * f32::from(record[4 + g] as i8));
-        Parameters::around(middle, [scales, Octet::ZERO])
+        let [d, ..] = f16x8([record[0], record[1], 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]).0;
+        let scales = F32x8::new(|g| d * f32::from(record[4 + g] as i8));
+        Parameters::centred(middle, [scales, F32x8::ZERO])
     }
 }
 
-/// A byte for each block, an exponent of two: MXFP4.
+/// A byte per block, a power of two: MXFP4.
 #[derive(Clone, Copy)]
 pub(super) struct Exponents<'a>(&'a [[u8; 1]]);
 
 impl<'a> StoredParameters<'a> for Exponents<'a> {
-    const HALVES: bool = false;
+    const TWO_GROUPS: bool = false;
 
     fn new(rows: &QuantRows<'a>) -> Self {
         Self(rows.stored_parameters()[0].as_chunks().0)
     }
 
     #[inline(always)]
-    fn read(self, row: usize, length: usize, chunk: usize, middle: f32, _: impl Fn(Halves) -> Octet) -> Parameters {
+    fn read(self, row: usize, length: usize, chunk: usize, middle: f32, _: impl Fn(F16Bytes) -> F32x8) -> Parameters {
         let stored = padded::<1, CHUNK>(&self.0[row * length..][..length], chunk);
-        let scales = Octet::new(|l| ScaleType::U8.read(&stored[l]));
-        Parameters::around(middle, [scales, Octet::ZERO])
+        let scales = F32x8::new(|l| ScaleType::U8.read(&stored[l]));
+        Parameters::centred(middle, [scales, F32x8::ZERO])
     }
 }
 
-/// An f16 for each block of values around a middle: Q4_0, Q5_0, Q8_0.
+/// An f16 scale per block of centred values: Q4_0, Q5_0, Q8_0.
 #[derive(Clone, Copy)]
-pub(super) struct BlockHalves<'a>(&'a [[u8; 2]]);
+pub(super) struct BlockF16<'a>(&'a [[u8; 2]]);
 
-impl<'a> StoredParameters<'a> for BlockHalves<'a> {
-    const HALVES: bool = false;
+impl<'a> StoredParameters<'a> for BlockF16<'a> {
+    const TWO_GROUPS: bool = false;
 
     fn new(rows: &QuantRows<'a>) -> Self {
         Self(rows.stored_parameters()[0].as_chunks().0)
@@ -197,15 +201,15 @@ impl<'a> StoredParameters<'a> for BlockHalves<'a> {
         length: usize,
         chunk: usize,
         middle: f32,
-        halves: impl Fn(Halves) -> Octet,
+        f16x8: impl Fn(F16Bytes) -> F32x8,
     ) -> Parameters {
         let stored = padded::<2, CHUNK>(&self.0[row * length..][..length], chunk);
-        let scales = halves(bytemuck::cast(stored));
-        Parameters::around(middle, [scales, Octet::ZERO])
+        let scales = f16x8(bytemuck::cast(stored));
+        Parameters::centred(middle, [scales, F32x8::ZERO])
     }
 }
 
-/// Floats of any type for one or several blocks.
+/// Floats of any type, each for one or more blocks.
 #[derive(Clone, Copy)]
 pub(super) struct AnyFloats<'a> {
     format: QuantFormat,
@@ -214,7 +218,7 @@ pub(super) struct AnyFloats<'a> {
 }
 
 impl<'a> StoredParameters<'a> for AnyFloats<'a> {
-    const HALVES: bool = false;
+    const TWO_GROUPS: bool = false;
 
     fn new(rows: &QuantRows<'a>) -> Self {
         Self {
@@ -231,37 +235,44 @@ impl<'a> StoredParameters<'a> for AnyFloats<'a> {
         length: usize,
         chunk: usize,
         middle: f32,
-        halves: impl Fn(Halves) -> Octet,
+        f16x8: impl Fn(F16Bytes) -> F32x8,
     ) -> Parameters {
         let [scales, biases] = self.planes;
-        let scales = [self.floats(scales, row, length, chunk, &halves), Octet::ZERO];
+        let scales = [self.floats(scales, row, length, chunk, &f16x8), F32x8::ZERO];
         match self.format.code {
             Code::Bias => Parameters {
                 scales,
-                biases: [self.floats(biases, row, length, chunk, &halves), Octet::ZERO],
+                biases: [self.floats(biases, row, length, chunk, &f16x8), F32x8::ZERO],
             },
-            _ => Parameters::around(middle, scales),
+            _ => Parameters::centred(middle, scales),
         }
     }
 }
 
 impl AnyFloats<'_> {
     #[inline(always)]
-    fn floats(&self, plane: &[u8], row: usize, length: usize, chunk: usize, halves: impl Fn(Halves) -> Octet) -> Octet {
+    fn floats(
+        &self,
+        plane: &[u8],
+        row: usize,
+        length: usize,
+        chunk: usize,
+        f16x8: impl Fn(F16Bytes) -> F32x8,
+    ) -> F32x8 {
         let blocks = self.format.group as usize / BLOCK;
         let size = length / blocks * self.dtype.size();
         let row = &plane[row * size..][..size];
         match self.dtype {
-            DType::F32 => Octet(by_block(row, blocks, chunk).map(f32::from_le_bytes)),
-            DType::F16 => halves(bytemuck::cast(by_block::<2>(row, blocks, chunk))),
-            _ => Octet(
+            DType::F32 => F32x8(by_block(row, blocks, chunk).map(f32::from_le_bytes)),
+            DType::F16 => f16x8(bytemuck::cast(by_block::<2>(row, blocks, chunk))),
+            _ => F32x8(
                 by_block(row, blocks, chunk).map(|bytes| f32::from_bits(u32::from(u16::from_le_bytes(bytes)) << 16)),
             ),
         }
     }
 }
 
-/// The elements of a chunk's blocks, so many of which share one.
+/// Expands elements that are shared by `blocks` blocks each to one per block.
 #[inline(always)]
 fn by_block<const SIZE: usize>(row: &[u8], blocks: usize, chunk: usize) -> [[u8; SIZE]; CHUNK] {
     let (elements, _) = row.as_chunks::<SIZE>();
@@ -278,7 +289,7 @@ fn by_block<const SIZE: usize>(row: &[u8], blocks: usize, chunk: usize) -> [[u8;
     }
 }
 
-/// The elements of a chunk that has so many, zeros beyond the end.
+/// The `COUNT` elements of a chunk, with zeros beyond the end.
 #[inline(always)]
 fn padded<const SIZE: usize, const COUNT: usize>(elements: &[[u8; SIZE]], chunk: usize) -> [[u8; SIZE]; COUNT] {
     let left = &elements[chunk * COUNT..];

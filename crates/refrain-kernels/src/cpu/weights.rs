@@ -1,20 +1,19 @@
 use std::ops::Range;
 
-use super::dense::{Brains, Halves, Singles};
-use super::nibbles::Nibbles;
+use super::dense::{Bf16Rows, F16Rows, F32Rows};
+use super::nibbles::NibbleRows;
 use super::packed::{BookBytes, Packed, SignedBytes, Unsigned};
 use super::product::multiply;
-use super::scales::{AnyFloats, BlockHalves, BlockRecords, Exponents, NibbleRecords, SignedBlocks, SignedRecords};
+use super::scales::{AnyFloats, BlockF16, BlockRecords, Exponents, NibbleRecords, SignedBlocks, SignedRecords};
 use crate::DType;
 use crate::matmul::{StoredRows, WeightRows};
 use crate::quantised::{Code, QuantRows, RecordIntegers, ScaleRecords, Scales};
 
-/// Rows whose products are computed as fast as the CPU does: what [`StoredRows`] and [`QuantRows`] multiply
-/// by plain loops. Reading a row is the same.
+/// Weights with fast products, where [`StoredRows`] and [`QuantRows`] use plain loops. Reading a row is the same.
 pub enum FastRows<'a> {
-    /// Floats.
+    /// Float weights.
     Stored(StoredRows<'a>),
-    /// Quantised values.
+    /// Quantised weights.
     Quantised(QuantRows<'a>),
 }
 
@@ -51,9 +50,9 @@ impl WeightRows for FastRows<'_> {
             FastRows::Stored(w) => {
                 let bytes = w.bytes();
                 match w.dtype() {
-                    DType::F32 => multiply(&Singles { bytes, columns }, columns, x, rows, out),
-                    DType::F16 => multiply(&Halves { bytes, columns }, columns, x, rows, out),
-                    _ => multiply(&Brains { bytes, columns }, columns, x, rows, out),
+                    DType::F32 => multiply(&F32Rows { bytes, columns }, columns, x, rows, out),
+                    DType::F16 => multiply(&F16Rows { bytes, columns }, columns, x, rows, out),
+                    _ => multiply(&Bf16Rows { bytes, columns }, columns, x, rows, out),
                 }
             }
             FastRows::Quantised(w) => quantised(w, x, rows, out),
@@ -76,7 +75,7 @@ fn quantised(w: &QuantRows<'_>, x: &[f32], rows: Range<usize>, out: &mut [f32]) 
     macro_rules! nibbles {
         ($parameters:ident) => {
             multiply(
-                &Nibbles::<$parameters<'_>>(Packed::new(w)),
+                &NibbleRows::<$parameters<'_>>(Packed::new(w)),
                 w.columns(),
                 x,
                 rows,
@@ -85,7 +84,7 @@ fn quantised(w: &QuantRows<'_>, x: &[f32], rows: Range<usize>, out: &mut [f32]) 
         };
     }
     let format = w.format();
-    let halves = w.parameter_dtype() == DType::F16;
+    let is_f16 = w.parameter_dtype() == DType::F16;
     // Records of five words.
     let integers = match format.scales {
         Scales::Records(ScaleRecords { words: 5, integers }) => Some(integers),
@@ -94,13 +93,13 @@ fn quantised(w: &QuantRows<'_>, x: &[f32], rows: Range<usize>, out: &mut [f32]) 
     let floats = format.scales == Scales::Float;
     match (format.code, format.bits, integers, format.group) {
         (Code::Bias, 2, Some(RecordIntegers::Nibbles), 16) => packed!(8, Unsigned, NibbleRecords),
-        (Code::Middle, 3, Some(RecordIntegers::Signed), 16) => packed!(12, Unsigned, SignedRecords),
+        (Code::Centred, 3, Some(RecordIntegers::Signed), 16) => packed!(12, Unsigned, SignedRecords),
         (Code::Bias, 4, Some(RecordIntegers::Bytes), _) => nibbles!(BlockRecords),
         (Code::Bias, 5, Some(RecordIntegers::Bytes), _) => packed!(20, Unsigned, BlockRecords),
-        (Code::Middle, 6, Some(RecordIntegers::Signed), 16) => packed!(24, Unsigned, SignedRecords),
-        (Code::Middle, 4, None, 32) if floats && halves => nibbles!(BlockHalves),
-        (Code::Middle, 5, None, 32) if floats && halves => packed!(20, Unsigned, BlockHalves),
-        (Code::Signed, 8, None, 32) if floats && halves => packed!(32, SignedBytes, BlockHalves),
+        (Code::Centred, 6, Some(RecordIntegers::Signed), 16) => packed!(24, Unsigned, SignedRecords),
+        (Code::Centred, 4, None, 32) if floats && is_f16 => nibbles!(BlockF16),
+        (Code::Centred, 5, None, 32) if floats && is_f16 => packed!(20, Unsigned, BlockF16),
+        (Code::Signed, 8, None, 32) if floats && is_f16 => packed!(32, SignedBytes, BlockF16),
         (Code::Signed, 8, None, _) if floats => packed!(32, SignedBytes, AnyFloats),
         (Code::Book(_), 4, None, _) if floats => packed!(16, BookBytes, AnyFloats),
         (Code::Book(_), 4, None, 32) if format.scales == Scales::E8M0 => packed!(16, BookBytes, Exponents),

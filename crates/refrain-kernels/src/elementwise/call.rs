@@ -1,24 +1,27 @@
+//! Building of the kernel call of an expression.
+
 use super::expression::{Expression, ExpressionStep};
 use super::source;
-use crate::kit::text::{self, Text};
+use crate::kit::text::{self, SourceBuilder};
 use crate::kit::walk::Walk;
 use crate::{Call, DType, OperandSpec, Push, Traits, Unsupported, Values};
 
 const OP: &str = "elementwise";
 
-/// Most inputs of one expression: their addresses are push constants.
+/// Maximum number of inputs of an expression: their addresses are push constants.
 pub const MAX_INPUTS: usize = 12;
 
-/// Words of push constants that are left beside [`MAX_INPUTS`] + 2 addresses and the count.
-const PUSHED_CONSTANTS: usize = 3;
+/// Maximum number of constants in push constants, beside [`MAX_INPUTS`] + 2 addresses and the count; further ones go to
+/// a buffer.
+const MAX_PUSHED_CONSTANTS: usize = 3;
 
-/// From this many elements on, each invocation computes [`TOGETHER`].
-const LARGE: usize = 1 << 18;
+/// From this many elements on, each invocation computes [`ELEMENTS_EACH`].
+const MIN_LARGE_COUNT: usize = 1 << 18;
 
-/// Elements whose inputs an invocation loads before it waits for any of them.
-const TOGETHER: usize = 4;
+/// Elements per invocation for large outputs. All their loads are issued before the first use.
+const ELEMENTS_EACH: usize = 4;
 
-/// The kernel that computes `expression` for every element of the output.
+/// Returns the kernel that computes `expression` for every element of the output.
 ///
 /// `operands` are the inputs, broadcast to the output's shape, then the output, in any layout whose
 /// elements do not overlap.
@@ -31,11 +34,11 @@ pub fn call(traits: &Traits, expression: &Expression, operands: &[&OperandSpec])
     let layouts: Vec<_> = operands.iter().map(|o| &o.layout).collect();
     let walk = Walk::new(OP, &layouts)?;
     let constants = constant_bits(expression);
-    let recorded = !walk.is_linear() || constants.len() > PUSHED_CONSTANTS;
+    let in_record = !walk.is_linear() || constants.len() > MAX_PUSHED_CONSTANTS;
 
     let count = operands[operands.len() - 1].layout.count();
     let workgroup = traits.workgroup(256);
-    let items = if count >= LARGE { TOGETHER } else { 1 };
+    let items = if count >= MIN_LARGE_COUNT { ELEMENTS_EACH } else { 1 };
     let groups = text::grid(OP, count.div_ceil(workgroup as usize * items))?;
 
     let mut push: Vec<Push> = operands
@@ -43,7 +46,7 @@ pub fn call(traits: &Traits, expression: &Expression, operands: &[&OperandSpec])
         .enumerate()
         .map(|(number, operand)| operand.address(number))
         .collect();
-    if recorded {
+    if in_record {
         let mut words = constants.clone();
         if !walk.is_linear() {
             words.extend(walk.words());
@@ -51,22 +54,22 @@ pub fn call(traits: &Traits, expression: &Expression, operands: &[&OperandSpec])
         push.push(Push::Record(words));
     }
     push.push(Push::U32(count as u32));
-    if !recorded {
+    if !in_record {
         push.extend(constants.iter().map(|&bits| Push::U32(bits)));
     }
-    let constant = match (recorded, constants.len()) {
+    let constant = match (in_record, constants.len()) {
         (true, _) => "push.record.at[n]",
         (false, 0) => "0u",
         (false, _) => "push.constants[n]",
     };
-    let place = if walk.is_linear() {
+    let locate = if walk.is_linear() {
         "[[unroll]] for (uint k = 0u; k < WALKED; k++) at[k] = element;".to_string()
     } else {
         format!("walk(push.record, {}u, RANK, element, at);", constants.len())
     };
-    let arguments = arguments(expression, recorded, constants.len());
-    let body = body(expression, &dtypes, &arguments, constant, &place);
-    let mut text = Text::new(traits, OP);
+    let arguments = arguments(expression, in_record, constants.len());
+    let body = body(expression, &dtypes, &arguments, constant, &locate);
+    let mut text = SourceBuilder::new(traits, OP);
     for (number, &dtype) in expression.inputs.iter().enumerate() {
         text = text.input(&format!("x{number}"), dtype);
     }
@@ -82,7 +85,7 @@ fn check(expression: &Expression, operands: &[&OperandSpec]) -> Result<Vec<DType
     let dtypes = expression.dtypes().map_err(|e| refused(e.to_string()))?;
     if expression.inputs.len() > MAX_INPUTS {
         return Err(refused(format!(
-            "{} inputs; the most is {MAX_INPUTS}",
+            "{} inputs; at most {MAX_INPUTS} are supported",
             expression.inputs.len()
         )));
     }
@@ -91,13 +94,13 @@ fn check(expression: &Expression, operands: &[&OperandSpec]) -> Result<Vec<DType
     let found: Vec<DType> = operands.iter().map(|o| o.dtype).collect();
     if expected != found {
         return Err(refused(format!(
-            "operands of {found:?} given to an expression from and to {expected:?}"
+            "operands of {found:?} given to an expression of {expected:?}"
         )));
     }
     Ok(dtypes)
 }
 
-/// The values of the constant steps, in their order, as bits of their compute type.
+/// Returns the values of the constant steps, in order, as bits of their compute type.
 pub(crate) fn constant_bits(expression: &Expression) -> Vec<u32> {
     let constants = expression.steps.iter().filter_map(|step| match *step {
         ExpressionStep::Constant { value, dtype } => Some(value.to_values(dtype)),
@@ -112,25 +115,25 @@ pub(crate) fn constant_bits(expression: &Expression) -> Vec<u32> {
         .collect()
 }
 
-/// Members of the push constants.
-fn arguments(expression: &Expression, recorded: bool, constants: usize) -> String {
+/// Returns the GLSL of the push constants' members.
+fn arguments(expression: &Expression, in_record: bool, constants: usize) -> String {
     let mut members: String = (0..expression.inputs.len())
         .map(|n| format!("x{n}_ref x{n}; "))
         .collect();
     members.push_str("y_ref y; ");
-    if recorded {
+    if in_record {
         members.push_str("words_ref record; ");
     }
     members.push_str("uint count; ");
-    if !recorded && constants > 0 {
+    if !in_record && constants > 0 {
         members.push_str(&format!("uint constants[{constants}]; "));
     }
     members
 }
 
-/// Everything that follows the accessors. `constant` is where constant `n` is found, `place` sets
-/// `at` to the places of `element`.
-fn body(expression: &Expression, dtypes: &[DType], arguments: &str, constant: &str, place: &str) -> String {
+/// Returns the GLSL after the accessors. `constant` reads constant `n`; `locate` sets `at` to the operands' indices of
+/// `element`.
+fn body(expression: &Expression, dtypes: &[DType], arguments: &str, constant: &str, locate: &str) -> String {
     let evaluate = source::evaluate(expression, dtypes);
     let parts = [
         format!("#define WALKED {}u\n", expression.inputs.len() + 1),
@@ -139,7 +142,7 @@ fn body(expression: &Expression, dtypes: &[DType], arguments: &str, constant: &s
         "layout(constant_id = 5) const uint RANK = 1;\n".into(),
         format!("layout(push_constant, scalar) uniform Arguments {{ {arguments}}} push;\n"),
         format!("uint constant_bits(uint n) {{ return {constant}; }}\n"),
-        format!("void place(uint element, out uint at[WALKED]) {{ {place} }}\n"),
+        format!("void locate(uint element, out uint at[WALKED]) {{ {locate} }}\n"),
         source::inputs(expression),
         evaluate,
         include_str!("elementwise.comp").into(),
@@ -147,8 +150,8 @@ fn body(expression: &Expression, dtypes: &[DType], arguments: &str, constant: &s
     parts.concat()
 }
 
-/// The function libraries that the generated text calls: most expressions need none, and each
-/// costs as much compile time as a kernel.
+/// Returns the function libraries that the generated GLSL calls. Most expressions need none, and each costs as much
+/// compile time as a kernel.
 pub(crate) fn libraries(evaluate: &str) -> String {
     let libraries = [
         (

@@ -1,3 +1,5 @@
+//! Display of expressions as formulas.
+
 use std::fmt;
 
 use super::expression::{BinaryOp, Expression, ExpressionStep, Scalar, UnaryOp};
@@ -15,7 +17,7 @@ impl fmt::Display for BinaryOp {
 }
 
 impl BinaryOp {
-    /// The operator written between operands, where there is one.
+    /// Returns the infix operator, if the op has one.
     fn sign(self) -> Option<&'static str> {
         Some(match self {
             BinaryOp::Add => "+",
@@ -49,8 +51,8 @@ impl fmt::Display for Scalar {
     }
 }
 
-/// One formula, such as `t2 = sigmoid(x0); (x0 * t2) * x1`: steps that are used more than once are
-/// named, inputs never are.
+/// Writes a formula, such as `t2 = sigmoid(x0); (x0 * t2) * x1`. Steps that are used more than once are named, inputs
+/// never.
 impl fmt::Display for Expression {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut uses = vec![0; self.steps.len()];
@@ -89,10 +91,10 @@ fn operands(step: &ExpressionStep) -> Vec<usize> {
     }
 }
 
-/// The text of a step, and whether it needs parentheses as an operand of an operator.
+/// Returns the text of a step, and whether it needs parentheses as an operand of an operator.
 fn formula(step: &ExpressionStep, texts: &[(String, bool)]) -> (String, bool) {
     let plain = |n: usize| texts.get(n).map_or("?", |(text, _)| text.as_str());
-    let tight = |n: usize| match texts.get(n) {
+    let parenthesised = |n: usize| match texts.get(n) {
         Some((text, true)) => format!("({text})"),
         _ => plain(n).to_string(),
     };
@@ -100,10 +102,10 @@ fn formula(step: &ExpressionStep, texts: &[(String, bool)]) -> (String, bool) {
         ExpressionStep::Input(input) => (format!("x{input}"), false),
         ExpressionStep::Constant { value, .. } => (value.to_string(), false),
         ExpressionStep::Index => ("index".into(), false),
-        ExpressionStep::Unary(UnaryOp::Neg, a) => (format!("-{}", tight(a)), true),
+        ExpressionStep::Unary(UnaryOp::Neg, a) => (format!("-{}", parenthesised(a)), true),
         ExpressionStep::Unary(op, a) => (format!("{op}({})", plain(a)), false),
         ExpressionStep::Binary(op, a, b) => match op.sign() {
-            Some(sign) => (format!("{} {sign} {}", tight(a), tight(b)), true),
+            Some(sign) => (format!("{} {sign} {}", parenthesised(a), parenthesised(b)), true),
             None => (format!("{op}({}, {})", plain(a), plain(b)), false),
         },
         ExpressionStep::Select(c, a, b) => (format!("select({}, {}, {})", plain(c), plain(a), plain(b)), false),
@@ -117,7 +119,7 @@ mod tests {
     use crate::DType;
 
     #[test]
-    fn a_step_used_twice_is_named_once() {
+    fn names_steps_used_more_than_once() {
         let expression = Expression {
             inputs: vec![DType::BF16, DType::BF16],
             steps: vec![

@@ -1,3 +1,5 @@
+//! Expressions: steps, ops and their dtypes.
+
 use std::hash::{Hash, Hasher};
 
 use crate::{DType, Values};
@@ -35,7 +37,7 @@ pub enum UnaryOp {
     Ceil,
     /// Nearest integer, ties to even.
     Round,
-    /// Whether the value is zero: → `Bool`.
+    /// Whether the value is zero, as `Bool`.
     Not,
 }
 
@@ -60,7 +62,7 @@ impl UnaryOp {
         UnaryOp::Not,
     ];
 
-    /// The dtype of the result, `None` where the op does not take `dtype`.
+    /// Returns the dtype of the result, or `None` if the op does not take `dtype`.
     pub fn output(self, dtype: DType) -> Option<DType> {
         let takes = match self {
             UnaryOp::Not => return Some(DType::Bool),
@@ -90,23 +92,23 @@ pub enum BinaryOp {
     Max,
     /// The smaller.
     Min,
-    /// Equal: → `Bool`.
+    /// Equal, as `Bool`.
     Eq,
-    /// Not equal: → `Bool`.
+    /// Not equal, as `Bool`.
     Ne,
-    /// Less: → `Bool`.
+    /// Less, as `Bool`.
     Lt,
-    /// Less or equal: → `Bool`.
+    /// Less or equal, as `Bool`.
     Le,
-    /// Greater: → `Bool`.
+    /// Greater, as `Bool`.
     Gt,
-    /// Greater or equal: → `Bool`.
+    /// Greater or equal, as `Bool`.
     Ge,
     /// Bits (or truth values) set in both; no floats.
     And,
     /// Bits (or truth values) set in either; no floats.
     Or,
-    /// Bits (or truth values) set in one alone; no floats.
+    /// Bits (or truth values) set in exactly one; no floats.
     Xor,
     /// Shift towards the high bits; integers only.
     Shl,
@@ -138,7 +140,7 @@ impl BinaryOp {
         BinaryOp::Shr,
     ];
 
-    /// The dtype of the result, `None` where the op does not take `dtype`.
+    /// Returns the dtype of the result, or `None` if the op does not take `dtype`.
     pub fn output(self, dtype: DType) -> Option<DType> {
         use BinaryOp::*;
         let takes = match self {
@@ -153,7 +155,7 @@ impl BinaryOp {
     }
 }
 
-/// A constant. Equal when the bits are, so that NaN equals itself.
+/// A constant. Compares by bits, so that NaN equals itself.
 #[derive(Clone, Copy, Debug)]
 pub enum Scalar {
     /// A float.
@@ -165,7 +167,7 @@ pub enum Scalar {
 }
 
 impl Scalar {
-    /// The value as elements of `dtype` are computed with, after rounding to `dtype`: one element.
+    /// Returns the value, rounded to `dtype`, as one element of its compute type.
     pub fn to_values(self, dtype: DType) -> Values {
         match self {
             Scalar::F32(x) => Values::F32(vec![x]).cast(dtype),
@@ -197,7 +199,7 @@ impl Hash for Scalar {
     }
 }
 
-/// One value of an expression. Operands are numbers of earlier steps.
+/// One step of an expression. Operands are indices of earlier steps.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ExpressionStep {
     /// The element of this input.
@@ -209,40 +211,40 @@ pub enum ExpressionStep {
         /// The dtype of the step.
         dtype: DType,
     },
-    /// The element's row-major number in the output's shape, as `U32`.
+    /// The element's row-major index in the output's shape, as `U32`.
     Index,
     /// A function of one earlier step.
     Unary(UnaryOp, usize),
     /// A function of two earlier steps of the same dtype.
     Binary(BinaryOp, usize, usize),
-    /// Where the first (a `Bool`) holds the second, else the third; these have the same dtype.
+    /// The second operand where the first (a `Bool`) is true, else the third. These have the same dtype.
     Select(usize, usize, usize),
     /// Conversion to another dtype.
     Cast(usize, DType),
 }
 
-/// Why an expression means nothing.
+/// Reasons why an expression is invalid.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum Invalid {
-    /// There is no step, so there is no result.
-    #[error("an expression without steps has no value")]
+pub enum InvalidExpression {
+    /// There are no steps.
+    #[error("an expression needs at least one step")]
     Empty,
-    /// An operand is not an earlier step, or not an input that exists.
-    #[error("step {step} refers to number {operand}, which is not there yet")]
+    /// An operand is not an earlier step, or an input does not exist.
+    #[error("step {step} refers to {operand}, which is no earlier step or input")]
     Operand {
-        /// The step.
+        /// The index of the step.
         step: usize,
-        /// What it refers to.
+        /// The index it refers to.
         operand: usize,
     },
     /// An op does not take these dtypes.
     #[error("step {step}: {op} does not take {dtypes:?}")]
     DTypes {
-        /// The step.
+        /// The index of the step.
         step: usize,
         /// The op's name.
         op: String,
-        /// What it was given.
+        /// The operands' dtypes.
         dtypes: Vec<DType>,
     },
 }
@@ -252,12 +254,12 @@ pub enum Invalid {
 pub struct Expression {
     /// Storage dtypes of the inputs.
     pub inputs: Vec<DType>,
-    /// Values in the order in which they are computed.
+    /// The steps, in the order in which they are computed.
     pub steps: Vec<ExpressionStep>,
 }
 
 impl Expression {
-    /// Conversion of one input to dtype `to`.
+    /// Returns the conversion of one input to dtype `to`.
     pub fn cast(from: DType, to: DType) -> Expression {
         let mut steps = vec![ExpressionStep::Input(0)];
         if from != to {
@@ -269,26 +271,26 @@ impl Expression {
         }
     }
 
-    /// The storage dtype of each step.
+    /// Returns the storage dtype of each step.
     ///
     /// # Errors
-    /// When there is no step, an operand is not there, or an op does not take its operands' dtypes.
-    pub fn dtypes(&self) -> Result<Vec<DType>, Invalid> {
+    /// If there are no steps, an operand does not exist, or an op does not take its operands' dtypes.
+    pub fn dtypes(&self) -> Result<Vec<DType>, InvalidExpression> {
         let mut known = Vec::with_capacity(self.steps.len());
         for (number, step) in self.steps.iter().enumerate() {
             known.push(self.dtype_of(number, step, &known)?);
         }
         if known.is_empty() {
-            Err(Invalid::Empty)
+            Err(InvalidExpression::Empty)
         } else {
             Ok(known)
         }
     }
 
-    fn dtype_of(&self, number: usize, step: &ExpressionStep, known: &[DType]) -> Result<DType, Invalid> {
-        let missing = |operand| Invalid::Operand { step: number, operand };
+    fn dtype_of(&self, number: usize, step: &ExpressionStep, known: &[DType]) -> Result<DType, InvalidExpression> {
+        let missing = |operand| InvalidExpression::Operand { step: number, operand };
         let of = |operand: usize| known.get(operand).copied().ok_or(missing(operand));
-        let refused = |op: String, dtypes: &[DType]| Invalid::DTypes {
+        let rejected = |op: String, dtypes: &[DType]| InvalidExpression::DTypes {
             step: number,
             op,
             dtypes: dtypes.to_vec(),
@@ -299,20 +301,20 @@ impl Expression {
             ExpressionStep::Index => Ok(DType::U32),
             ExpressionStep::Unary(op, a) => {
                 let a = of(a)?;
-                op.output(a).ok_or_else(|| refused(op.to_string(), &[a]))
+                op.output(a).ok_or_else(|| rejected(op.to_string(), &[a]))
             }
             ExpressionStep::Binary(op, a, b) => {
                 let (a, b) = (of(a)?, of(b)?);
                 (a == b)
                     .then(|| op.output(a))
                     .flatten()
-                    .ok_or_else(|| refused(op.to_string(), &[a, b]))
+                    .ok_or_else(|| rejected(op.to_string(), &[a, b]))
             }
             ExpressionStep::Select(condition, a, b) => {
                 let (condition, a, b) = (of(condition)?, of(a)?, of(b)?);
                 (condition == DType::Bool && a == b)
                     .then_some(a)
-                    .ok_or_else(|| refused("select".into(), &[condition, a, b]))
+                    .ok_or_else(|| rejected("select".into(), &[condition, a, b]))
             }
             ExpressionStep::Cast(a, to) => of(a).map(|_| to),
         }
@@ -339,7 +341,10 @@ mod tests {
             inputs: vec![],
             steps: vec![ExpressionStep::Unary(UnaryOp::Neg, 0)],
         };
-        assert_eq!(forward.dtypes(), Err(Invalid::Operand { step: 0, operand: 0 }));
+        assert_eq!(
+            forward.dtypes(),
+            Err(InvalidExpression::Operand { step: 0, operand: 0 })
+        );
     }
 
     #[test]

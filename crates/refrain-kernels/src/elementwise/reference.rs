@@ -1,23 +1,27 @@
+//! Evaluation of expressions in plain Rust.
+
 use rayon::prelude::*;
 
 use super::expression::{BinaryOp, Expression, ExpressionStep, UnaryOp};
 use crate::{DType, Values};
 
-/// Elements that are taken through all steps together: at least those that are worth handing to another thread, and
-/// no more than stay in the cache.
-const CHUNK: [usize; 2] = [1024, 4096];
+/// Minimum and maximum number of elements per chunk that goes through all steps: enough to be worth another thread, and
+/// few enough to stay in the cache.
+const CHUNK_BOUNDS: [usize; 2] = [1024, 4096];
 
-/// Computes `count` elements; input `k` holds `count` values of dtype `expression.inputs[k]`.
+/// Computes `count` elements. Input `k` holds `count` values of dtype `expression.inputs[k]`.
 ///
 /// # Panics
-/// When the expression is not valid ([`Expression::dtypes`]) or inputs have another length or type.
+/// Panics if the expression is invalid ([`Expression::dtypes`]) or inputs have another length or type.
 pub fn reference(expression: &Expression, inputs: &[Values], count: usize) -> Values {
     let dtypes = expression.dtypes().expect("a valid expression");
     for (input, dtype) in inputs.iter().zip(&expression.inputs) {
-        assert_eq!(input.len(), count, "as many elements as asked for");
+        assert_eq!(input.len(), count, "inputs hold `count` elements");
         assert_eq!(input.dtype(), dtype.compute(), "elements of {dtype}");
     }
-    let size = count.div_ceil(rayon::current_num_threads()).clamp(CHUNK[0], CHUNK[1]);
+    let size = count
+        .div_ceil(rayon::current_num_threads())
+        .clamp(CHUNK_BOUNDS[0], CHUNK_BOUNDS[1]);
     let chunks: Vec<Values> = (0..count.div_ceil(size))
         .into_par_iter()
         .map(|chunk| {
@@ -26,17 +30,17 @@ pub fn reference(expression: &Expression, inputs: &[Values], count: usize) -> Va
         })
         .collect();
     let dtype = *dtypes.last().expect("a valid expression has steps");
-    join(dtype, chunks)
+    concatenate(dtype, chunks)
 }
 
-fn join(dtype: DType, chunks: Vec<Values>) -> Values {
+fn concatenate(dtype: DType, chunks: Vec<Values>) -> Values {
     let mut all = Values::zeros(dtype, 0);
     for chunk in chunks {
         match (&mut all, chunk) {
-            (Values::F32(all), Values::F32(part)) => all.extend(part),
-            (Values::I32(all), Values::I32(part)) => all.extend(part),
-            (Values::U32(all), Values::U32(part)) => all.extend(part),
-            _ => unreachable!("all parts have the result's type"),
+            (Values::F32(all), Values::F32(chunk)) => all.extend(chunk),
+            (Values::I32(all), Values::I32(chunk)) => all.extend(chunk),
+            (Values::U32(all), Values::U32(chunk)) => all.extend(chunk),
+            _ => unreachable!("all chunks have the result's type"),
         }
     }
     all

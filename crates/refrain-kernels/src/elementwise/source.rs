@@ -4,7 +4,7 @@ use super::expression::{BinaryOp, Expression, ExpressionStep, UnaryOp};
 use crate::DType;
 use crate::kit::glsl;
 
-/// The type `Inputs`, which holds the input elements of one output element, and
+/// Returns the struct `Inputs`, the input elements of one output element, and
 /// `Inputs load_inputs(uint at[WALKED])`, which loads them from `at[0]`, `at[1]` ….
 pub(super) fn inputs(expression: &Expression) -> String {
     let mut members = String::new();
@@ -24,11 +24,11 @@ pub(super) fn inputs(expression: &Expression) -> String {
     )
 }
 
-/// `{compute} evaluate(uint element, Inputs inputs)`: the result for one output element. Constants
-/// are read from `constant_bits(n)`.
+/// Returns the function `{compute} evaluate(uint element, Inputs inputs)`: the result for one output element. It reads
+/// constants from `constant_bits(n)`.
 ///
-/// Every step is `precise`: contracting two steps to a fused multiply-add would make the result
-/// depend on what was joined.
+/// Every step is `precise`: contracting two steps to a fused multiply-add would make the result depend on which
+/// expressions were fused.
 pub(crate) fn evaluate(expression: &Expression, dtypes: &[DType]) -> String {
     let result = *dtypes.last().expect("a valid expression has steps");
     let mut text = format!(
@@ -67,7 +67,7 @@ fn constant(dtype: DType, number: usize) -> String {
     }
 }
 
-/// The value as `dtype` stores it.
+/// Returns the GLSL of the value rounded to `dtype`.
 pub(crate) fn rounded(value: String, dtype: DType) -> String {
     match dtype {
         DType::F16 => format!("f16_to_f32(f32_to_f16({value}))"),

@@ -1,4 +1,4 @@
-// out[element] = source[place + index · axis_stride], or 0 where the index is outside the axis.
+// out[element] = source[at + index · axis_stride], or 0 if the index is outside the axis.
 layout(local_size_x_id = 0) in;
 layout(constant_id = 5) const uint RANK = 1;
 layout(push_constant, scalar) uniform Arguments {
@@ -16,7 +16,7 @@ void main() {
     if (element >= push.count) return;
     uint at[WALKED];
     walk(push.record, 0u, RANK, element, at);
-    // A negative index is a large unsigned one.
+    // A negative index becomes a large unsigned one.
     uint index = uint(load_indices(push.indices, at[1]));
     if (index < push.axis_extent) {
         store_out(push.out_, at[2], load_source(push.source, at[0] + index * push.axis_stride));

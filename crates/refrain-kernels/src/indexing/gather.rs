@@ -1,12 +1,12 @@
-//! What [`crate::take`] and [`crate::take_along`] share: a visit of the output with, at each
-//! element, an index that says how far along an axis of the source its value lies.
+//! Gather kernel of [`crate::take`] and [`crate::take_along`]: each output element has an index along an axis of the
+//! source.
 
 use crate::kit::glsl;
-use crate::kit::text::{self, Text};
+use crate::kit::text::{self, SourceBuilder};
 use crate::kit::walk::{Walk, check_reach};
 use crate::{Call, DType, Layout, OperandSpec, Push, Traits, Unsupported, Values};
 
-/// A gather with all operands laid out over the output's shape.
+/// A gather with all operands broadcast to the output's shape.
 pub(crate) struct Gather<'a> {
     pub(crate) op: &'static str,
     /// The source, with stride 0 where the output follows the indices.
@@ -15,7 +15,7 @@ pub(crate) struct Gather<'a> {
     pub(crate) indices: Layout,
     /// Extent and stride of the indexed axis.
     pub(crate) axis: (usize, usize),
-    /// Source, indices and output as they were given.
+    /// The original operands: source, indices and output.
     pub(crate) operands: [&'a OperandSpec; 3],
 }
 
@@ -31,7 +31,7 @@ impl Gather<'_> {
         let walk = Walk::new(op, &[&self.source, &self.indices, &out.layout])?;
         let count = out.layout.count();
         let workgroup = traits.workgroup(256);
-        let kernel = Text::new(traits, "gather")
+        let kernel = SourceBuilder::new(traits, "gather")
             .input("source", source.dtype)
             .input("indices", indices.dtype)
             .output("out", out.dtype)
@@ -56,7 +56,7 @@ impl Gather<'_> {
     }
 }
 
-/// Fails unless the operand holds i32 or u32.
+/// Checks that the operand holds i32 or u32.
 pub(crate) fn check_index_dtype(op: &'static str, indices: &OperandSpec) -> Result<(), Unsupported> {
     match indices.dtype {
         DType::I32 | DType::U32 => Ok(()),
@@ -64,10 +64,10 @@ pub(crate) fn check_index_dtype(op: &'static str, indices: &OperandSpec) -> Resu
     }
 }
 
-/// Index `number` where it lies within `extent`.
+/// Returns index `number` if it is less than `extent`.
 ///
 /// # Panics
-/// When the indices are floats.
+/// Panics if the indices are floats.
 pub(crate) fn index_at(indices: &Values, number: usize, extent: usize) -> Option<usize> {
     let index = match indices {
         Values::I32(v) => usize::try_from(v[number]).ok(),

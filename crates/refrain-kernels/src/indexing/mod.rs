@@ -1,4 +1,4 @@
-//! Rows and elements by index: taken, and written.
+//! Reading and writing rows and elements by index.
 
 mod gather;
 pub mod take;

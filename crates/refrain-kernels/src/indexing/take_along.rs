@@ -9,25 +9,25 @@ use crate::{Call, OperandSpec, Traits, Unsupported, Values};
 
 const OP: &str = "take_along";
 
-/// The kernel for operands `x`, `indices`, `out`.
+/// Returns the call for operands `x`, `indices`, `out`.
 ///
 /// # Errors
-/// When dtypes or shapes do not fit, or sizes are beyond what a kernel takes.
+/// When dtypes or shapes do not match, or sizes exceed the limits of a kernel.
 pub fn call(traits: &Traits, x: &OperandSpec, indices: &OperandSpec, out: &OperandSpec) -> Result<Call, Unsupported> {
     let shape = &x.layout.shape;
     let Some((&extent, leading)) = shape.split_last() else {
         let what = "a scalar has no last axis".to_string();
         return Err(Unsupported::Size { op: OP, what });
     };
-    let wanted = &indices.layout.shape;
-    if wanted.split_last().map(|(_, leading)| leading) != Some(leading) {
-        let what = format!("indices of shape {wanted:?} do not go with x of shape {shape:?}");
+    let out_shape = &indices.layout.shape;
+    if out_shape.split_last().map(|(_, leading)| leading) != Some(leading) {
+        let what = format!("indices of shape {out_shape:?} do not match x of shape {shape:?}");
         return Err(Unsupported::Size { op: OP, what });
     }
     let last = shape.len() - 1;
     let mut source = x.layout.clone();
     let stride = std::mem::replace(&mut source.strides[last], 0);
-    source.shape.clone_from(wanted);
+    source.shape.clone_from(out_shape);
     Gather {
         op: OP,
         source,
@@ -38,14 +38,14 @@ pub fn call(traits: &Traits, x: &OperandSpec, indices: &OperandSpec, out: &Opera
     .call(traits)
 }
 
-/// The same on contiguous values: rows of `n` values, rows of `m` indices.
+/// Computes the gather on contiguous values: rows of `n` values, rows of `m` indices.
 ///
 /// # Panics
-/// When `m` is not 0 and the indices are not whole rows, or are floats.
+/// Panics if the indices are floats, or if `m` is not 0 and they are not whole rows.
 pub fn reference(x: &Values, n: usize, indices: &Values, m: usize) -> Values {
-    let places = (0..indices.len()).map(|number| {
+    let sources = (0..indices.len()).map(|number| {
         let row = number / m;
         index_at(indices, number, n).map(|index| row * n + index)
     });
-    x.gather(places)
+    x.gather(sources)
 }

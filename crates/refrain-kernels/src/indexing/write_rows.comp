@@ -16,7 +16,7 @@ void main() {
     if (element >= push.count) return;
     uint at[WALKED];
     walk(push.record, 0u, RANK, element, at);
-    // A negative slot is a large unsigned one.
+    // A negative slot becomes a large unsigned one.
     uint slot = uint(load_slots(push.slots, at[1]));
     if (slot >= push.slot_count) return;
     store_state(push.state, at[2] + slot * push.row_width, load_rows(push.rows, at[0]));

@@ -1,21 +1,20 @@
-//! Writing rows into places of a state, in place.
+//! Scatter of rows into slots of a state, in slot_row.
 //!
 //! `rows` `[T, ..row]`, `slots` `[T]` i32, `state` `[N, ..row]` (contiguous, its own dtype, written):
 //! `state[slots[t]] = rows[t]`, converted to the state's dtype. A row whose slot is outside 0 … N-1 is
-//! skipped; where two rows have the same slot, what it holds afterwards is unspecified. Rows and state
+//! skipped. If two rows have the same slot, its contents are unspecified. Rows and state
 //! are both floats or both of one integer dtype; rows may have any strides.
 
-use crate::kit::text::{self, Text};
+use crate::kit::text::{self, SourceBuilder};
 use crate::kit::walk::{Walk, check_reach};
 use crate::{Call, DType, Layout, OperandSpec, Push, Traits, Unsupported, Values};
 
 const OP: &str = "write_rows";
 
-/// The kernel for operands `rows`, `slots`, `state`.
+/// Returns the call for operands `rows`, `slots`, `state`.
 ///
 /// # Errors
-/// When dtypes or shapes do not fit, the state is not contiguous, or sizes are beyond what a kernel
-/// takes.
+/// When dtypes or shapes do not match, the state is not contiguous, or sizes exceed the limits of a kernel.
 pub fn call(
     traits: &Traits,
     rows: &OperandSpec,
@@ -44,7 +43,7 @@ pub fn call(
     let walk = Walk::new(OP, &[&rows.layout, &slots_over_rows, &state_over_rows])?;
     let count = rows.layout.count();
     let workgroup = traits.workgroup(256);
-    let kernel = Text::new(traits, OP)
+    let kernel = SourceBuilder::new(traits, OP)
         .input("rows", rows.dtype)
         .input("slots", slots.dtype)
         .output("state", state.dtype)
@@ -81,25 +80,24 @@ fn check(rows: &OperandSpec, slots: &OperandSpec, state: &OperandSpec) -> Result
     let (r, s, n) = (&rows.layout.shape, &slots.layout.shape, &state.layout.shape);
     let fits = !r.is_empty() && !n.is_empty() && r[1..] == n[1..] && s[..] == r[..1];
     if !fits {
-        let what = format!("rows of shape {r:?} and slots of shape {s:?} do not fit a state of shape {n:?}");
+        let what = format!("rows of shape {r:?} and slots of shape {s:?} do not match a state of shape {n:?}");
         return Err(Unsupported::Size { op: OP, what });
     }
     check_reach(OP, &state.layout)
 }
 
-/// The same on contiguous values; a row has `width` elements, and `state` holds values of
-/// `state_dtype`.
+/// Scatters contiguous values. A row has `width` elements, and `state` holds values of `state_dtype`.
 ///
 /// # Panics
-/// When `rows` and `state` have different compute types, or `rows` is not one row for each slot.
+/// Panics if `rows` and `state` have different compute types, or `rows` is not one row per slot.
 pub fn reference(rows: &Values, slots: &[i32], width: usize, state_dtype: DType, state: &mut Values) {
     fn write<T: Copy>(rows: &[T], slots: &[i32], width: usize, state: &mut [T]) {
         for (t, &slot) in slots.iter().enumerate() {
             let Ok(slot) = usize::try_from(slot) else {
                 continue;
             };
-            if let Some(place) = state.get_mut(slot * width..(slot + 1) * width) {
-                place.copy_from_slice(&rows[t * width..(t + 1) * width]);
+            if let Some(slot_row) = state.get_mut(slot * width..(slot + 1) * width) {
+                slot_row.copy_from_slice(&rows[t * width..(t + 1) * width]);
             }
         }
     }

@@ -1,39 +1,39 @@
 use crate::{Push, Traits, Unsupported};
 
-/// The push constants of one call while they are collected, with names for the shader: addresses first,
-/// then numbers, which go into a record where they are too many: that costs a load that others wait for.
+/// Collects the push constants of a call, with names for the shader: addresses first, then numbers. If they do not fit,
+/// the numbers go to a record in memory, which costs a dependent load.
 pub(crate) struct PushArguments {
-    /// Bytes of push constants that there are.
-    most: usize,
+    /// Size of the push constants in bytes.
+    max_bytes: usize,
     addresses: Vec<(String, Push)>,
     numbers: Vec<u32>,
-    /// Names of numbers, as definitions.
+    /// `#define` lines that name the numbers.
     definitions: String,
 }
 
 impl PushArguments {
-    /// None yet.
+    /// Starts without arguments.
     pub(crate) fn new(traits: &Traits) -> PushArguments {
         PushArguments {
-            most: traits.push_bytes as usize,
+            max_bytes: traits.push_bytes as usize,
             addresses: Vec::new(),
             numbers: Vec::new(),
             definitions: String::new(),
         }
     }
 
-    /// A member, as it is declared, that holds an address.
+    /// Adds an address, declared as `declaration`.
     pub(crate) fn address(&mut self, declaration: impl Into<String>, push: Push) {
         self.addresses.push((declaration.into(), push));
     }
 
-    /// A number by its name.
+    /// Adds a named number.
     pub(crate) fn number(&mut self, name: &str, value: usize) {
         self.define(name, &format!("NUMBER({}u)", self.numbers.len()));
         self.numbers.push(value as u32);
     }
 
-    /// A number of which 0 and 1 are so common that they have texts of their own.
+    /// Adds a number whose common values 0 and 1 are compiled into the kernel.
     pub(crate) fn stride(&mut self, name: &str, value: usize) {
         match value {
             0 | 1 => self.define(name, &format!("{value}u")),
@@ -41,7 +41,7 @@ impl PushArguments {
         }
     }
 
-    /// Numbers of which `name` is the first.
+    /// Adds numbers; `name` is the index of the first.
     pub(crate) fn numbers(&mut self, name: &str, values: Vec<u32>) {
         self.define(name, &format!("{}u", self.numbers.len()));
         self.numbers.extend(values);
@@ -52,22 +52,23 @@ impl PushArguments {
     }
 
     fn recorded(&self) -> bool {
-        8 * self.addresses.len() + 4 * self.numbers.len() > self.most
+        8 * self.addresses.len() + 4 * self.numbers.len() > self.max_bytes
     }
 
-    /// Fails when the addresses alone are too many.
+    /// Fails if the addresses alone exceed the push constants.
     pub(crate) fn check(&self, op: &'static str) -> Result<(), Unsupported> {
         let numbers = if self.recorded() { 8 } else { 4 * self.numbers.len() };
-        match 8 * self.addresses.len() + numbers {
-            bytes if bytes > self.most => Err(Unsupported::Size {
+        let bytes = 8 * self.addresses.len() + numbers;
+        if bytes > self.max_bytes {
+            return Err(Unsupported::Size {
                 op,
-                what: format!("arguments take {bytes} bytes; the most is {}", self.most),
-            }),
-            _ => Ok(()),
+                what: format!("arguments take {bytes} bytes; the maximum is {}", self.max_bytes),
+            });
         }
+        Ok(())
     }
 
-    /// The members, in the order of the declaration.
+    /// Returns the members in the order of the declaration.
     pub(crate) fn push(&self) -> Vec<Push> {
         let mut push: Vec<Push> = self.addresses.iter().map(|(_, push)| push.clone()).collect();
         if self.recorded() {
@@ -78,7 +79,7 @@ impl PushArguments {
         push
     }
 
-    /// Their declaration as `pc`, with a definition for each number's name.
+    /// Returns the declaration of the members as `pc`, with definitions of the numbers' names.
     pub(crate) fn declaration(&self) -> String {
         let mut members: String = self
             .addresses

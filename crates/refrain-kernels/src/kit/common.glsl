@@ -1,12 +1,12 @@
-// Conversions of stored numbers, exact both ways: to the nearest, ties to even, NaN kept.
+// Exact conversions of stored numbers: round to nearest, ties to even; NaN is kept.
 #ifdef SUBNORMAL_HALVES
 float f16_to_f32(uint bits) { return unpackHalf2x16(bits).x; }
 
-// The two halves of a word.
+// Returns the two f16 of a word.
 vec2 unpack_halves(uint bits) { return unpackHalf2x16(bits); }
 #else
 float f16_to_f32(uint bits) {
-    // Devices may flush subnormal halves to zero; as integers they are exact.
+    // Devices may flush f16 subnormals to zero; computed from integers they are exact.
     if ((bits & 0x7c00u) != 0u) return unpackHalf2x16(bits).x;
     float magnitude = float(bits & 0x3ffu) * 5.9604645e-8;
     return uintBitsToFloat(floatBitsToUint(magnitude) | (bits & 0x8000u) << 16);
@@ -16,8 +16,8 @@ vec2 unpack_halves(uint bits) { return vec2(f16_to_f32(bits & 0xffffu), f16_to_f
 #endif
 
 uint f32_to_f16(float value) {
-    // packHalf2x16 may round towards zero on some drivers, so the rounding is done on the bits. Without branches, so that
-    // what stores a value and goes on with what is stored rounds once.
+    // packHalf2x16 may round towards zero on some drivers, so the rounding is done on the bits. There are no branches,
+    // so that a kernel that stores a value and goes on with the rounded value rounds once.
     uint bits = floatBitsToUint(value);
     uint magnitude = bits & 0x7fffffffu;
     uint exponent = magnitude >> 23;
@@ -42,12 +42,12 @@ uint f32_to_bf16(float value) {
     return (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
 }
 
-// By the bits: compilers may assume that there are no NaN and no infinities.
+// Tests on bits, since compilers may assume that there are no NaN and no infinities.
 bool is_nan(float x) { return (floatBitsToUint(x) & 0x7fffffffu) > 0x7f800000u; }
 bool is_infinite(float x) { return (floatBitsToUint(x) & 0x7fffffffu) == 0x7f800000u; }
 
-// A constant record: extents, strides and other words that do not fit into push constants.
+// A constant record: extents, strides and other words that do not fit the push constants.
 layout(buffer_reference, scalar, buffer_reference_align = 4) readonly buffer words_ref { uint at[]; };
 
-// The workgroup's number in a grid of two dimensions.
+// The workgroup's number in a two-dimensional grid.
 uint group_number() { return gl_WorkGroupID.y * gl_NumWorkGroups.x + gl_WorkGroupID.x; }

@@ -1,4 +1,4 @@
-/// `Σ a·b` in f32, in as many partial sums as vector registers hold.
+/// Dot product in f32, with as many partial sums as vector registers hold.
 pub(crate) fn dot(a: &[f32], b: &[f32]) -> f32 {
     const LANES: usize = 32;
     let mut sums = [0.0f32; LANES];

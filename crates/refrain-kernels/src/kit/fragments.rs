@@ -1,18 +1,18 @@
-//! Fragments: small matrices that a subgroup holds together, multiplied by its matrix cores
+//! Fragments: small matrices that a subgroup holds jointly and multiplies on matrix cores
 //! (`GL_KHR_cooperative_matrix`).
 //!
-//! Vulkan does not say which lane holds which elements. Where a probe finds an order that kernels know, they
-//! set and read elements one by one, and weights go from memory to the cores without a way through shared
-//! memory. Elsewhere products pass their fragments through it.
+//! Vulkan does not specify which lane holds which elements. If a probe finds a layout that kernels know, they access
+//! elements directly, and weights go from memory to the matrix cores without shared memory. Otherwise fragments pass
+//! through shared memory.
 
 use crate::kit::glsl;
-use crate::kit::text::Text;
+use crate::kit::text::SourceBuilder;
 pub use crate::vocabulary::{FragmentOrder, MatrixCores};
 use crate::{Call, Push, Traits, tuning};
 
 impl MatrixCores {
-    /// Adds what shaders call the size and the order.
-    pub(crate) fn define<'t>(self, traits: &Traits, text: Text<'t>) -> Text<'t> {
+    /// Defines the fragment size and layout for shaders.
+    pub(crate) fn define<'t>(self, traits: &Traits, text: SourceBuilder<'t>) -> SourceBuilder<'t> {
         text.define("FRAGMENT", format!("{}u", self.size))
             .define("LANES_PER_ROW", format!("{}u", self.lanes_per_row()))
             .define("SUBGROUP", format!("{}u", traits.subgroup_size))
@@ -23,26 +23,28 @@ impl MatrixCores {
             .define("PART_ROWS", format!("{}u", self.shape[0]))
             .define("PART_COLUMNS", format!("{}u", self.shape[1]))
             .define("PART_DEPTH", format!("{}u", self.shape[2]))
-            .flag("HIDDEN_ORDER", self.is_hidden())
+            .flag("OPAQUE_LAYOUT", self.is_opaque())
             .flag("LOCKSTEP", traits.vendor == tuning::MESA_SOFTWARE)
             .body(&format!("#define COLUMN_OF(lane, value) ({})\n", self.order.column()))
             .body(include_str!("fragments/order.glsl"))
     }
 }
 
-/// Elements that a lane holds of a fragment whose order is known, if it is square.
+/// Elements per lane of a square fragment with a known layout.
 const ELEMENTS: u32 = 8;
 
-/// Words that [`probe`] writes.
+/// Number of words that [`probe`] writes.
 pub fn probe_words(traits: &Traits, [rows, columns, _]: [u32; 3]) -> usize {
     (3 * traits.subgroup_size * ELEMENTS + rows * columns) as usize
 }
 
-/// The call that tells how lanes hold what an instruction multiplies (rows, columns and depth), and whether it does: of
-/// matrices whose elements are numbered row by row it writes (operand 0, u32 `[3, lanes, 8]`) the numbers that each lane
-/// holds as A, as B and as sums, all bits set where it has fewer, then (i32 `[rows, columns]`) a product.
+/// Returns the call that probes the layout of an instruction's matrices (M, N, K), and its correctness.
+///
+/// It numbers the elements of each matrix row by row. Operand 0 receives u32 `[3, lanes, 8]`: the numbers that each
+/// lane holds of A, of B and of the accumulator, all bits set where it has fewer. Then it receives i32 `[M, N]`, a
+/// product.
 pub fn probe(traits: &Traits, [rows, columns, depth]: [u32; 3]) -> Call {
-    let text = Text::with_fragments(traits, "fragments.probe")
+    let text = SourceBuilder::with_fragments(traits, "fragments.probe")
         .define("ROWS", format!("{rows}u"))
         .define("COLUMNS", format!("{columns}u"))
         .define("DEPTH", format!("{depth}u"))
@@ -55,7 +57,7 @@ pub fn probe(traits: &Traits, [rows, columns, depth]: [u32; 3]) -> Call {
     }
 }
 
-/// What [`probe`] writes last, where instructions do what they are to: its own numbers multiplied.
+/// The product that [`probe`] must write.
 fn product([rows, columns, depth]: [u32; 3]) -> impl Iterator<Item = u32> {
     let a = |i: u32| (i * 7 % 5) as i32 - 2;
     let b = |i: u32| (i * 3 % 7) as i32 - 3;
@@ -66,49 +68,50 @@ fn product([rows, columns, depth]: [u32; 3]) -> impl Iterator<Item = u32> {
     })
 }
 
-/// The matrix cores of a device whose instructions multiply `shapes`: of the first that works, in the order in which lanes
-/// hold its fragments if kernels know it and may (`told`) use it. `run` answers what [`probe`] writes of a shape, if it
-/// runs.
-pub fn found(
+/// Detects the matrix cores of a device whose instructions multiply `shapes`. Returns the first shape that works, with
+/// its layout if kernels know it and `may_use_layout` is set.
+///
+/// `run` runs [`probe`] with a shape and returns its output, or `None` if it fails.
+pub fn detect(
     traits: &Traits,
     shapes: &[[u32; 3]],
-    told: bool,
+    may_use_layout: bool,
     mut run: impl FnMut([u32; 3]) -> Option<Vec<u32>>,
 ) -> Option<MatrixCores> {
     let mut works = |shape: [u32; 3]| run(shape).filter(|written| multiplies(traits, shape, written));
     let known = |[size, columns, depth]: [u32; 3], written: &[u32]| {
         let orders = FragmentOrder::ALL
             .into_iter()
-            .filter(|_| told && columns == size && depth == size);
-        let mut orders = orders.map(|order| MatrixCores::known(size, order));
+            .filter(|_| may_use_layout && columns == size && depth == size);
+        let mut orders = orders.map(|order| MatrixCores::with_order(size, order));
         orders.find(|cores| is_held(traits, *cores, written))
     };
     let cores = shapes.iter().find_map(|&shape| {
         let written = works(shape)?;
-        known(shape, &written).or_else(|| MatrixCores::hidden(shape, traits.subgroup_size))
+        known(shape, &written).or_else(|| MatrixCores::opaque(shape, traits.subgroup_size))
     })?;
     let narrowed = cores.narrowed();
-    let offered = !cores.is_hidden() && cores.values() > 1 && shapes.contains(&narrowed.shape);
+    let offered = !cores.is_opaque() && cores.values() > 1 && shapes.contains(&narrowed.shape);
     let narrow = offered && works(narrowed.shape).is_some_and(|written| is_held(traits, narrowed, &written));
     Some(MatrixCores { narrow, ..cores })
 }
 
-/// Whether products of a shape, of which [`probe`] wrote this, are right.
+/// Whether the probe's output has the right product.
 fn multiplies(traits: &Traits, shape: [u32; 3], written: &[u32]) -> bool {
     let held = (3 * traits.subgroup_size * ELEMENTS) as usize;
     written.len() == probe_words(traits, shape) && product(shape).eq(written[held..].iter().copied())
 }
 
-/// Whether lanes hold fragments as they are said to.
+/// Whether the probe's output has the given layout.
 fn is_held(traits: &Traits, cores: MatrixCores, written: &[u32]) -> bool {
     cores.size * cores.size == traits.subgroup_size * ELEMENTS && written.starts_with(&held(traits, cores))
 }
 
-/// What [`probe`] writes first where they do: the numbers of A, of B and of sums.
+/// The element numbers that [`probe`] writes for the given layout: of A, of B and of the accumulator.
 fn held(traits: &Traits, cores: MatrixCores) -> Vec<u32> {
     let (lanes, size, columns, values) = (traits.subgroup_size, cores.size, cores.columns(), cores.values());
     let mut numbers = Vec::with_capacity((3 * lanes * ELEMENTS) as usize);
-    // Narrow are B, which lies across, by its rows, and sums, of whose rows a lane has fewer values.
+    // B is narrow and stored by its rows; narrow accumulators have fewer values of each row per lane.
     for (matrix, held_columns, values) in [
         (0, size, values),
         (1, columns, values),
@@ -120,14 +123,14 @@ fn held(traits: &Traits, cores: MatrixCores) -> Vec<u32> {
                 numbers.push(u32::MAX);
                 continue;
             }
-            let [row, column] = cores.order.place(size, lanes, values, lane, number);
+            let [row, column] = cores.order.position(size, lanes, values, lane, number);
             numbers.push([row * size + column, column * columns + row, row * columns + column][matrix]);
         }
     }
     numbers
 }
 
-/// What kernels with fragments need beside the usual head.
+/// The head of kernels with fragments: the common head with more extensions.
 pub(crate) fn head(traits: &Traits) -> String {
     let extensions = [
         "GL_KHR_cooperative_matrix",
@@ -150,14 +153,14 @@ mod tests {
         }
     }
 
-    /// What [`probe`] writes where lanes hold fragments as they are said to, and multiply them.
+    /// The probe's output for the given layout, with correct products.
     fn answer(traits: &Traits, cores: MatrixCores) -> Vec<u32> {
         held(traits, cores).into_iter().chain(product(cores.shape)).collect()
     }
 
     #[test]
-    fn lanes_of_quads_hold_two_pairs_of_a_row_and_of_narrow_sums_one() {
-        let cores = MatrixCores::known(16, FragmentOrder::Quads);
+    fn quads_layout_has_two_pairs_per_row_and_one_in_narrow_accumulators() {
+        let cores = MatrixCores::with_order(16, FragmentOrder::Quads);
         let none = u32::MAX;
         let of = |cores, matrix: usize| held(&of_lanes(32), cores)[(matrix * 32 + 5) * 8..][..8].to_vec();
         assert_eq!(of(cores, 0), [18, 19, 26, 27, 146, 147, 154, 155]);
@@ -169,29 +172,31 @@ mod tests {
     }
 
     #[test]
-    fn an_order_is_known_by_what_lanes_hold_and_any_other_is_hidden() {
+    fn detect_recognises_known_layouts_and_treats_others_as_opaque() {
         for (order, size, lanes) in [(FragmentOrder::Quads, 16, 32), (FragmentOrder::Columns, 8, 8)] {
             let traits = of_lanes(lanes);
-            let cores = MatrixCores::known(size, order);
-            let of = |written: &[u32], told| found(&traits, &[cores.shape], told, |_| Some(written.to_vec()));
-            let hidden = MatrixCores::hidden([size; 3], lanes);
+            let cores = MatrixCores::with_order(size, order);
+            let of = |written: &[u32], may_use_layout| {
+                detect(&traits, &[cores.shape], may_use_layout, |_| Some(written.to_vec()))
+            };
+            let opaque = MatrixCores::opaque([size; 3], lanes);
             let mut written = answer(&traits, cores);
             assert_eq!(of(&written, true), Some(cores));
-            assert_eq!(of(&written, false), hidden, "it is not to be used");
+            assert_eq!(of(&written, false), opaque, "the layout may not be used");
             written.swap(0, 1);
-            assert_eq!(of(&written, true), hidden);
+            assert_eq!(of(&written, true), opaque);
             *written.last_mut().expect("some") += 1;
-            assert_eq!(of(&written, true), None, "products are wrong");
+            assert_eq!(of(&written, true), None, "wrong products");
         }
     }
 
     #[test]
-    fn fragments_are_narrow_where_a_device_has_such_in_the_same_order() {
+    fn narrow_fragments_are_detected_if_their_layout_matches() {
         let traits = of_lanes(32);
-        let cores = MatrixCores::known(16, FragmentOrder::Quads);
+        let cores = MatrixCores::with_order(16, FragmentOrder::Quads);
         let narrowed = cores.narrowed();
         let is_narrow = |shapes: &[[u32; 3]], swapped: bool| {
-            let found = found(&traits, shapes, true, |shape| {
+            let found = detect(&traits, shapes, true, |shape| {
                 let of = [cores, narrowed].into_iter().find(|cores| cores.shape == shape)?;
                 let mut written = answer(&traits, of);
                 if swapped && of == narrowed {
@@ -207,15 +212,15 @@ mod tests {
     }
 
     #[test]
-    fn fragments_of_hidden_order_have_parts_of_any_shape() {
+    fn opaque_fragments_support_instructions_of_any_shape() {
         let size = |shape, lanes| {
             let traits = of_lanes(lanes);
             let mut written = vec![u32::MAX; (3 * lanes * ELEMENTS) as usize];
             written.extend(product(shape));
-            found(&traits, &[shape], true, |_| Some(written.clone())).map(|cores| cores.size)
+            detect(&traits, &[shape], true, |_| Some(written.clone())).map(|cores| cores.size)
         };
         assert_eq!(size([16, 16, 16], 32), Some(16));
-        assert_eq!(size([16, 16, 16], 64), Some(32), "eight elements a lane at least");
+        assert_eq!(size([16, 16, 16], 64), Some(32), "at least eight elements per lane");
         assert_eq!(size([16, 8, 16], 32), Some(16));
         assert_eq!(size([8, 16, 16], 16), Some(16));
         assert_eq!(size([8, 8, 16], 8), Some(16));

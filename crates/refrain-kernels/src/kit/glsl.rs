@@ -1,28 +1,29 @@
-//! Assembling shader text: the head that every kernel shares, and typed access to operands.
+//! Assembles GLSL source: the head that all kernels share, and typed access to operands.
 //!
-//! A kernel's text is `head` + one accessor per operand + its body. The accessor for an operand
-//! named `x` declares the buffer reference type `x_ref`, and `load_x(x_ref p, uint i)` /
-//! `store_x(x_ref p, uint i, T value)` in the compute type (`float`, `int` or `uint`); if it is asked for,
-//! `stored_x(x_ref p, uint i)` and `x_of(uint bits)` load a float in two steps. 16- and 8-bit
-//! elements go through 32-bit words where the device lacks such storage: a store then clears and
-//! sets its part of the word atomically, since a neighbour may be written at the same time.
+//! A kernel's source is the head, one accessor per operand, and its body. The accessor for an operand `x` declares the
+//! buffer reference type `x_ref`, and `load_x(x_ref p, uint i)` and `store_x(x_ref p, uint i, T value)` in the compute
+//! type (`float`, `int` or `uint`). On request, `stored_x(x_ref p, uint i)` and `x_of(uint bits)` load a float in two
+//! steps.
+//!
+//! If the device lacks 16- or 8-bit storage, such elements are accessed through 32-bit words. A store then clears and
+//! sets its part of the word atomically, since another invocation may write the rest at the same time.
 
 use crate::{DType, Traits};
 
-/// How a kernel touches an operand.
+/// How a kernel accesses an operand.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum AccessorKind {
-    /// Only loads.
+    /// Loads.
     Read,
     /// Loads of floats, also in two steps.
     ReadStored,
-    /// The same, the second step long after the first.
+    /// As `ReadStored`, with the second step long after the first.
     ReadAhead,
-    /// Stores (and loads).
+    /// Stores and loads.
     Write,
 }
 
-/// Version, extensions and helpers shared by all kernels.
+/// Returns version, extensions and helpers, which all kernels share.
 pub fn head(traits: &Traits) -> String {
     let mut text = String::from(include_str!("head.glsl"));
     if traits.subgroup_arithmetic {
@@ -35,7 +36,7 @@ pub fn head(traits: &Traits) -> String {
     if traits.integer_dot {
         text.push_str("#extension GL_EXT_integer_dot_product : require\n#define INTEGER_DOT 1\n");
     }
-    if traits.subnormal_halves {
+    if traits.f16_subnormals {
         text.push_str("#define SUBNORMAL_HALVES 1\n");
     }
     if traits.subgroup_uniform_flow {
@@ -54,14 +55,14 @@ pub fn head(traits: &Traits) -> String {
     text
 }
 
-/// The same with more lines, such as extensions, behind the version.
+/// Returns the head with more lines, such as extensions, after the version.
 pub(crate) fn head_with(traits: &Traits, lines: &str) -> String {
     let head = head(traits);
-    let (version, rest) = head.split_once('\n').expect("a version stands first");
+    let (version, rest) = head.split_once('\n').expect("the first line is the version");
     format!("{version}\n{lines}{rest}")
 }
 
-/// The GLSL type in which elements of `dtype` are computed with.
+/// Returns the GLSL compute type of `dtype`.
 pub fn compute_type(dtype: DType) -> &'static str {
     match dtype.compute() {
         DType::F32 => "float",
@@ -70,7 +71,7 @@ pub fn compute_type(dtype: DType) -> &'static str {
     }
 }
 
-/// Expressions that turn a raw stored unit, `RAW`, into the compute type, and its `VALUE` back.
+/// Returns expressions that convert a stored unit `RAW` to the compute type, and a `VALUE` back.
 pub(crate) fn conversions(dtype: DType) -> (&'static str, &'static str) {
     match dtype {
         DType::F32 | DType::I32 | DType::U32 => ("RAW", "VALUE"),
@@ -81,12 +82,12 @@ pub(crate) fn conversions(dtype: DType) -> (&'static str, &'static str) {
     }
 }
 
-/// Declares reference type `{name}_ref` and its load (and store) functions. An address need only be
-/// aligned to the element, whatever the device can load.
+/// Declares the reference type `{name}_ref` with its load (and store) functions. An address must be aligned to the
+/// element only.
 pub fn accessor(traits: &Traits, name: &str, dtype: DType, access: AccessorKind) -> String {
     let native = match dtype.size() {
         4 => Some(compute_type(dtype)),
-        // NVIDIA's compiler clears the upper half of a number without a sign at once, for which it waits.
+        // NVIDIA's compiler zero-extends an unsigned number at once, which waits for the load.
         2 if traits.storage16 && access == AccessorKind::ReadAhead => Some("int16_t"),
         2 if traits.storage16 => Some("uint16_t"),
         1 if traits.storage8 => Some("uint8_t"),
@@ -118,7 +119,7 @@ pub fn accessor(traits: &Traits, name: &str, dtype: DType, access: AccessorKind)
     text
 }
 
-/// Declaration, load (what finds the place, and what lies there) and store of elements that the device loads as they are.
+/// Returns declaration, load (address computation and value) and store of elements that the device can load directly.
 fn direct(name: &str, dtype: DType, unit: &str, access: AccessorKind) -> (String, [String; 2], String) {
     let qualifier = if access == AccessorKind::Write { "" } else { "readonly " };
     let align = dtype.size();
@@ -130,7 +131,7 @@ fn direct(name: &str, dtype: DType, unit: &str, access: AccessorKind) -> (String
     }
     let (_, encode) = conversions(dtype);
     let store = encode.replace("VALUE", "value");
-    // Conversions do not look at the upper half.
+    // Conversions ignore the upper 16 bits.
     let raw = match access {
         AccessorKind::ReadAhead => "uint(int(p.at[i]))",
         _ => "uint(p.at[i])",
@@ -142,7 +143,7 @@ fn direct(name: &str, dtype: DType, unit: &str, access: AccessorKind) -> (String
     )
 }
 
-/// The same of elements that are parts of 32-bit words.
+/// As [`direct`], for elements that are parts of 32-bit words.
 fn packed(name: &str, dtype: DType, access: AccessorKind) -> (String, [String; 2], String) {
     let qualifier = if access == AccessorKind::Write { "" } else { "readonly " };
     let (size, per_word, bits) = (dtype.size(), 4 / dtype.size(), 8 * dtype.size());

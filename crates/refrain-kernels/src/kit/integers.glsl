@@ -1,20 +1,20 @@
-// Integer arithmetic where GLSL leaves cases open: division by zero is 0, signed division rounds
-// towards zero, and the remainder has the dividend's sign.
+// Defines integer arithmetic where GLSL does not: division by zero is 0, signed division rounds towards zero, and the
+// remainder has the dividend's sign.
 int divide(int a, int b) {
-    // -2^31 / -1 wraps, as its negation does.
+    // -2^31 / -1 wraps, like its negation.
     return b == 0 ? 0 : (b == -1 ? -a : a / b);
 }
 uint divide(uint a, uint b) { return b == 0u ? 0u : a / b; }
 int remainder_of(int a, int b) { return b == 0 ? 0 : a - divide(a, b) * b; }
 uint remainder_of(uint a, uint b) { return b == 0u ? 0u : a % b; }
 
-// (mantissa, exponent) of a finite magnitude that is not zero: mantissa · 2^(exponent - 150).
+// Returns (mantissa, exponent) of a finite nonzero magnitude: mantissa · 2^(exponent - 150).
 uvec2 split_float(uint bits) {
     uint exponent = bits >> 23;
     return exponent == 0u ? uvec2(bits, 1u) : uvec2((bits & 0x7fffffu) | 0x800000u, exponent);
 }
 
-// Exactly a - b·trunc(a/b), by long division of the mantissas, eight bits a step.
+// Returns a - b·trunc(a/b) exactly, by long division of the mantissas, eight bits per step.
 float remainder_of(float a, float b) {
     uint x = floatBitsToUint(a) & 0x7fffffffu, y = floatBitsToUint(b) & 0x7fffffffu;
     if (x >= 0x7f800000u || y > 0x7f800000u || y == 0u) return uintBitsToFloat(0x7fc00000u);
@@ -28,7 +28,7 @@ float remainder_of(float a, float b) {
     }
     uint magnitude = 0u;
     if (rest != 0u) {
-        // Shifted up to a full mantissa as far as the exponent allows; subnormal below.
+        // Normalises the mantissa as far as the exponent allows; the result is subnormal below that.
         uint shift = min(uint(23 - findMSB(rest)), divisor.y - 1u);
         rest <<= shift;
         magnitude = rest >= 0x800000u ? ((divisor.y - shift) << 23) | (rest & 0x7fffffu) : rest;
@@ -36,7 +36,7 @@ float remainder_of(float a, float b) {
     return uintBitsToFloat(magnitude | (floatBitsToUint(a) & 0x80000000u));
 }
 
-// Saturating conversions of floats; NaN gives 0.
+// Saturating conversions from floats; NaN gives 0.
 int float_to_int(float x) {
     if (is_nan(x)) return 0;
     if (x >= 2147483648.0) return 0x7fffffff;

@@ -1,28 +1,27 @@
-//! How often an invocation's loops go round.
+//! Loop iterations of an invocation.
 //!
-//! Mesa's software drivers end an invocation's loops, without a word, once they went round 65,535 times
-//! in all. Counts here are bounds from above of what those drivers count: a loop's last look at its
-//! condition is a round too, and loops within branches that are not taken go round once.
+//! Mesa's software drivers silently stop an invocation's loops after 65,535 iterations in total. The counts here are
+//! upper bounds of what those drivers count: the final evaluation of a loop condition is an iteration, and so is each
+//! loop in a branch that is not taken.
 
 use crate::tuning;
 use crate::{Traits, Unsupported};
 
-/// The most iterations that a kernel may plan for on such drivers.
-const MOST_ITERATIONS: usize = 60_000;
+/// Maximum number of iterations that a kernel may plan on such drivers.
+const MAX_ITERATIONS: usize = 60_000;
 
-/// The most iterations that all loops of an invocation may have together, where the device's driver ends
-/// them beyond; no real card's does.
-pub(crate) fn most(traits: &Traits) -> Option<usize> {
-    (traits.vendor == tuning::MESA_SOFTWARE).then_some(MOST_ITERATIONS)
+/// Maximum number of iterations of all loops of an invocation; `None` if the driver has no limit, as on all GPUs.
+pub(crate) fn max_iterations(traits: &Traits) -> Option<usize> {
+    (traits.vendor == tuning::MESA_SOFTWARE).then_some(MAX_ITERATIONS)
 }
 
-/// Iterations of a loop that goes round `turns` times, `inner` of them within each turn.
+/// Iterations of a loop with `turns` turns and `inner` iterations within each turn.
 pub(crate) fn looped(turns: usize, inner: usize) -> usize {
     turns.saturating_mul(1 + inner).saturating_add(2)
 }
 
-/// The same of a loop that may be unrolled: then it is none.
-pub(crate) fn rounds(unrolled: bool, turns: usize, inner: usize) -> usize {
+/// As [`looped`], or only the inner iterations if the loop is unrolled.
+pub(crate) fn loop_or_unrolled(unrolled: bool, turns: usize, inner: usize) -> usize {
     if unrolled {
         turns.saturating_mul(inner)
     } else {
@@ -30,8 +29,8 @@ pub(crate) fn rounds(unrolled: bool, turns: usize, inner: usize) -> usize {
     }
 }
 
-/// Iterations of what joins a row's lanes (`lanes.glsl`), where a row is no more than a subgroup.
-pub(crate) fn joined_lanes(traits: &Traits) -> usize {
+/// Iterations of the reduction over a row's lanes (`lanes.glsl`), for rows of at most a subgroup.
+pub(crate) fn lane_reduction(traits: &Traits) -> usize {
     if traits.subgroup_arithmetic {
         3
     } else {
@@ -39,21 +38,21 @@ pub(crate) fn joined_lanes(traits: &Traits) -> usize {
     }
 }
 
-/// Fails where the device's driver would end loops that go round `iterations` times; `what` says of what.
+/// Fails if the device's driver would stop loops of `iterations` iterations; `what` names the computation.
 pub(crate) fn check(
     op: &'static str,
     traits: &Traits,
     iterations: usize,
     what: impl FnOnce() -> String,
 ) -> Result<(), Unsupported> {
-    match most(traits) {
-        Some(most) if iterations > most => Err(too_many(op, &what())),
+    match max_iterations(traits) {
+        Some(max) if iterations > max => Err(too_many(op, &what())),
         _ => Ok(()),
     }
 }
 
-/// The error where loops would be ended.
+/// The error for too many iterations.
 pub(crate) fn too_many(op: &'static str, what: &str) -> Unsupported {
-    let what = format!("{what} take more rounds of loops than this software driver completes; use the CPU instead");
+    let what = format!("{what} take more loop iterations than this software driver completes; use the CPU instead");
     Unsupported::Size { op, what }
 }

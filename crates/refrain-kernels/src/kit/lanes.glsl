@@ -1,7 +1,8 @@
-// LANES neighbouring invocations share a row, and ROWS rows are worked on at once: ROWS * LANES
-// invocations in all. Where the device runs subgroups of LANES invocations, a subgroup is a row; where
-// it is said that rows share subgroups, they do; where one row takes the whole workgroup, subgroups'
-// results meet in shared memory; else all do.
+// LANES consecutive invocations share a row; a workgroup has ROWS rows, that is, ROWS * LANES invocations.
+// - If subgroups have LANES invocations, a subgroup is a row.
+// - With ROWS_SHARE_SUBGROUPS, several rows share a subgroup.
+// - If one row takes the whole workgroup, the results of its subgroups are combined in shared memory.
+// - Otherwise all lanes are combined in shared memory.
 layout(local_size_x_id = 0) in;
 layout(constant_id = 3) const uint LANES = 8;
 layout(constant_id = 4) const uint ROWS = 1;
@@ -19,7 +20,7 @@ uint lane() { return gl_SubgroupInvocationID % LANES; }
     if (true) return value;
 #elif defined(SUBGROUP_ARITHMETIC)
 #ifdef FULL_SUBGROUPS
-// Known when the pipeline is made, so that only one of the forms below is a part of it.
+// Constant at pipeline creation, so that only one of the variants below is compiled.
 bool rows_are_subgroups() { return LANES == FULL_SUBGROUPS; }
 #else
 bool rows_are_subgroups() { return gl_SubgroupSize == LANES && gl_NumSubgroups == ROWS; }
@@ -45,8 +46,8 @@ uint lane() { return gl_LocalInvocationIndex % LANES; }
 #define COMBINE_BY_SUBGROUPS(JOIN, SUBGROUP_JOIN)
 #endif
 
-// Defines NAME(value): the row's values joined by the associative JOIN(a, b), in each of the row's
-// invocations. To be called by the whole workgroup.
+// Defines NAME(value), which reduces the row's values with the associative JOIN(a, b) and returns the result to all
+// invocations of the row. The whole workgroup must call it.
 #define DEFINE_COMBINE(NAME, JOIN, SUBGROUP_JOIN) \
 LANE_VALUE NAME(LANE_VALUE value) { \
     COMBINE_BY_SUBGROUPS(JOIN, SUBGROUP_JOIN) \

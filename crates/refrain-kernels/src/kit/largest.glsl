@@ -1,16 +1,16 @@
-// Which of a row's elements are the largest, found by a workgroup of any size. Its keys (order.glsl) lie in shared memory
-// in FOURS fours; what is beyond the row has the key 0. The `count` largest are among the elements of those `count`
-// fours whose own largest come first, and how many of these come before an element is its place. Of equal elements the
-// first comes first. Loops are short, for they are fetched to be run once.
+// Top-k of a row, by a workgroup of any size. The row's keys (order.glsl) are in shared memory as FOURS vec4s; elements
+// beyond the row have key 0. The `count` largest elements are among those of the `count` vec4s whose own largest keys
+// come first. The rank of an element is the number of those elements that precede it; of equal elements the first comes
+// first. Loops are kept short, since code that runs once costs its instruction fetch.
 const uint TOPS = (FOURS + 3u) / 4u;
 
 shared uvec4 keys[FOURS];
-// The largest key of each four.
+// The largest key of each vec4.
 shared uvec4 tops[TOPS];
-// The fours that come before the others, in order.
+// The vec4s with the largest keys, in order.
 shared uint foremost[FOURS];
 
-// How many of the four elements from `first` on, with keys `others`, come before an element.
+// Returns how many of the four elements from `first` on, with keys `others`, precede an element.
 uint count_before(uvec4 others, uint first, uint key, uint element) {
     uvec4 elements = first + uvec4(0u, 1u, 2u, 3u);
     uvec4 before = uvec4(greaterThan(others, uvec4(key)));
@@ -18,7 +18,7 @@ uint count_before(uvec4 others, uint first, uint key, uint element) {
     return before.x + before.y + before.z + before.w;
 }
 
-// To be called once `keys` are there, by all invocations.
+// Fills `foremost`. All invocations must call it, once `keys` is filled.
 void find_foremost(uint count) {
     barrier();
     for (uint four = gl_LocalInvocationIndex; four < 4u * TOPS; four += gl_WorkGroupSize.x) {
@@ -35,8 +35,8 @@ void find_foremost(uint count) {
     barrier();
 }
 
-// Behind that: how many elements the largest are among, each of them, and its place among all, `count` or more where it
-// is none of the largest.
+// After find_foremost: the number of candidates, each candidate, and its rank, which is `count` or more if it is not
+// selected.
 uint candidate_count(uint count) { return 4u * min(count, FOURS); }
 
 uint candidate(uint number) { return 4u * foremost[number / 4u] + number % 4u; }

@@ -1,5 +1,4 @@
-//! What families are written with: texts of kernels, their arguments, walks over strided operands, and what
-//! drivers and matrix cores demand.
+//! Helpers that all kernel families share: GLSL assembly, arguments, strided traversal, and workarounds for drivers.
 
 pub(crate) mod arguments;
 pub(crate) mod dot;

@@ -1,5 +1,5 @@
-// Numbers as unsigned keys in the same order, so that integer maxima compare floats exactly:
-// -0 equals 0, and NaN stands above everything.
+// Maps numbers to unsigned keys of the same order, so that integer maxima compare floats exactly: -0 equals 0, and NaN
+// is the largest.
 uint order_key(float x) {
     uint bits = floatBitsToUint(x);
     if ((bits & 0x7fffffffu) > 0x7f800000u) return 0xffffffffu;

@@ -1,9 +1,8 @@
-//! The order of numbers that maxima, argmax and top-k use, as `order.glsl` computes it:
-//! -0 equals 0, and NaN stands above everything.
+//! The total order that maxima, argmax and top-k use, as in `order.glsl`: -0 equals 0, and NaN is the largest.
 
 use crate::Values;
 
-/// Unsigned keys in the order of the values.
+/// Returns unsigned keys in the order of the values.
 pub(crate) fn keys(values: &Values) -> Vec<u32> {
     match values {
         Values::F32(v) => v.iter().map(|&x| float_key(x)).collect(),
@@ -25,7 +24,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_in_the_order_of_the_floats() {
+    fn keys_have_the_order_of_the_floats() {
         let ascending = [
             f32::NEG_INFINITY,
             f32::MIN,

@@ -1,19 +1,18 @@
-//! What kernels that work row by row (reduce, softmax, argmax) share: `rows.glsl` with
-//! `lanes.glsl`.
+//! Shared code of row-wise kernels (reduce, softmax, argmax): `rows.glsl` with `lanes.glsl`.
 
 use crate::kit::glsl;
 use crate::kit::iterations::{self, looped};
-use crate::kit::text::{self, Text};
+use crate::kit::text::{self, SourceBuilder};
 use crate::kit::walk::Walk;
 use crate::{Call, Dimensions, Layout, OperandSpec, Push, Traits, Unsupported, tuning};
 
-/// Columns that an invocation loads together, as in the shader.
-const TOGETHER: usize = 4;
+/// Columns that an invocation loads at once, as in the shader.
+const COLUMNS_PER_LOAD: usize = 4;
 
-/// Fewer columns are not worth a workgroup of a row's own.
-const FEWEST_COLUMNS: usize = 1 << 16;
+/// Minimum number of columns for which another workgroup per row pays off.
+const MIN_COLUMNS_PER_GROUP: usize = 1 << 16;
 
-/// Rows of strided operands: where each row starts, and where its columns lie.
+/// Rows of strided operands: where each row starts, and where its columns are.
 pub(crate) struct RowLayout {
     op: &'static str,
     outer: Walk,
@@ -22,7 +21,7 @@ pub(crate) struct RowLayout {
     columns: usize,
 }
 
-/// Invocations per row, and rows per workgroup: both powers of two.
+/// Invocations per row and rows per workgroup, both powers of two.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Lanes {
     pub(crate) lanes: u32,
@@ -30,7 +29,7 @@ pub(crate) struct Lanes {
 }
 
 impl RowLayout {
-    /// Operands of which the last `columns` dimensions are a row's columns.
+    /// Creates a row layout; the last `columns` dimensions of the operands are a row's columns.
     pub(crate) fn new(op: &'static str, layouts: [&Layout; 2], columns: usize) -> Result<RowLayout, Unsupported> {
         let [x, y] = layouts;
         if columns > x.rank() || columns > y.rank() {
@@ -55,15 +54,15 @@ impl RowLayout {
         self.columns
     }
 
-    /// The dimensions of which each row is one element.
+    /// The dimensions that number the rows.
     pub(crate) fn outer(&self) -> &Walk {
         &self.outer
     }
 
-    /// The call of a kernel from `x` to `y`, its text `definitions`, the shared text, and `body`.
+    /// Returns the call of a kernel from `x` to `y`. Its source is `definitions`, the shared source, and `body`.
     pub(crate) fn call(
         &self,
-        text: Text,
+        text: SourceBuilder,
         [x, y]: [&OperandSpec; 2],
         definitions: &str,
         body: &str,
@@ -72,24 +71,24 @@ impl RowLayout {
         self.call_with(text, [(x, 0), (y, 1)], definitions, body, lanes, [1, 0])
     }
 
-    /// As [`RowLayout::call`] of operands with these numbers, where `parts` workgroups share a row: the text says
-    /// `SHARED_ROWS` if it is more than one. `elements`, if they are not as many as the columns: the text
-    /// says `JOINED`.
+    /// As [`RowLayout::call`], with operand numbers. `splits` is the number of workgroups per row; the source defines
+    /// `SHARED_ROWS` if it is more than one. `elements` is the number of elements behind the columns if it differs (0
+    /// otherwise); the source then defines `JOINED`.
     pub(crate) fn call_with(
         &self,
-        text: Text,
+        text: SourceBuilder,
         [x, y]: [(&OperandSpec, usize); 2],
         definitions: &str,
         body: &str,
         lanes: Lanes,
-        [parts, elements]: [usize; 2],
+        [splits, elements]: [usize; 2],
     ) -> Result<Call, Unsupported> {
         let mut words = self.outer.words();
         let inner = words.len() as u32;
         words.extend(self.inner.words());
         let value = glsl::compute_type(x.0.dtype);
         let kernel = text
-            .flag("SHARED_ROWS", parts > 1)
+            .flag("SHARED_ROWS", splits > 1)
             .flag("JOINED", elements > 0)
             .input("x", x.0.dtype)
             .output("y", y.0.dtype)
@@ -114,24 +113,24 @@ impl RowLayout {
             Push::U32(self.columns as u32),
             Push::U32(inner),
         ];
-        if parts > 1 {
-            let columns = self.columns.div_ceil(parts);
-            push.extend([parts, columns].map(|n| Push::U32(n as u32)));
+        if splits > 1 {
+            let columns = self.columns.div_ceil(splits);
+            push.extend([splits, columns].map(|n| Push::U32(n as u32)));
         }
         if elements > 0 {
             push.push(Push::U32(elements as u32));
         }
         Ok(Call {
             kernel,
-            groups: text::grid(self.op, self.rows.div_ceil(lanes.rows as usize) * parts)?,
+            groups: text::grid(self.op, self.rows.div_ceil(lanes.rows as usize) * splits)?,
             push,
         })
     }
 
-    /// How to share out a workgroup.
+    /// Returns the division of a workgroup.
     pub(crate) fn lanes(&self, traits: &Traits) -> Lanes {
         let workgroup = traits.workgroup(if self.columns >= 16_384 { 1024 } else { 256 });
-        // Neighbouring invocations should read neighbouring elements.
+        // Consecutive invocations should read consecutive elements.
         let columns_apart = self.inner.inner_stride(0) > 1 && self.outer.inner_stride(0) == 1;
         let wanted = if columns_apart {
             self.columns.div_ceil(4096)
@@ -147,10 +146,10 @@ impl RowLayout {
         }
     }
 
-    /// The same where each row is one workgroup's, which reads it `passes` times.
+    /// As [`RowLayout::lanes`], for kernels with one workgroup per row that read it `passes` times.
     ///
     /// # Errors
-    /// When a row is longer than one workgroup can read on this device.
+    /// Fails if a row is longer than one workgroup can read on this device.
     pub(crate) fn whole(&self, traits: &Traits, passes: usize) -> Result<Lanes, Unsupported> {
         let lanes = self.lanes(traits);
         let iterations = passes * self.iterations(lanes, 1);
@@ -160,31 +159,34 @@ impl RowLayout {
         Ok(lanes)
     }
 
-    /// How many workgroups share a row that each element is read once of: as many as keep the device busy,
-    /// if each has enough to do, and as its driver's loops need.
-    pub(crate) fn parts(&self, traits: &Traits, lanes: Lanes) -> usize {
+    /// Returns the number of workgroups per row for kernels that read each element once. It fills the device if each
+    /// workgroup has enough work, and respects the driver's iteration limit.
+    pub(crate) fn splits(&self, traits: &Traits, lanes: Lanes) -> usize {
         let groups = self.rows.div_ceil(lanes.rows as usize).max(1);
-        let busy = tuning::choose(traits).decode.enough_groups.on(traits) / groups;
-        let parts = busy.min(self.columns / FEWEST_COLUMNS).max(1);
-        let fits = |parts: &usize| match iterations::most(traits) {
-            Some(most) => self.iterations(lanes, *parts) <= most || *parts >= self.columns,
+        let target = tuning::choose(traits).decode.target_groups.on(traits) / groups;
+        let splits = target.min(self.columns / MIN_COLUMNS_PER_GROUP).max(1);
+        let fits = |splits: &usize| match iterations::max_iterations(traits) {
+            Some(max) => self.iterations(lanes, *splits) <= max || *splits >= self.columns,
             None => true,
         };
-        (parts..).find(fits).unwrap_or(parts)
+        (splits..).find(fits).unwrap_or(splits)
     }
 
     /// Iterations of an invocation that reads its share of a row once.
-    fn iterations(&self, lanes: Lanes, parts: usize) -> usize {
-        let turns = self.columns.div_ceil(parts).div_ceil(TOGETHER * lanes.lanes as usize);
+    fn iterations(&self, lanes: Lanes, splits: usize) -> usize {
+        let turns = self
+            .columns
+            .div_ceil(splits)
+            .div_ceil(COLUMNS_PER_LOAD * lanes.lanes as usize);
         let walks = match self.inner.rank() {
             0 | 1 => 0,
-            rank => TOGETHER * looped(rank as usize - 1, 0),
+            rank => COLUMNS_PER_LOAD * looped(rank as usize - 1, 0),
         };
         looped(turns, walks)
     }
 }
 
-/// The leading dimensions, and the last `columns` ones.
+/// Splits off the last `columns` dimensions.
 fn split(layout: &Layout, columns: usize) -> (Layout, Layout) {
     let at = layout.rank() - columns;
     let part = |range: std::ops::Range<usize>| Layout {
@@ -209,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn long_rows_take_workgroups_and_short_ones_share_them() {
+    fn long_rows_get_a_workgroup_and_short_rows_share_one() {
         let long = Layout::contiguous(&[4, 5000]);
         assert_eq!(lanes(&long, 1), Lanes { lanes: 256, rows: 1 });
         let head = Layout::contiguous(&[4, 64]);
@@ -219,8 +221,8 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_shared_where_they_are_few_and_long() {
-        let parts = |vendor, shape: &[usize], columns| {
+    fn few_long_rows_are_split_among_workgroups() {
+        let splits = |vendor, shape: &[usize], columns| {
             let x = Layout::contiguous(shape);
             let traits = Traits {
                 vendor,
@@ -228,17 +230,17 @@ mod tests {
                 ..Traits::minimal()
             };
             let rows = RowLayout::new("test", [&x, &x], columns).expect("fits");
-            rows.parts(&traits, rows.lanes(&traits))
+            rows.splits(&traits, rows.lanes(&traits))
         };
-        assert_eq!(parts(0, &[1 << 26], 1), 64);
-        assert_eq!(parts(0, &[32, 1 << 21], 1), 2);
-        assert_eq!(parts(0, &[64, 1 << 20], 1), 1);
-        assert_eq!(parts(0, &[100_000], 1), 1);
-        assert_eq!(parts(tuning::MESA_SOFTWARE, &[1 << 26], 1), 64);
+        assert_eq!(splits(0, &[1 << 26], 1), 64);
+        assert_eq!(splits(0, &[32, 1 << 21], 1), 2);
+        assert_eq!(splits(0, &[64, 1 << 20], 1), 1);
+        assert_eq!(splits(0, &[100_000], 1), 1);
+        assert_eq!(splits(tuning::MESA_SOFTWARE, &[1 << 26], 1), 64);
     }
 
     #[test]
-    fn only_the_drivers_that_end_loops_refuse_long_rows() {
+    fn only_drivers_with_an_iteration_limit_reject_long_rows() {
         let x = Layout::contiguous(&[1 << 30]);
         let rows = RowLayout::new("test", [&x, &x], 1).expect("fits");
         let whole = |vendor| {
@@ -256,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_that_lie_apart_are_read_by_one_invocation_each() {
+    fn rows_with_strided_columns_get_one_invocation_each() {
         let across = Layout::contiguous(&[100, 300]).permute(&[1, 0]);
         assert_eq!(lanes(&across, 1), Lanes { lanes: 1, rows: 256 });
     }

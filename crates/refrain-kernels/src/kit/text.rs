@@ -1,40 +1,40 @@
 use crate::kit::fragments;
 use crate::kit::glsl::{self, AccessorKind};
 use crate::kit::walk::{Walk, check_reach};
-use crate::{DType, Dimensions, KernelText, Layout, OperandSpec, Push, Traits, Unsupported};
+use crate::{DType, Dimensions, KernelSource, Layout, OperandSpec, Push, Traits, Unsupported};
 
-/// Builds a kernel's text and, beside it, a name that says what was put together.
-pub(crate) struct Text<'t> {
+/// Builds a kernel's source, and a name that says which pieces it consists of.
+pub(crate) struct SourceBuilder<'t> {
     traits: &'t Traits,
     name: String,
     source: String,
-    /// Whether what is stored is loaded long before it is wanted.
+    /// Whether `stored_…` loads are issued long before their use.
     ahead: bool,
 }
 
-impl<'t> Text<'t> {
-    pub(crate) fn new(traits: &'t Traits, family: &str) -> Text<'t> {
-        Text::with_head(traits, family, glsl::head(traits))
+impl<'t> SourceBuilder<'t> {
+    pub(crate) fn new(traits: &'t Traits, family: &str) -> SourceBuilder<'t> {
+        SourceBuilder::with_head(traits, family, glsl::head(traits))
     }
 
-    /// Text of a kernel with cooperative matrices.
-    pub(crate) fn with_fragments(traits: &'t Traits, family: &str) -> Text<'t> {
-        Text::with_head(traits, family, fragments::head(traits))
+    /// Source of a kernel with cooperative matrices.
+    pub(crate) fn with_fragments(traits: &'t Traits, family: &str) -> SourceBuilder<'t> {
+        SourceBuilder::with_head(traits, family, fragments::head(traits))
     }
 
-    /// Text of a kernel whose lanes see each other's values.
-    pub(crate) fn with_shuffles(traits: &'t Traits, family: &str) -> Text<'t> {
+    /// Source of a kernel with subgroup shuffles.
+    pub(crate) fn with_shuffles(traits: &'t Traits, family: &str) -> SourceBuilder<'t> {
         let lines = "#extension GL_KHR_shader_subgroup_shuffle : require\n";
-        Text::with_head(traits, family, glsl::head_with(traits, lines))
+        SourceBuilder::with_head(traits, family, glsl::head_with(traits, lines))
     }
 
-    /// Text of a kernel in which several rows of lanes may share a subgroup.
-    pub(crate) fn with_shared_subgroups(traits: &'t Traits, family: &str) -> Text<'t> {
+    /// Source of a kernel in which several rows of lanes may share a subgroup.
+    pub(crate) fn with_shared_subgroups(traits: &'t Traits, family: &str) -> SourceBuilder<'t> {
         let lines = "#extension GL_KHR_shader_subgroup_shuffle : require\n#define ROWS_SHARE_SUBGROUPS 1\n";
-        Text::with_head(traits, &format!("{family}+shared"), glsl::head_with(traits, lines))
+        SourceBuilder::with_head(traits, &format!("{family}+shared"), glsl::head_with(traits, lines))
     }
 
-    fn with_head(traits: &'t Traits, family: &str, head: String) -> Text<'t> {
+    fn with_head(traits: &'t Traits, family: &str, head: String) -> SourceBuilder<'t> {
         let mut name = family.to_string();
         if traits.full_subgroups {
             name.push_str(&format!("+full{}", traits.subgroup_size));
@@ -50,7 +50,7 @@ impl<'t> Text<'t> {
                 name.push_str(tag);
             }
         }
-        Text {
+        SourceBuilder {
             traits,
             name,
             source: head,
@@ -65,12 +65,12 @@ impl<'t> Text<'t> {
         self
     }
 
-    /// Adds `#define macro 1` where it `holds`.
+    /// Adds `#define macro 1` if `holds`.
     pub(crate) fn flag(self, macro_name: &str, holds: bool) -> Self {
         if holds { self.define(macro_name, 1) } else { self }
     }
 
-    /// Says whether loops marked `UNROLL` are worth unrolling.
+    /// Sets whether loops marked `UNROLL` are unrolled.
     pub(crate) fn unrolled(self, unrolled: bool) -> Self {
         self.define("UNROLLED", u32::from(unrolled))
             .body(include_str!("unroll.glsl"))
@@ -81,19 +81,21 @@ impl<'t> Text<'t> {
         self.accessor(name, dtype, AccessorKind::Read)
     }
 
-    /// Says that what `stored_…` loads is wanted long after it is asked for.
+    /// Declares that `stored_…` loads are issued long before their use.
     pub(crate) fn ahead(mut self) -> Self {
         self.name.push_str("+ahead");
         self.ahead = true;
         self
     }
 
-    /// Adds `load_{name}` and, of floats, its two steps: `stored_{name}`, which loads bits, and `{name}_of`.
+    /// Adds `load_{name}` and, for floats, its two steps: `stored_{name}`, which loads bits, and `{name}_of`.
     pub(crate) fn stored_input(self, name: &str, dtype: DType) -> Self {
-        let access = match dtype.is_float() {
-            true if self.ahead => AccessorKind::ReadAhead,
-            true => AccessorKind::ReadStored,
-            false => AccessorKind::Read,
+        let access = if !dtype.is_float() {
+            AccessorKind::Read
+        } else if self.ahead {
+            AccessorKind::ReadAhead
+        } else {
+            AccessorKind::ReadStored
         };
         self.accessor(name, dtype, access)
     }
@@ -109,9 +111,9 @@ impl<'t> Text<'t> {
         self
     }
 
-    /// Adds `void load4_{name}(p, i, values)` or, for a `run` of 8, `load8_{name}(p, i, low, high)`:
-    /// neighbouring floats, by the largest loads when `wide` (then `i` must be a multiple of the run
-    /// and `p` 16-byte aligned). Needs [`Text::input`] first.
+    /// Adds `void load4_{name}(p, i, values)` or, for a `run` of 8, `load8_{name}(p, i, low, high)`, which load
+    /// consecutive floats. If `wide`, they use the largest loads; `i` must then be a multiple of the run and `p`
+    /// 16-byte aligned. Needs [`SourceBuilder::input`] first.
     pub(crate) fn runs(mut self, name: &str, dtype: DType, run: usize, wide: bool) -> Self {
         let parts = if run == 4 { &["values"][..] } else { &["low", "high"] };
         self.source.push_str(&if wide {
@@ -124,39 +126,39 @@ impl<'t> Text<'t> {
         self
     }
 
-    /// Adds `void store4_{name}(p, i, values)`: four neighbouring floats, at once when `wide` (as for
-    /// [`Text::runs`]). Needs [`Text::output`] first.
-    pub(crate) fn stored_fours(mut self, name: &str, dtype: DType, wide: bool) -> Self {
-        self.source.push_str(&stored_four(name, dtype, wide));
+    /// Adds `void store4_{name}(p, i, values)`, which stores four consecutive floats, at once if `wide` (as for
+    /// [`SourceBuilder::runs`]). Needs [`SourceBuilder::output`] first.
+    pub(crate) fn store_vec4(mut self, name: &str, dtype: DType, wide: bool) -> Self {
+        self.source.push_str(&vec4_store(name, dtype, wide));
         let tag = if wide { "wide" } else { "narrow" };
         self.name.push_str(&format!(".{tag}"));
         self
     }
 
-    /// Adds type `{name}_pairs` and `load2_{name}(p, i)`: pair `i` of floats, loaded at once; `p` must
-    /// be aligned to a pair.
+    /// Adds the type `{name}_pairs` and `load2_{name}(p, i)`, which loads pair `i` of floats at once. `p` must be
+    /// aligned to a pair.
     pub(crate) fn pairs(mut self, name: &str, dtype: DType) -> Self {
         self.source.push_str(&pairs(name, dtype));
         self.name.push_str(&format!(".{dtype}"));
         self
     }
 
-    /// Adds shader text of which the name says nothing.
+    /// Adds source that is not reflected in the name.
     pub(crate) fn body(mut self, body: &str) -> Self {
         self.source.push_str(body);
         self
     }
 
-    pub(crate) fn kernel(self, constants: Vec<(u32, u32)>) -> KernelText {
+    pub(crate) fn kernel(self, constants: Vec<(u32, u32)>) -> KernelSource {
         let invocations = constants.iter().find(|(id, _)| *id == 0);
         let whole = invocations.is_some_and(|(_, count)| count.is_multiple_of(self.traits.subgroup_size));
-        let mut kernel = KernelText::new(&self.name, self.source, &constants);
+        let mut kernel = KernelSource::new(&self.name, self.source, &constants);
         kernel.full_subgroups = self.traits.full_subgroups && whole;
         kernel
     }
 }
 
-/// The head of `load4_{name}` or `load8_{name}`, which sets a vec4 for each of `parts`.
+/// The signature of `load4_{name}` or `load8_{name}`, which sets a vec4 for each of `parts`.
 fn run_head(name: &str, parts: &[&str]) -> String {
     let values: Vec<String> = parts.iter().map(|part| format!("out vec4 {part}")).collect();
     let run = 4 * parts.len();
@@ -181,7 +183,7 @@ fn narrow_run(name: &str, parts: &[&str]) -> String {
 fn wide_run(name: &str, dtype: DType, parts: &[&str]) -> String {
     let run = 4 * parts.len();
     let vectors = dtype.size() * run / 16;
-    // Elements per load, and its type: 16 bytes, or 8 for four 16-bit elements.
+    // Elements per load and type of the load: 16 bytes, or 8 bytes for four 16-bit elements.
     let (per_load, unit, align) = if vectors == 0 {
         (4, "uvec2", 8)
     } else {
@@ -211,7 +213,7 @@ fn wide_run(name: &str, dtype: DType, parts: &[&str]) -> String {
     text
 }
 
-fn stored_four(name: &str, dtype: DType, wide: bool) -> String {
+fn vec4_store(name: &str, dtype: DType, wide: bool) -> String {
     let head = format!("void store4_{name}({name}_ref p, uint i, vec4 values)");
     if !wide {
         let stores = (0..4).map(|j| format!("    store_{name}(p, i + {j}u, values[{j}]);\n"));
@@ -241,7 +243,7 @@ fn pairs(name: &str, dtype: DType) -> String {
     )
 }
 
-/// The two 16-bit floats in the word `bits`.
+/// GLSL expression for the two 16-bit floats in the word `bits`.
 pub(crate) fn unpack(dtype: DType, bits: &str) -> String {
     match dtype {
         DType::F16 => format!("unpack_halves({bits})"),
@@ -249,28 +251,27 @@ pub(crate) fn unpack(dtype: DType, bits: &str) -> String {
     }
 }
 
-/// Elements that fill 16 bytes.
+/// Number of elements in 16 bytes.
 fn aligned_elements(dtype: DType) -> usize {
     16 / dtype.size()
 }
 
-/// The address of an operand's first element.
+/// Returns the address of an operand's first element.
 ///
 /// # Errors
-/// When an element lies too far from there to be addressed by a positive 32-bit index.
+/// Fails if an element is too far away for a positive 32-bit index.
 pub(crate) fn address(op: &'static str, number: usize, operand: &OperandSpec) -> Result<Push, Unsupported> {
     check_reach(op, &operand.layout)?;
     Ok(operand.address(number))
 }
 
-/// Whether runs of elements from the first one on, `strides` elements apart, can be loaded 16 bytes at
-/// a time.
+/// Whether runs of elements that start `strides` elements apart can be loaded 16 bytes at a time.
 pub(crate) fn is_wide(operand: &OperandSpec, strides: &[usize]) -> bool {
     let unit = aligned_elements(operand.dtype);
     operand.layout.offset.is_multiple_of(unit) && strides.iter().all(|s| s.is_multiple_of(unit))
 }
 
-/// Strides of all but the last dimension, whose elements must lie together.
+/// Returns the strides of all but the last dimension, which must be contiguous.
 pub(crate) fn outer_strides(op: &'static str, number: usize, operand: &OperandSpec) -> Result<Vec<Push>, Unsupported> {
     let Some((&last, outer)) = operand.layout.strides.split_last() else {
         let what = "an operand is a scalar".to_string();
@@ -317,7 +318,7 @@ pub(crate) fn require_shape(
     Err(Unsupported::Size { op, what })
 }
 
-/// Fails unless operand `number` lies without gaps.
+/// Fails unless operand `number` is contiguous.
 pub(crate) fn require_contiguous(op: &'static str, operand: &OperandSpec, number: usize) -> Result<(), Unsupported> {
     if operand.layout.is_contiguous() {
         Ok(())
@@ -326,24 +327,23 @@ pub(crate) fn require_contiguous(op: &'static str, operand: &OperandSpec, number
     }
 }
 
-/// A grid of at least `count` workgroups: the shader's group number is x + y · width.
+/// Returns a grid of at least `count` workgroups. The shader's group number is x + y · width.
 pub(crate) fn grid(op: &'static str, count: usize) -> Result<[u32; 3], Unsupported> {
-    const MOST: usize = 65_535;
-    let x = count.clamp(1, MOST);
+    const MAX_GROUPS: usize = 65_535;
+    let x = count.clamp(1, MAX_GROUPS);
     let y = count.div_ceil(x).max(1);
-    if y > MOST {
-        let what = format!("{count} workgroups; the most is {}", MOST * MOST);
+    if y > MAX_GROUPS {
+        let what = format!("{count} workgroups; the maximum is {}", MAX_GROUPS * MAX_GROUPS);
         return Err(Unsupported::Size { op, what });
     }
     Ok([x as u32, y as u32, 1])
 }
 
-/// What is left of the operands' dimensions, the last `inner` ones apart, once neighbours are merged:
-/// (extent, stride in each operand), outermost first. Exactly `rank` of them, filled up with extents
-/// of 1 in front.
+/// Merges the operands' dimensions except the last `inner` ones. Returns (extent, stride in each operand), outermost
+/// first; exactly `rank` of them, padded with extents of 1 in front.
 ///
 /// # Errors
-/// [`Unsupported::NeedsContiguous`] when more than `rank` are left, naming an operand to copy.
+/// [`Unsupported::NeedsContiguous`] if more than `rank` are left; it names an operand to copy.
 pub(crate) fn outer_dimensions(
     op: &'static str,
     operands: &[&OperandSpec],
@@ -366,8 +366,8 @@ pub(crate) fn outer_dimensions(
         .map(|d| (d[0], d[1..].to_vec()))
         .collect();
     if dimensions.len() > rank {
-        let apart = |o: &Layout| !o.is_contiguous() && o.collapsed().rank() > 1;
-        let operand = outers.iter().position(apart).unwrap_or(0);
+        let strided = |o: &Layout| !o.is_contiguous() && o.collapsed().rank() > 1;
+        let operand = outers.iter().position(strided).unwrap_or(0);
         return Err(Unsupported::NeedsContiguous { op, operand });
     }
     while dimensions.len() < rank {

@@ -1,9 +1,9 @@
-//! How references share their work among threads.
+//! Work division of the CPU references.
 
-/// Operations that take about as long as handing work to another thread does.
-const LEAST: usize = 1 << 14;
+/// Number of operations that take about as long as scheduling a task on another thread.
+const MIN_OPERATIONS: usize = 1 << 14;
 
-/// Items of `operations` each that a thread takes at least, so that small work stays where it is.
-pub(crate) fn least_items(operations: usize) -> usize {
-    1 + LEAST / operations.max(1)
+/// Minimum number of items of `operations` operations per task, so that little work stays on one thread.
+pub(crate) fn min_items(operations: usize) -> usize {
+    1 + MIN_OPERATIONS / operations.max(1)
 }

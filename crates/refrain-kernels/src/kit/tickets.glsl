@@ -1,15 +1,16 @@
-// The last workgroup finishes: those that share something leave what they have in memory that is declared coherent, and
-// each takes a ticket. Behind all other shared memory, which it would leave less aligned.
+// The last workgroup to arrive does the final work. Workgroups store their results in coherent memory, and each takes a
+// ticket. This must follow all other shared memory, whose alignment it would reduce.
 shared uint arrived;
 
-// What all invocations of the workgroup have stored, and what any of them knows of, is known to all.
+// Barrier with memory semantics: all invocations of the workgroup see what any of them has stored or seen.
 void meet_workgroup() {
     const int kinds = gl_StorageSemanticsBuffer | gl_StorageSemanticsShared;
     controlBarrier(gl_ScopeWorkgroup, gl_ScopeWorkgroup, kinds, gl_SemanticsAcquireRelease);
 }
 
-// Whether this workgroup is the last of `workgroups` to come here. It then sees what the others left, and the counter
-// is zero again. One invocation tells the device, by the ticket itself: barriers of that scope are what costs most here.
+// Returns whether this workgroup is the last of `workgroups` to arrive. It then sees the results of the others, and the
+// counter is zero again. One invocation synchronises with the device through the atomic ticket itself: device-scope
+// barriers are the most expensive part.
 bool arrives_last(uint ticket, uint workgroups) {
     meet_workgroup();
     if (gl_LocalInvocationIndex == 0u) {

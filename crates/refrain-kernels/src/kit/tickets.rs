@@ -1,8 +1,8 @@
-//! Counters by which the last of several workgroups knows that it is.
+//! Ticket counters, by which the last of several workgroups recognises itself.
 
-/// Their type: an argument `counters_ref tickets` of `pc`.
+/// Declares their type, for an argument `counters_ref tickets` of `pc`.
 pub(crate) const COUNTERS: &str =
     "layout(buffer_reference, scalar, buffer_reference_align = 4) coherent buffer counters_ref { uint at[]; };\n";
 
-/// `arrives_last`, behind the arguments.
+/// The function `arrives_last`, which must follow the arguments.
 pub(crate) const TEXT: &str = include_str!("tickets.glsl");

@@ -1,18 +1,19 @@
-// exp, log and pow from additions, multiplications and divisions alone, so that they are equally accurate on every device:
-// relative error about 2e-7 unless said otherwise. tanh, erf and sigmoid, within 1e-6 where they are not saturated.
+// exp, log and pow from additions, multiplications and divisions only, so that they are equally accurate on every
+// device. The relative error is about 2e-7 unless noted. tanh, erf and sigmoid are within 1e-6 where they are not
+// saturated.
 
-// 2^n · x for n in [-252, 252], in two steps so that neither factor overflows or becomes subnormal.
+// Returns 2^n · x for n in [-252, 252], in two steps so that neither factor overflows or becomes subnormal.
 float scale_by_power(float x, int n) {
     int half_n = n / 2;
     return x * uintBitsToFloat(uint(half_n + 127) << 23) * uintBitsToFloat(uint(n - half_n + 127) << 23);
 }
 
-// Taylor series of degree 7 on ±ln2/2: the terms left out are below 6e-9.
+// Taylor series of degree 7 on ±ln2/2. The omitted terms are below 6e-9.
 float exp_of(float x) {
     if (is_nan(x)) return x;
     precise float clamped = clamp(x, -110.0, 100.0);
     float n = roundEven(clamped * 1.44269504);
-    // ln 2 = 0.693359375 - 2.12194440e-4, the first exact in 9 bits.
+    // ln 2 = 0.693359375 - 2.12194440e-4; the first is exact in 9 bits.
     precise float r = (clamped - n * 0.693359375) + n * 2.12194440e-4;
     precise float p = 1.0 + r * (1.0 + r * (0.5 + r * (1.6666667e-1 + r * (4.1666667e-2 + r * (8.3333333e-3
         + r * (1.3888889e-3 + r * 1.9841270e-4))))));
@@ -43,11 +44,11 @@ float log_of(float x) {
     return sum;
 }
 
-// By the device's own power of two: an error of some 1e-7·(1 + |x|) or what the device adds. Many products end with a
-// sigmoid or the like, and forty instructions for each of their results are a tenth of a short product.
+// Uses the device's exp2: an error of about 1e-7·(1 + |x|) plus the device's own. Many products end with a sigmoid or
+// the like; forty instructions per result would be a tenth of a short product.
 float device_exp(float x) { return exp2(x * 1.44269504); }
 
-// Series near zero, 1 - 2/(e^2x + 1) elsewhere.
+// A series near zero, 1 - 2/(e^2x + 1) elsewhere.
 float tanh_of(float x) {
     if (is_nan(x)) return x;
     float a = min(abs(x), 10.0);
@@ -58,8 +59,8 @@ float tanh_of(float x) {
     return x < 0.0 ? -t : t;
 }
 
-// Maclaurin series (Abramowitz and Stegun 7.1.5) below 1, the rational approximation 7.1.26 with
-// its absolute error of 1.5e-7 above.
+// Maclaurin series (Abramowitz and Stegun 7.1.5) below 1; above, the rational approximation 7.1.26 with an absolute
+// error of 1.5e-7.
 float erf_of(float x) {
     if (is_nan(x)) return x;
     float a = min(abs(x), 6.0);
@@ -84,7 +85,7 @@ float sigmoid_of(float x) {
     return s;
 }
 
-// |x|^y by exp(y·log|x|): relative error 2e-7·(1 + |y·log x|). A negative x needs an integral y.
+// |x|^y as exp(y·log|x|): relative error 2e-7·(1 + |y·log x|). A negative x needs an integral y.
 float pow_of(float x, float y) {
     if (y == 0.0 || x == 1.0) return 1.0;
     if (is_nan(x) || is_nan(y)) return uintBitsToFloat(0x7fc00000u);
@@ -94,7 +95,7 @@ float pow_of(float x, float y) {
     bool negative = floatBitsToUint(x) >= 0x80000000u;
     float magnitude = abs(x);
     if (negative && magnitude != 0.0 && !integral && !is_infinite(x)) return uintBitsToFloat(0x7fc00000u);
-    // The exponent is clamped because an infinite one times log 1 = 0 would be NaN.
+    // Clamped, since an infinite exponent times log 1 = 0 would be NaN.
     float bounded = clamp(y, -3.0e38, 3.0e38);
     precise float exponent = bounded * log_of(magnitude);
     float power = exp_of(exponent);

@@ -1,4 +1,4 @@
-// Loops that are worth unrolling, except where compilers take seconds to do it.
+// UNROLL marks loops worth unrolling, unless the driver takes seconds to compile that.
 #if UNROLLED
 #define UNROLL [[unroll]]
 #else

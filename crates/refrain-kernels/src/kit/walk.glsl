@@ -1,7 +1,6 @@
-// Strided operands: where element `element` (row-major) of a shape lies in each of WALKED operands.
-// From word `first` on, the record holds for each of `rank` dimensions, outermost first, its extent
-// and its stride in each operand. The rank is a specialisation constant, so that the loop unrolls
-// and all loads from the record are under way together.
+// Strided traversal: returns the position of element `element` (row-major) in each of WALKED operands. From word
+// `first` on, the record holds, for each of `rank` dimensions, outermost first, its extent and its stride in each
+// operand. The rank is a specialisation constant, so that the loop is unrolled and all loads from the record overlap.
 void walk(words_ref record, uint first, uint rank, uint element, out uint at[WALKED]) {
     uint rest = element;
     [[unroll]] for (uint k = 0u; k < WALKED; k++) at[k] = 0u;

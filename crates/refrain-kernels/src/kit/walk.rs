@@ -1,14 +1,14 @@
-//! Visiting several strided operands of one shape together, as `walk.glsl` reads it.
+//! Joint traversal of several strided operands of one shape, as `walk.glsl` reads it.
 
 use crate::{Layout, Unsupported};
 
-/// Largest element number that a shader forms: indices are signed 32-bit numbers in SPIR-V.
-const MOST_ELEMENTS: usize = i32::MAX as usize;
+/// Maximum element index in a shader: indices are signed 32-bit numbers in SPIR-V.
+const MAX_ELEMENTS: usize = i32::MAX as usize;
 
-/// Most dimensions that may remain once neighbours are merged.
-pub(crate) const MOST_DIMENSIONS: usize = 8;
+/// Maximum number of dimensions after merging.
+pub(crate) const MAX_DIMENSIONS: usize = 8;
 
-/// The dimensions of operands that are visited together: extents, and one stride per operand.
+/// The merged dimensions of operands that are traversed together: extents, and one stride per operand.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Walk {
     /// Outermost first: (extent, stride in each operand).
@@ -16,16 +16,16 @@ pub(crate) struct Walk {
 }
 
 impl Walk {
-    /// Merges neighbouring dimensions wherever all layouts allow it.
+    /// Merges adjacent dimensions where all layouts allow it.
     ///
     /// # Errors
-    /// When shapes differ, more than [`MOST_DIMENSIONS`] remain, or an operand reaches too far.
+    /// Fails if shapes differ, if more than [`MAX_DIMENSIONS`] remain, or if an operand spans too many elements.
     pub(crate) fn new(op: &'static str, layouts: &[&Layout]) -> Result<Walk, Unsupported> {
         let size = |what| Unsupported::Size { op, what };
         let shape = &layouts[0].shape;
         if let Some(other) = layouts.iter().find(|l| l.shape != *shape) {
             return Err(size(format!(
-                "operands of shapes {shape:?} and {:?} do not go together",
+                "operands have different shapes {shape:?} and {:?}",
                 other.shape
             )));
         }
@@ -43,16 +43,16 @@ impl Walk {
                 _ => dimensions.push((extent, strides)),
             }
         }
-        if dimensions.len() > MOST_DIMENSIONS {
+        if dimensions.len() > MAX_DIMENSIONS {
             return Err(size(format!(
-                "{} dimensions cannot be merged further; at most {MOST_DIMENSIONS} are possible",
+                "{} dimensions remain after merging; the maximum is {MAX_DIMENSIONS}",
                 dimensions.len()
             )));
         }
         Ok(Walk { dimensions })
     }
 
-    /// Whether every operand's elements lie together in row-major order.
+    /// Whether every operand is dense and row-major.
     pub(crate) fn is_linear(&self) -> bool {
         match self.dimensions.as_slice() {
             [] => true,
@@ -61,17 +61,17 @@ impl Walk {
         }
     }
 
-    /// The stride of the innermost dimension in operand `operand` (0 when there is one element).
+    /// Stride of the innermost dimension in operand `operand`; 0 if there is only one element.
     pub(crate) fn inner_stride(&self, operand: usize) -> usize {
         self.dimensions.last().map_or(0, |(_, strides)| strides[operand])
     }
 
-    /// Number of dimensions left: the shader is specialised to it.
+    /// Number of remaining dimensions, a specialisation constant.
     pub(crate) fn rank(&self) -> u32 {
         self.dimensions.len() as u32
     }
 
-    /// For each dimension, outermost first, its extent and strides.
+    /// Returns extent and strides of each dimension, outermost first.
     pub(crate) fn words(&self) -> Vec<u32> {
         let mut words = Vec::new();
         for (extent, strides) in &self.dimensions {
@@ -82,14 +82,14 @@ impl Walk {
     }
 }
 
-/// Fails when an operand's elements cannot all be numbered from its first one.
+/// Fails if an operand's elements cannot all be indexed from its first one.
 pub(crate) fn check_reach(op: &'static str, layout: &Layout) -> Result<(), Unsupported> {
     let reach = layout.end().saturating_sub(layout.offset);
-    if reach.max(layout.count()) > MOST_ELEMENTS {
+    if reach.max(layout.count()) > MAX_ELEMENTS {
         return Err(Unsupported::Size {
             op,
             what: format!(
-                "an operand of shape {:?} spans {reach} elements; the most is {MOST_ELEMENTS}",
+                "an operand of shape {:?} spans {reach} elements; the maximum is {MAX_ELEMENTS}",
                 layout.shape
             ),
         });
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dimensions_merge_only_where_all_operands_allow_it() {
+    fn dimensions_merge_only_if_all_operands_allow_it() {
         let dense = Layout::contiguous(&[2, 3, 4]);
         let rows = Layout::contiguous(&[4]).broadcast(&[2, 3, 4]).expect("rows repeat");
         let walk = Walk::new("test", &[&dense, &rows]).expect("same shape");
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn operands_beyond_signed_indices_are_refused() {
+    fn operands_beyond_signed_indices_are_rejected() {
         let huge = Layout::contiguous(&[1 << 16, 1 << 16]);
         assert!(Walk::new("test", &[&huge]).is_err());
         let spread = Layout {

@@ -1,18 +1,18 @@
-use super::epilogue::ends;
+use super::epilogue::epilogues;
 use super::problem::{ProjectionProblem, SectionPlan, WeightPlanes};
 use super::section::OP;
 use crate::kit::arguments::PushArguments;
 use crate::{Push, Traits, Unsupported, elementwise};
 
-/// Where a call finds x.
+/// Source of x for a call.
 pub(crate) enum InputSource<'a> {
-    /// x and its norm's weight themselves.
-    Given,
-    /// What another call made of them.
+    /// x and the norm's weight themselves.
+    Unpacked,
+    /// The output of a packing call.
     Packed(&'a dyn Fn(&mut PushArguments)),
 }
 
-/// The arguments of the call that computes `sections`.
+/// Builds the arguments of the call that computes `sections`.
 pub(crate) fn arguments(
     traits: &Traits,
     problem: &ProjectionProblem<'_>,
@@ -21,7 +21,7 @@ pub(crate) fn arguments(
 ) -> Result<PushArguments, Unsupported> {
     let mut arguments = PushArguments::new(traits);
     match inputs {
-        InputSource::Given => {
+        InputSource::Unpacked => {
             arguments.address("x_ref x", problem.x.address.clone());
             if let Some((_, Some(norm_weight))) = &problem.norm {
                 arguments.address("norm_weight_ref norm_weight", norm_weight.address.clone());
@@ -35,40 +35,45 @@ pub(crate) fn arguments(
             arguments.address("routing_ref routing", weights.address.clone());
         }
     }
-    let ends = ends(sections);
+    let epilogues = epilogues(sections);
     for (s, section) in sections.iter().enumerate() {
-        let end = ends.iter().find(|end| end.sections.contains(&s));
-        addresses(&mut arguments, s, section, end.map_or(0, |end| end.extras));
+        let epilogue = epilogues.iter().find(|epilogue| epilogue.sections.contains(&s));
+        addresses(
+            &mut arguments,
+            s,
+            section,
+            epilogue.map_or(0, |epilogue| epilogue.extras),
+        );
     }
     arguments.address("y_ref y", problem.out.address.clone());
-    if let Some((choice, _)) = problem.choice_of(sections) {
+    if let Some((top_k, _)) = problem.top_k_of(sections) {
         let own = |operand| Push::Address { operand, bytes: 0 };
-        arguments.address("places_ref places", choice.places.clone());
-        arguments.address("left_ref left_keys", own(problem.operands));
+        arguments.address("places_ref places", top_k.indices.clone());
+        arguments.address("left_ref partial_keys", own(problem.operands));
         arguments.address("counters_ref tickets", own(problem.operands + 1));
-        arguments.number("CHOSEN", choice.count);
+        arguments.number("CHOSEN", top_k.count);
     }
     sizes(&mut arguments, problem, sections);
     for (s, section) in sections.iter().enumerate() {
         arguments.number(&format!("ROWS_{s}"), section.rows);
         arguments.number(&format!("COLUMN_{s}"), section.column);
     }
-    for end in &ends {
-        for (e, extra) in end.like.extras.iter().enumerate() {
-            let e = end.extras + e;
+    for epilogue in &epilogues {
+        for (e, extra) in epilogue.first.extras.iter().enumerate() {
+            let e = epilogue.extras + e;
             arguments.stride(&format!("EXTRA_STRIDE_{e}"), between(problem, extra.strides[0]));
             arguments.stride(&format!("EXTRA_WITHIN_{e}"), extra.strides[1]);
         }
     }
-    let constants = ends
+    let constants = epilogues
         .iter()
-        .flat_map(|end| elementwise::constant_bits(&end.like.epilogue));
+        .flat_map(|epilogue| elementwise::constant_bits(&epilogue.first.epilogue));
     arguments.numbers("FIRST_CONSTANT", constants.collect());
     arguments.check(OP)?;
     Ok(arguments)
 }
 
-/// Those of section `s`, whose further inputs are numbered from `first` on.
+/// Adds the addresses of section `s`. Its epilogue's extra inputs are numbered from `first` on.
 fn addresses(arguments: &mut PushArguments, s: usize, section: &SectionPlan<'_>, first: usize) {
     for (p, part) in section.parts.iter().enumerate() {
         let types: &[&str] = match part.planes {
@@ -115,7 +120,7 @@ fn sizes(arguments: &mut PushArguments, problem: &ProjectionProblem<'_>, section
     }
 }
 
-/// A distance between tokens: it matters only where there are several.
+/// A stride between tokens. With one token it is set to 0, so that equal kernels get equal arguments.
 fn between(problem: &ProjectionProblem<'_>, stride: usize) -> usize {
     if problem.tokens == 1 && problem.routing.is_none() {
         0

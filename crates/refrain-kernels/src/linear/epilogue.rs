@@ -1,36 +1,39 @@
-//! The ways in which the sections of one call end.
+//! The distinct epilogues of the sections of one call.
 
 use super::problem::SectionPlan;
 use crate::elementwise;
 
-/// Sections of one call that end alike.
-pub(crate) struct End<'s, 'a> {
-    /// Their numbers.
+/// An epilogue, and the sections of a call that share it.
+pub(crate) struct Epilogue<'s, 'a> {
+    /// Indices of the sections.
     pub sections: Vec<usize>,
-    /// The first of them.
-    pub like: &'s SectionPlan<'a>,
-    /// Further inputs of the ends before.
+    /// The first of the sections.
+    pub first: &'s SectionPlan<'a>,
+    /// Number of extra inputs of the preceding epilogues.
     pub extras: usize,
-    /// Constants of the ends before.
+    /// Number of constants of the preceding epilogues.
     pub constants: usize,
 }
 
-/// The ways in which sections end.
-pub(crate) fn ends<'s, 'a>(sections: &[&'s SectionPlan<'a>]) -> Vec<End<'s, 'a>> {
-    let mut ends: Vec<End<'s, 'a>> = Vec::new();
+/// Groups sections by epilogue.
+pub(crate) fn epilogues<'s, 'a>(sections: &[&'s SectionPlan<'a>]) -> Vec<Epilogue<'s, 'a>> {
+    let mut epilogues: Vec<Epilogue<'s, 'a>> = Vec::new();
     for (number, &section) in sections.iter().enumerate() {
-        match ends.iter_mut().find(|end| end.like.ends_like(section)) {
-            Some(end) => end.sections.push(number),
-            None => ends.push(End {
+        match epilogues
+            .iter_mut()
+            .find(|epilogue| epilogue.first.same_epilogue(section))
+        {
+            Some(epilogue) => epilogue.sections.push(number),
+            None => epilogues.push(Epilogue {
                 sections: vec![number],
-                like: section,
-                extras: ends.iter().map(|end| end.like.extras.len()).sum(),
-                constants: ends
+                first: section,
+                extras: epilogues.iter().map(|epilogue| epilogue.first.extras.len()).sum(),
+                constants: epilogues
                     .iter()
-                    .map(|end| elementwise::constant_bits(&end.like.epilogue).len())
+                    .map(|epilogue| elementwise::constant_bits(&epilogue.first.epilogue).len())
                     .sum(),
             }),
         }
     }
-    ends
+    epilogues
 }

@@ -1,13 +1,12 @@
-//! Products with the matrices of the experts that each token is routed to, of which alone anything is
-//! read.
+//! Products of tokens with the matrices of their experts. Only the matrices of used experts are read.
 //!
-//! `x` `[T, U, K]` floats, `experts` `[T, U]` u32, W of E experts as rows `[E·N, K]` (those of one expert
-//! together), floats or quantised in the resident layout of [`crate::quantised`] → `out` `[T, U, N]`, any
-//! float type: `out[t, u, n] = Σ_k x[t, u, k] · W[experts[t, u]·N + n, k]`, in f32. Zeros for an expert that
-//! there is not.
+//! Inputs: `x` `[T, U, K]` floats, `experts` `[T, U]` u32, and W of E experts as rows `[E·N, K]` (expert by expert),
+//! floats or quantised in the resident layout of [`crate::quantised`]. Output: `out` `[T, U, N]` of any float type,
+//! `out[t, u, n] = Σ_k x[t, u, k] · W[experts[t, u]·N + n, k]`, accumulated in f32. An expert index out of range gives
+//! zeros.
 //!
-//! Of few tokens, each workgroup takes rows for one of them. Of many, matrix cores take them sorted by expert,
-//! with x and the weights rounded as in a [`crate::projection`] of many tokens.
+//! With few tokens, each workgroup computes rows for one (token, expert) pair. With many, pairs are sorted by expert
+//! for a grouped GEMM on matrix cores; x and the weights are rounded as in a [`crate::projection`] of many tokens.
 
 use super::algorithms::{GatheredGemv, Grouped, cheapest};
 use super::problem::WeightPlanes;
@@ -19,22 +18,23 @@ use crate::{Call, DType, OperandSpec, Traits, Unsupported};
 
 const OP: &str = "expert_matmul";
 
-/// The experts' matrices, as operands from number 2 on.
+/// The experts' matrices: operands from number 2 on.
 #[derive(Clone, Copy)]
 pub enum Matrices<'a> {
     /// Floats `[E·N, K]`.
     Dense(&'a OperandSpec),
-    /// Planes of a quantised matrix: quants, scales and, where the format has them, biases.
+    /// Planes of a quantised matrix: quants, scales and, if the format has them, biases.
     Quantised(QuantFormat, [&'a OperandSpec; 2], Option<&'a OperandSpec>),
 }
 
-/// The calls, each depending on the one before it, and the workspace that they need, if any: an operand behind
-/// the others, whose contents do not matter. Operands: x 0, experts 1, the matrices' from 2 on, then out. None
-/// where `out` is empty.
+/// Returns the calls, each of which depends on the one before it, and their workspace, if any: one more operand with
+/// arbitrary contents. There are no calls if `out` is empty.
+///
+/// Operands: x 0, experts 1, the matrices' from 2 on, then out.
 ///
 /// # Errors
-/// When dtypes or shapes do not fit, an operand must be copied first
-/// ([`Unsupported::NeedsContiguous`]), or a size is beyond what a kernel takes.
+/// Fails if dtypes or shapes do not match, if an operand must be copied first ([`Unsupported::NeedsContiguous`]), or if
+/// a size exceeds the kernels' limits.
 pub fn calls(
     traits: &Traits,
     x: &OperandSpec,
@@ -45,7 +45,7 @@ pub fn calls(
     calls_tuned(tuning::choose(traits), traits, [x, experts, out], matrices)
 }
 
-/// [`calls`] with a given row of the tuning table, of x, experts and out.
+/// As [`calls`], with a given row of the tuning table.
 ///
 /// # Errors
 /// Those of [`calls`].
@@ -79,7 +79,7 @@ pub fn calls_tuned(
         }
     }
     if !all_rows.is_multiple_of(rows) {
-        let what = format!("matrices of {rows} of {all_rows} rows");
+        let what = format!("{all_rows} rows of all experts are not a multiple of {rows} rows per expert");
         return Err(Unsupported::Size { op: OP, what });
     }
     let grouped = Grouped {
@@ -100,7 +100,7 @@ pub fn calls_tuned(
     Ok((made.calls, made.workspace))
 }
 
-/// The planes of the matrices, and their rows, of `columns` values each.
+/// Returns the planes of the matrices and their number of rows; each row has `columns` values.
 fn planes(matrices: Matrices<'_>, columns: usize) -> Result<(WeightPlanes<'_>, usize), Unsupported> {
     let (planes, shape) = match matrices {
         Matrices::Dense(w) => {
@@ -133,20 +133,19 @@ fn planes(matrices: Matrices<'_>, columns: usize) -> Result<(WeightPlanes<'_>, u
     Ok((planes, shape[0]))
 }
 
-/// The same in plain Rust: `x` `[T, U, K]` and `experts` `[T, U]`, gapless; `w` the matrices of all
-/// experts: of each, `rows` rows are taken, and those of the next begin `between` rows behind its first. Each
-/// expert's are read once.
+/// CPU reference. `x` `[T, U, K]` and `experts` `[T, U]` are dense; `w` holds the matrices of all experts, of which
+/// `rows` rows are used and which start `stride` rows apart. The rows of each expert are read once.
 ///
 /// # Panics
-/// When `x` does not have a row for each of `experts`.
-pub fn reference(x: &[f32], experts: &[u32], w: &dyn WeightRows, [rows, between]: [usize; 2]) -> Vec<f32> {
+/// Panics if `x` does not have a row for each of `experts`.
+pub fn reference(x: &[f32], experts: &[u32], w: &dyn WeightRows, [rows, stride]: [usize; 2]) -> Vec<f32> {
     let k = w.columns();
     let mut out = vec![0.0; experts.len() * rows];
     let mut wanted: Vec<u32> = experts.to_vec();
     wanted.sort_unstable();
     wanted.dedup();
     for expert in wanted {
-        let first = expert as usize * between;
+        let first = expert as usize * stride;
         if first + rows > w.count() {
             continue;
         }

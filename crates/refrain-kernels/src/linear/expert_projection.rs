@@ -1,16 +1,19 @@
-//! Products of few tokens with the matrices of the experts that each is routed to, with what stands before and
-//! behind them.
+//! Fused products of a few tokens with the matrices of their experts: norm, products, routing weights and epilogue in
+//! one dispatch.
 //!
-//! Each of a section's matrices holds those of E experts as rows `[E·N, K]`, or of every R rows N. A token t of T has
-//! U experts, `experts` `[T, U]` u32. Either each of them gives a result of its own, from the same x:
-//! `out[t·U + u, n] = epilogue(Σ_k x[t, k] · w_p[experts[t, u]·N + n, k] for each part p, further arrays …)`, or
-//! their sums are weighted and added up, from a row of x for each:
-//! `out[t, n] = epilogue(Σ_u weight[t, u] · Σ_k x[t·U + u, k] · w_p[experts[t, u]·N + n, k] …)`. An expert that
-//! there is not gives a sum of zero.
+//! Each matrix of a section holds those of E experts as rows `[E·N, K]`, or N of every R rows. Each of T tokens has U
+//! experts: `experts` `[T, U]` u32. Two forms exist:
 //!
-//! Operands by number: x 0, `[T, K]` or `[T·U, K]`; the experts 1; the norm's weight `[K]`, if it has one; the weights
-//! `[T, U]`, or the scores `[T, E]` of which they are made; for each part its matrix or its planes; the epilogue's further
-//! inputs, `[T·U, N]` or `[T, N]`; out, of the same shape.
+//! - Each expert yields its own result from the same x: `out[t·U + u, n] = epilogue(Σ_k x[t, k] · w_p[experts[t, u]·N +
+//!   n, k] for each part p, extra inputs …)`.
+//! - The experts' results are weighted and added; each has its own row of x: `out[t, n] = epilogue(Σ_u weight[t, u] ·
+//!   Σ_k x[t·U + u, k] · w_p[experts[t, u]·N + n, k] …)`.
+//!
+//! An expert index out of range gives a sum of zero.
+//!
+//! Operands in order: x (0), `[T, K]` or `[T·U, K]`; the experts (1); the norm's weight `[K]`, if any; the routing
+//! weights `[T, U]`, or the scores `[T, E]` that they are computed from; for each part its matrix or planes; the
+//! epilogue's extra inputs, `[T·U, N]` or `[T, N]`; out, of the same shape.
 
 use std::fmt;
 
@@ -23,51 +26,55 @@ use crate::kit::text::{address, require_dtype, require_float, require_shape};
 use crate::rms_norm::Norm;
 use crate::{Call, DType, OperandSpec, Traits, Unsupported, Values, elementwise, expert_matmul, rms_norm, tuning};
 
-/// The most experts of a token.
-const MOST_USED: usize = 64;
+/// Maximum number of experts per token.
+const MAX_EXPERTS_PER_TOKEN: usize = 64;
 
-/// What is done in one go.
+/// A fused expert product.
 #[derive(Clone, PartialEq, Hash, Debug)]
 pub struct ExpertProjection {
-    /// What x goes through first; only where each expert gives a result.
+    /// Norm of x; only with [`Routed::PerExpert`].
     pub norm: Option<Norm>,
-    /// The matrices, and what becomes of their sums.
+    /// The matrices and the epilogue.
     pub section: Section,
-    /// What becomes of a token's experts.
+    /// How the results of a token's experts are combined.
     pub routed: Routed,
-    /// Rows from one expert's matrix to the next one's: N, or more where others lie between.
+    /// Stride between the matrices of consecutive experts, in rows: at least N.
     pub between: usize,
 }
 
-/// What becomes of the sums of a token's experts.
+/// How the results of a token's experts are combined.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Routed {
-    /// Each gives a result.
-    Apart,
-    /// They are added up, weighted by given weights.
+    /// Not at all: each expert yields a result.
+    PerExpert,
+    /// A sum with given weights.
     Weighted,
-    /// They are added up, weighted by the softmax of their scores among each other.
+    /// A sum weighted by the softmax over the scores of the token's experts.
     Scored,
 }
 
 impl ExpertProjection {
-    /// Number of operands, the result among them.
+    /// Number of operands, including the result.
     pub fn operands(&self) -> usize {
         let planes: usize = self.section.parts.iter().map(|w| w.planes()).sum();
         self.first_plane() + planes + self.section.extras() + 1
     }
 
-    /// Number of the first operand of the first matrix.
+    /// Operand number of the first plane of the first matrix.
     pub fn first_plane(&self) -> usize {
         let weighted = self.norm.is_some_and(|norm| norm.weighted);
-        2 + usize::from(weighted) + usize::from(self.routed != Routed::Apart)
+        2 + usize::from(weighted) + usize::from(self.routed != Routed::PerExpert)
     }
 
-    /// T, U, N and K of operands that lie as they must.
+    /// Checks the operands and returns T, U, N and K.
     fn extents(&self, operands: &[&OperandSpec]) -> Result<[usize; 4], Unsupported> {
         let size = |what: String| Err(Unsupported::Size { op: OP, what });
         if operands.len() != self.operands() {
-            return size(format!("{} operands given for {}", operands.len(), self.operands()));
+            return size(format!(
+                "expected {} operands, found {}",
+                self.operands(),
+                operands.len()
+            ));
         }
         let last = operands.len() - 1;
         let (x, experts, out) = (operands[0], operands[1], operands[last]);
@@ -78,21 +85,22 @@ impl ExpertProjection {
             (&x.layout.shape[..], &experts.layout.shape[..], &out.layout.shape[..])
         else {
             return size(format!(
-                "x {:?}, experts {:?} and the result {:?} are no matrices",
+                "x {:?}, experts {:?} and the result {:?} must be matrices",
                 x.layout.shape, experts.layout.shape, out.layout.shape
             ));
         };
-        let apart = self.routed == Routed::Apart;
+        let per_expert = self.routed == Routed::PerExpert;
         let pairs = tokens * used;
-        let (wanted_x, wanted_out) = if apart { (tokens, pairs) } else { (pairs, tokens) };
-        let is_summed_norm = self.norm.is_some() && !apart;
-        if x_rows != wanted_x || repeats != wanted_out || !(1..=MOST_USED).contains(&used) || is_summed_norm {
+        let (wanted_x, wanted_out) = if per_expert { (tokens, pairs) } else { (pairs, tokens) };
+        let is_summed_norm = self.norm.is_some() && !per_expert;
+        if x_rows != wanted_x || repeats != wanted_out || !(1..=MAX_EXPERTS_PER_TOKEN).contains(&used) || is_summed_norm
+        {
             return size(format!(
                 "{x_rows} rows of x for {used} experts of {tokens} tokens, {repeats} results"
             ));
         }
-        let gapless = if apart { last } else { 0 };
-        for operand in [1, gapless] {
+        let contiguous = if per_expert { last } else { 0 };
+        for operand in [1, contiguous] {
             if !operands[operand].layout.is_contiguous() {
                 return Err(Unsupported::NeedsContiguous { op: OP, operand });
             }
@@ -100,7 +108,7 @@ impl ExpertProjection {
         Ok([tokens, used, rows, columns])
     }
 
-    /// The section, and how many experts there are.
+    /// Returns the section and the number of experts.
     fn planned<'a>(
         &self,
         operands: &[&'a OperandSpec],
@@ -114,13 +122,13 @@ impl ExpertProjection {
             })
             .collect();
         let mut plan = SectionPlan::new(&self.section, &numbers, operands, columns)?;
-        let whole = self.routed == Routed::Apart || columns.is_multiple_of(plan.parts[0].chunk());
+        let whole = self.routed == Routed::PerExpert || columns.is_multiple_of(plan.parts[0].chunk());
         let count = plan.rows.div_ceil(self.between.max(1));
         let last_row = count.saturating_sub(1) * self.between + rows;
         if rows == 0 || count == 0 || self.between < rows || last_row != plan.rows || !whole {
             let (all, between) = (plan.rows, self.between);
             return Err(size(format!(
-                "matrices of {rows} of {all} rows of {columns} values, {between} apart"
+                "expert matrices of {rows} × {columns} with a stride of {between} rows do not fit {all} rows"
             )));
         }
         plan.rows = rows;
@@ -152,7 +160,7 @@ impl ExpertProjection {
             norm = Some((wanted.eps, weight));
         }
         let weights = match self.routed {
-            Routed::Apart => None,
+            Routed::PerExpert => None,
             _ => Some(self.weights(number, operands, [tokens, used, count])?),
         };
         let last = operands.len() - 1;
@@ -165,7 +173,7 @@ impl ExpertProjection {
             sections: vec![plan],
             out: StridedMatrix::new(last, operands[last])?,
             batch: None,
-            choice: None,
+            top_k: None,
             routing: Some(Routing {
                 experts: address(OP, 1, operands[1])?,
                 count,
@@ -207,11 +215,11 @@ impl ExpertProjection {
         })
     }
 
-    /// The call that computes it; none where the result is empty.
+    /// Returns the call; none if the result is empty.
     ///
     /// # Errors
-    /// When dtypes or shapes do not fit, an operand must be copied first ([`Unsupported::NeedsContiguous`]),
-    /// arguments are too many, or a size is beyond 32-bit indices.
+    /// Fails if dtypes or shapes do not match, if an operand must be copied first ([`Unsupported::NeedsContiguous`]),
+    /// if there are too many arguments, or if a size exceeds 32-bit indices.
     pub fn calls(&self, traits: &Traits, operands: &[&OperandSpec]) -> Result<Vec<Call>, Unsupported> {
         let problem = self.problem(operands)?;
         if problem.repeats() == 0 {
@@ -236,7 +244,7 @@ impl fmt::Display for ExpertProjection {
             write!(f, "of rms_norm eps {:e}: ", norm.eps)?;
         }
         match self.routed {
-            Routed::Apart => f.write_str("each ")?,
+            Routed::PerExpert => f.write_str("each ")?,
             Routed::Weighted => f.write_str("weighted ")?,
             Routed::Scored => f.write_str("weighted by scores ")?,
         }
@@ -244,7 +252,7 @@ impl fmt::Display for ExpertProjection {
     }
 }
 
-/// Contiguous inputs of [`expert_reference`].
+/// Dense inputs of [`expert_reference`].
 pub struct ExpertInputs<'a> {
     /// `[T, K]` or `[T·U, K]`.
     pub x: &'a [f32],
@@ -254,20 +262,20 @@ pub struct ExpertInputs<'a> {
     pub used: usize,
     /// The norm's weight `[K]`.
     pub norm_weight: Option<&'a [f32]>,
-    /// The weights `[T, U]` or the scores `[T, E]`.
+    /// The routing weights `[T, U]` or the scores `[T, E]`.
     pub routing: Option<&'a [f32]>,
     /// The matrices `[E·N, K]`.
     pub parts: Vec<&'a dyn WeightRows>,
     /// N.
     pub rows: usize,
-    /// The epilogue's further inputs.
+    /// The epilogue's extra inputs.
     pub extras: Vec<Values>,
 }
 
-/// The same in plain Rust.
+/// CPU reference.
 ///
 /// # Panics
-/// When lengths contradict each other or the epilogue is no valid expression.
+/// Panics if lengths contradict each other or if the epilogue is not a valid expression.
 pub fn expert_reference(projection: &ExpertProjection, inputs: &ExpertInputs<'_>) -> Values {
     let columns = inputs.parts[0].columns();
     let normed = (projection.norm).map(|norm| rms_norm::reference(inputs.x, inputs.norm_weight, norm.eps, columns));
@@ -296,7 +304,7 @@ pub fn expert_reference(projection: &ExpertProjection, inputs: &ExpertInputs<'_>
     elementwise::reference(&projection.section.epilogue, &values, count)
 }
 
-/// A weight for each token's expert, if they are added up.
+/// Returns the weight of each (token, expert) pair; `None` if experts are not added up.
 fn routing_weights(routed: Routed, inputs: &ExpertInputs<'_>) -> Option<Vec<f32>> {
     let given = inputs.routing?;
     if routed != Routed::Scored {
@@ -306,8 +314,8 @@ fn routing_weights(routed: Routed, inputs: &ExpertInputs<'_>) -> Option<Vec<f32>
     let count = given.len() / tokens.max(1);
     let of_token = |(experts, scores): (&[u32], &[f32])| {
         let scores: Vec<f32> = experts.iter().map(|&e| scores[(e as usize).min(count - 1)]).collect();
-        let most = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        let powers: Vec<f32> = scores.iter().map(|s| (s - most).exp()).collect();
+        let max = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let powers: Vec<f32> = scores.iter().map(|s| (s - max).exp()).collect();
         let total: f32 = powers.iter().sum();
         powers.into_iter().map(move |p| p / total).collect::<Vec<f32>>()
     };

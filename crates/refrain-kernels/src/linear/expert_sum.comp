@@ -1,11 +1,11 @@
-// y[t, n] = Σ_u weights[t, u] · x[t, u, n]: an invocation takes four neighbouring n of a token.
+// y[t, n] = Σ_u weights[t, u] · x[t, u, n]. An invocation computes four consecutive n of a token.
 layout(local_size_x_id = 0) in;
 
 layout(push_constant, scalar) uniform Push {
     x_ref x;
     weights_ref weights;
     y_ref y;
-    uint tokens, used, fours; // fours of a token
+    uint tokens, used, fours; // vec4s per token
     uvec2 weight_strides;
 } pc;
 

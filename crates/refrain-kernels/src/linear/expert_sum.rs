@@ -1,25 +1,26 @@
-//! What a token's experts give, weighted and added up: `x` f32 `[T, U, N]`, gapless, N a multiple of four, and `weights`
-//! f32 `[T, U]` → `out` f32 `[T, N]`, gapless: `out[t, n] = Σ_u weights[t, u] · x[t, u, n]`.
+//! Weighted sum over a token's experts: `out[t, n] = Σ_u weights[t, u] · x[t, u, n]`.
+//!
+//! All operands are f32: `x` `[T, U, N]`, dense, with N a multiple of four; `weights` `[T, U]`; `out` `[T, N]`, dense.
 
 use rayon::prelude::*;
 
 use crate::kit::iterations;
-use crate::kit::text::{Text, address, grid, is_wide, require_contiguous, require_dtype, require_shape};
+use crate::kit::text::{SourceBuilder, address, grid, is_wide, require_contiguous, require_dtype, require_shape};
 use crate::{Call, DType, OperandSpec, Push, Traits, Unsupported};
 
 const OP: &str = "expert_sum";
 
-/// The call for operands x, weights and out, numbered in this order.
+/// Returns the call. Operands: x 0, weights 1, out 2.
 ///
 /// # Errors
-/// When dtypes or shapes do not fit, or an operand must be copied first ([`Unsupported::NeedsContiguous`]).
+/// Fails if dtypes or shapes do not match, or if an operand must be copied first ([`Unsupported::NeedsContiguous`]).
 pub fn call(traits: &Traits, [x, weights, out]: [&OperandSpec; 3]) -> Result<Call, Unsupported> {
     let &[tokens, used, columns] = &x.layout.shape[..] else {
-        let what = format!("x {:?} has no experts", x.layout.shape);
+        let what = format!("x has shape {:?}, expected [T, U, N]", x.layout.shape);
         return Err(Unsupported::Size { op: OP, what });
     };
     if !columns.is_multiple_of(4) {
-        let what = format!("{columns} columns are no multiple of four");
+        let what = format!("{columns} columns are not a multiple of four");
         return Err(Unsupported::Size { op: OP, what });
     }
     [x, weights, out]
@@ -30,7 +31,7 @@ pub fn call(traits: &Traits, [x, weights, out]: [&OperandSpec; 3]) -> Result<Cal
     require_contiguous(OP, x, 0)?;
     require_contiguous(OP, out, 2)?;
     iterations::check(OP, traits, iterations::looped(used, 0), || {
-        format!("{used} experts of a token")
+        format!("{used} experts per token")
     })?;
     let mut push = Vec::new();
     for (number, operand) in [x, weights, out].into_iter().enumerate() {
@@ -40,12 +41,12 @@ pub fn call(traits: &Traits, [x, weights, out]: [&OperandSpec; 3]) -> Result<Cal
     let numbers = [tokens, used, columns / 4].into_iter().chain(strides);
     push.extend(numbers.map(|number| Push::U32(number as u32)));
     let workgroup = traits.workgroup(256);
-    let kernel = Text::new(traits, OP)
+    let kernel = SourceBuilder::new(traits, OP)
         .input("x", x.dtype)
         .runs("x", x.dtype, 4, is_wide(x, &[]))
         .input("weights", weights.dtype)
         .output("y", out.dtype)
-        .stored_fours("y", out.dtype, is_wide(out, &[]))
+        .store_vec4("y", out.dtype, is_wide(out, &[]))
         .body(include_str!("expert_sum.comp"))
         .kernel(vec![(0, workgroup)]);
     Ok(Call {
@@ -55,10 +56,10 @@ pub fn call(traits: &Traits, [x, weights, out]: [&OperandSpec; 3]) -> Result<Cal
     })
 }
 
-/// The same in plain Rust, of `used` experts of a token.
+/// CPU reference for `used` experts per token.
 ///
 /// # Panics
-/// When x is not as long as the weights and columns ask for.
+/// Panics if the length of x does not match the weights and columns.
 pub fn reference(x: &[f32], weights: &[f32], used: usize, columns: usize) -> Vec<f32> {
     let mut out = vec![0.0; weights.len() / used.max(1) * columns];
     let tokens = out

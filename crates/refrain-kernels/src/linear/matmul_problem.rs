@@ -3,7 +3,7 @@ use crate::{OperandSpec, Unsupported};
 
 const OP: &str = "matmul";
 
-/// Extents and strides of a batched product, once batch dimensions are merged.
+/// Extents and strides of a batched product with merged batch dimensions.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct MatmulProblem {
     pub m: usize,
@@ -19,7 +19,7 @@ pub(crate) struct MatmulProblem {
     pub c: [usize; 2],
     /// Strides of `a`, `b` and `out` along the two batch dimensions.
     pub batch_strides: [[usize; 2]; 3],
-    /// `a` and `b` have changed places: the product computed is the transposed one.
+    /// Whether `a` and `b` are swapped, so that the transposed product is computed.
     pub swapped: bool,
 }
 
@@ -41,7 +41,7 @@ impl MatmulProblem {
         }
         let (m, n, k) = (z.shape[b0], z.shape[b0 + 1], x.shape[b0 + 1]);
         if x.shape[b0] != m || y.shape[b0 + 1] != n || y.shape[b0] != k {
-            return Err(mismatch("the matrices do not fit"));
+            return Err(mismatch("M, N or K differ"));
         }
         let outer = outer_dimensions(OP, &[a, b, out], 2, 2)?;
         let batch = [outer[0].0, outer[1].0];
@@ -61,7 +61,7 @@ impl MatmulProblem {
         Ok(problem)
     }
 
-    /// The transposed product, with `a` and `b` in each other's places.
+    /// The transposed product, with `a` and `b` swapped.
     pub(crate) fn transposed(self) -> MatmulProblem {
         let swap = |[x, y]: [usize; 2]| [y, x];
         let [a, b, c] = self.batch_strides;

@@ -1,14 +1,12 @@
-//! Products with matrices: of floats and of quantised weights, with what stands before and behind them, and of the
-//! experts that tokens are routed to.
+//! Matrix products with float and quantised weights, fused with norms and epilogues, also for mixtures of experts.
 //!
-//! What is asked (`section`, `router`, `matmul_problem`) becomes a problem of checked operands (`problem`, `routing`,
-//! `choice`) whose weights come from `sources`; `arguments`, `source` and `epilogue` write what all its kernels share. Each
-//! of `algorithms` says whether it can compute a problem, what that costs and how it is called; the one that costs least is
-//! taken.
+//! - `section`, `router` and `matmul_problem` describe the requested product.
+//! - `problem`, `routing` and `router_top_k` hold the same with checked operands; weights come from `sources`.
+//! - `arguments`, `source` and `epilogue` generate the arguments and GLSL that all kernels share.
+//! - Each of `algorithms` says whether it can compute a problem, its cost and its calls. The cheapest one is used.
 
 mod algorithms;
 mod arguments;
-mod choice;
 mod epilogue;
 pub mod expert_matmul;
 mod expert_projection;
@@ -19,6 +17,7 @@ mod problem;
 pub mod projection;
 pub mod quantised;
 mod router;
+mod router_top_k;
 mod routing;
 mod section;
 mod source;

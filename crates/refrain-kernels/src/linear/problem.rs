@@ -1,4 +1,4 @@
-use super::choice::RowChoice;
+use super::router_top_k::RouterTopK;
 use super::routing::Routing;
 use super::section::{OP, Projection, Section, WeightStorage};
 use super::sources::QuantMatrix;
@@ -6,7 +6,7 @@ use crate::elementwise::Expression;
 use crate::kit::text::{address, is_wide, require_float, require_shape};
 use crate::{DType, OperandSpec, Push, Unsupported};
 
-/// A projection of checked operands: addresses, extents and strides.
+/// A projection with checked operands: addresses, extents and strides.
 pub(crate) struct ProjectionProblem<'a> {
     pub tokens: usize,
     /// K.
@@ -16,13 +16,13 @@ pub(crate) struct ProjectionProblem<'a> {
     pub norm: Option<(f32, Option<NormWeight>)>,
     pub sections: Vec<SectionPlan<'a>>,
     pub out: StridedMatrix,
-    /// Products of many matrices at once, for dense weights alone.
+    /// Batch dimensions; only with dense weights.
     pub batch: Option<BatchStrides>,
-    /// Matrices that each row of x chooses among many.
+    /// The experts of each row of x.
     pub routing: Option<Routing>,
-    /// The largest results of a section, which are wanted too.
-    pub choice: Option<RowChoice>,
-    /// Number of operands, the result among them.
+    /// Top-k of a section's results, an additional output.
+    pub top_k: Option<RouterTopK>,
+    /// Number of operands, including the result.
     pub operands: usize,
 }
 
@@ -30,23 +30,23 @@ pub(crate) struct ProjectionProblem<'a> {
 pub(crate) struct NormWeight {
     pub address: Push,
     pub dtype: DType,
-    /// Whether four neighbours can be loaded at once, from each multiple of four on.
+    /// Whether aligned vectors of four values can be loaded at once.
     pub wide: bool,
 }
 
-/// Where the rows of x, or of the result, lie.
+/// Address and strides of x or of the result.
 pub(crate) struct StridedMatrix {
     pub address: Push,
     pub dtype: DType,
-    /// Elements between rows, and within one.
+    /// Strides between rows and within a row, in elements.
     pub strides: [usize; 2],
-    /// Whether four neighbours can be loaded at once, from each multiple of four on.
+    /// Whether aligned vectors of four values can be loaded at once.
     pub wide: bool,
 }
 
-/// Two dimensions along which whole products are repeated.
+/// The two batch dimensions.
 pub(crate) struct BatchStrides {
-    /// Extents, the outer first.
+    /// Extents, outer dimension first.
     pub extents: [usize; 2],
     /// Strides of x, the weights and the result.
     pub strides: [[usize; 2]; 3],
@@ -58,7 +58,7 @@ impl BatchStrides {
     }
 }
 
-/// A section of checked operands.
+/// A section with checked operands.
 pub(crate) struct SectionPlan<'a> {
     /// N.
     pub rows: usize,
@@ -69,18 +69,18 @@ pub(crate) struct SectionPlan<'a> {
     pub epilogue: Expression,
 }
 
-/// One matrix.
+/// One matrix of a section.
 pub(crate) struct SectionPart<'a> {
     pub planes: WeightPlanes<'a>,
 }
 
-/// The memory of a matrix.
+/// Storage of a matrix.
 #[derive(Clone)]
 pub(crate) enum WeightPlanes<'a> {
     Dense {
         address: Push,
         dtype: DType,
-        /// Elements between rows.
+        /// Stride between rows, in elements.
         stride: usize,
         /// Whether 16 bytes of a row can be loaded at once.
         wide: bool,
@@ -88,12 +88,12 @@ pub(crate) enum WeightPlanes<'a> {
     Quantised(QuantMatrix<'a>),
 }
 
-/// A further input of the epilogue.
+/// An input of the epilogue besides the sums.
 #[derive(Clone)]
 pub(crate) struct Extra {
     pub address: Push,
     pub dtype: DType,
-    /// Along tokens and columns.
+    /// Strides along tokens and columns.
     pub strides: [usize; 2],
 }
 
@@ -112,7 +112,7 @@ impl WeightPlanes<'_> {
         }
     }
 
-    /// What must be equal for two matrices to be read by the same text and arguments.
+    /// What two matrices must have in common to be read by the same kernel and arguments.
     fn kind(&self) -> (WeightStorage, Vec<DType>, usize, bool) {
         match self {
             WeightPlanes::Dense {
@@ -127,7 +127,7 @@ impl WeightPlanes<'_> {
 }
 
 impl SectionPart<'_> {
-    /// Neighbouring values that an invocation takes at once.
+    /// Consecutive values that an invocation loads at once.
     pub(crate) fn chunk(&self) -> usize {
         match &self.planes {
             WeightPlanes::Dense { dtype, .. } => 16 / dtype.size(),
@@ -138,20 +138,20 @@ impl SectionPart<'_> {
 }
 
 impl SectionPlan<'_> {
-    /// Whether one call can compute both.
-    fn is_like(&self, other: &SectionPlan<'_>) -> bool {
+    /// Whether one call can compute both sections.
+    fn can_fuse(&self, other: &SectionPlan<'_>) -> bool {
         self.parts.len() == other.parts.len()
             && self.parts[0].planes.kind() == other.parts[0].planes.kind()
-            && (self.ends_like(other) || self.sum_dtype() == other.sum_dtype())
+            && (self.same_epilogue(other) || self.sum_dtype() == other.sum_dtype())
     }
 
-    /// Whether the sums become a result in the same way.
-    pub(crate) fn ends_like(&self, other: &SectionPlan<'_>) -> bool {
+    /// Whether both sections have the same epilogue and extra inputs.
+    pub(crate) fn same_epilogue(&self, other: &SectionPlan<'_>) -> bool {
         let extras = |s: &SectionPlan<'_>| s.extras.iter().map(|e| (e.dtype, e.strides)).collect::<Vec<_>>();
         self.epilogue == other.epilogue && extras(self) == extras(other)
     }
 
-    /// What the first sum is rounded to, where the epilogue computes with floats alone.
+    /// The type that the first sum is rounded to; `None` if the epilogue has integer inputs.
     fn sum_dtype(&self) -> Option<DType> {
         let inputs = &self.epilogue.inputs;
         inputs.iter().all(|dtype| dtype.is_float()).then(|| inputs[0])
@@ -166,7 +166,7 @@ impl<'a> ProjectionProblem<'a> {
         let size = |what: String| Unsupported::Size { op: OP, what };
         if operands.len() != projection.operands() {
             let (found, wanted) = (operands.len(), projection.operands());
-            return Err(size(format!("{found} operands given for {wanted}")));
+            return Err(size(format!("expected {wanted} operands, found {found}")));
         }
         let (x, out) = (operands[0], operands[operands.len() - 1]);
         require_float(OP, x)?;
@@ -217,12 +217,12 @@ impl<'a> ProjectionProblem<'a> {
             out: StridedMatrix::new(operands.len() - 1, out)?,
             batch: None,
             routing: None,
-            choice: None,
+            top_k: None,
             operands: operands.len(),
         })
     }
 
-    /// The product of x and one matrix, of `rows` rows.
+    /// The product of x and one matrix of `rows` rows.
     pub(crate) fn product(
         tokens: usize,
         columns: usize,
@@ -250,35 +250,35 @@ impl<'a> ProjectionProblem<'a> {
             out,
             batch: None,
             routing: None,
-            choice: None,
+            top_k: None,
         }
     }
 
-    /// Products that are summed: K, of each expert whose results are added up.
+    /// Length of the dot products: K, times the experts per token if their results are added up.
     pub(crate) fn depth(&self) -> usize {
-        let joined = self.routing.as_ref().filter(|r| r.weights.is_some());
-        self.columns * joined.map_or(1, |r| r.used)
+        let summed = self.routing.as_ref().filter(|r| r.weights.is_some());
+        self.columns * summed.map_or(1, |r| r.used)
     }
 
-    /// How often the product is made, with other matrices.
+    /// Number of products with different matrices: batches or (token, expert) pairs.
     pub(crate) fn repeats(&self) -> usize {
         let batches = self.batch.as_ref().map_or(1, BatchStrides::count);
         batches * self.routing.as_ref().map_or(1, Routing::repeats)
     }
 
-    /// What is chosen among the results of `sections`, if it is among these, and of which.
-    pub(crate) fn choice_of(&self, sections: &[&SectionPlan<'_>]) -> Option<(&RowChoice, usize)> {
-        let choice = self.choice.as_ref()?;
-        let column = |section: &&SectionPlan<'_>| section.column == choice.column;
-        Some((choice, sections.iter().position(column)?))
+    /// The top-k and the index of its section; `None` if the section is not among `sections`.
+    pub(crate) fn top_k_of(&self, sections: &[&SectionPlan<'_>]) -> Option<(&RouterTopK, usize)> {
+        let top_k = self.top_k.as_ref()?;
+        let column = |section: &&SectionPlan<'_>| section.column == top_k.column;
+        Some((top_k, sections.iter().position(column)?))
     }
 
-    /// The sections in groups that one call computes.
-    pub(crate) fn alike(&self) -> Vec<Vec<&SectionPlan<'a>>> {
+    /// Groups the sections by the call that computes them.
+    pub(crate) fn fusible_sections(&self) -> Vec<Vec<&SectionPlan<'a>>> {
         let mut groups: Vec<Vec<&SectionPlan<'a>>> = Vec::new();
         for section in self.sections.iter().filter(|s| s.rows > 0) {
-            // A shader's sections have one part, or are alone.
-            let fits = |group: &&mut Vec<&SectionPlan<'a>>| section.parts.len() == 1 && group[0].is_like(section);
+            // A section with several matrices needs a call of its own.
+            let fits = |group: &&mut Vec<&SectionPlan<'a>>| section.parts.len() == 1 && group[0].can_fuse(section);
             match groups.iter_mut().find(fits) {
                 Some(group) => group.push(section),
                 None => groups.push(vec![section]),
@@ -294,7 +294,7 @@ impl StridedMatrix {
         StridedMatrix::of(number, operand, strides, &[])
     }
 
-    /// Rows of an operand of any shape, `strides` apart, of which some start `offsets` apart.
+    /// Rows of an operand of any shape with the given strides. `offsets` are the other distances between row starts.
     pub(crate) fn of(
         number: usize,
         operand: &OperandSpec,
@@ -312,7 +312,7 @@ impl StridedMatrix {
 }
 
 impl<'a> SectionPlan<'a> {
-    /// The section whose parts' first operands have the given numbers, without its further inputs.
+    /// Creates a section without its extra inputs; `numbers` are the first operands of its matrices.
     pub(crate) fn new(
         section: &Section,
         numbers: &[usize],
@@ -326,7 +326,7 @@ impl<'a> SectionPlan<'a> {
             let (part, shape) = part(weights, number, operands)?;
             if shape[1] != columns || rows.is_some_and(|rows| rows != shape[0]) {
                 return size(format!(
-                    "a matrix of shape {shape:?} meets {columns} columns and {rows:?} rows"
+                    "a matrix has shape {shape:?}, expected {columns} columns and {rows:?} rows"
                 ));
             }
             rows = Some(shape[0]);
@@ -336,11 +336,11 @@ impl<'a> SectionPlan<'a> {
             return size("a section without a matrix".to_string());
         };
         if parts.iter().any(|p| p.planes.kind() != parts[0].planes.kind()) {
-            return size("the matrices of one section are stored differently".to_string());
+            return size("the matrices of one section have different formats".to_string());
         }
         let sums = &section.epilogue.inputs[..parts.len().min(section.epilogue.inputs.len())];
         if sums.len() < parts.len() || sums.iter().any(|d| !d.is_float()) {
-            return size(format!("an epilogue of {sums:?} for {} sums", parts.len()));
+            return size(format!("the epilogue has inputs {sums:?} for {} sums", parts.len()));
         }
         Ok(SectionPlan {
             rows,
@@ -352,7 +352,7 @@ impl<'a> SectionPlan<'a> {
     }
 }
 
-/// A matrix and its shape.
+/// Returns a matrix and its shape.
 fn part<'a>(
     weights: WeightStorage,
     number: usize,
@@ -392,7 +392,7 @@ fn part<'a>(
     }
 }
 
-/// The norm's weight.
+/// Returns the norm's weight.
 pub(crate) fn norm_weight(number: usize, operands: &[&OperandSpec], columns: usize) -> Result<NormWeight, Unsupported> {
     let operand = operands[number];
     require_float(OP, operand)?;

@@ -1,34 +1,33 @@
-//! A projection of few tokens that also finds the places of the largest results of one of its sections: a mixture's
-//! router, with its choice of experts.
+//! A projection of a few tokens fused with top-k over one of its sections: a mixture-of-experts router.
 //!
-//! Operands by number: those of the [`Projection`], its result the last of them; then the places, `[T, count]` u32 without
-//! gaps, as [`crate::top_k`] finds them. One dispatch does both: the workgroup that finishes last chooses, so that devices
-//! without [`Traits::tickets`] take two steps.
+//! Operands: those of the [`Projection`], its result last; then the indices, `[T, count]` u32, dense, in the order of
+//! [`crate::top_k`]. One dispatch does both: the last workgroup to finish selects. Devices without [`Traits::tickets`]
+//! need two steps instead.
 
 use std::fmt;
 
 use super::algorithms::{Algorithm, Gemv, ProjectionCalls};
-use super::choice::RowChoice;
 use super::problem::ProjectionProblem;
+use super::router_top_k::RouterTopK;
 use super::section::{OP, Projection};
 use crate::kit::largest;
 use crate::kit::text::{address, require_contiguous, require_dtype, require_shape};
 use crate::tuning::{self, Tuning};
 use crate::{DType, OperandSpec, Traits, Unsupported};
 
-/// What is done in one go.
+/// A projection with top-k.
 #[derive(Clone, PartialEq, Hash, Debug)]
 pub struct RouterProjection {
-    /// What is projected.
+    /// The projection.
     pub projection: Projection,
-    /// The section among whose results is chosen.
+    /// Index of the section whose results are selected from.
     pub section: usize,
-    /// How many of the largest are.
+    /// k: the number of results to select.
     pub count: usize,
 }
 
 impl RouterProjection {
-    /// Number of operands, both results among them.
+    /// Number of operands, including both results.
     pub fn operands(&self) -> usize {
         self.projection.operands() + 1
     }
@@ -40,47 +39,47 @@ impl RouterProjection {
         operands: &[&'a OperandSpec],
     ) -> Result<ProjectionProblem<'a>, Unsupported> {
         let size = |what: String| Err(Unsupported::Size { op: OP, what });
-        let Some((places, projected)) = operands.split_last() else {
-            return size("no operands given".into());
+        let Some((indices, projected)) = operands.split_last() else {
+            return size("no operands".into());
         };
         let mut problem = ProjectionProblem::new(&self.projection, projected)?;
         let number = projected.len();
         let Some(section) = problem.sections.get(self.section) else {
-            return size(format!("a choice among section {} of {self}", self.section));
+            return size(format!("no section {} in {self}", self.section));
         };
         let (rows, column) = (section.rows, section.column);
-        if self.count == 0 || self.count > rows || rows > largest::MOST_ELEMENTS || !traits.tickets {
-            return size(format!("the largest {} of {rows} results in one dispatch", self.count));
+        if self.count == 0 || self.count > rows || rows > largest::MAX_ELEMENTS || !traits.tickets {
+            return size(format!("no top {} of {rows} results in one dispatch", self.count));
         }
-        require_dtype(OP, places, DType::U32)?;
-        require_shape(OP, "the places", places, &[problem.tokens, self.count])?;
-        require_contiguous(OP, places, number)?;
-        problem.choice = Some(RowChoice {
+        require_dtype(OP, indices, DType::U32)?;
+        require_shape(OP, "the indices", indices, &[problem.tokens, self.count])?;
+        require_contiguous(OP, indices, number)?;
+        problem.top_k = Some(RouterTopK {
             count: self.count,
-            places: address(OP, number, places)?,
+            indices: address(OP, number, indices)?,
             column,
             rows,
         });
         problem.operands += 1;
         match Gemv(&problem).cost(tuning, traits) {
             Some(_) => Ok(problem),
-            None => size(format!("a choice for each of {} tokens", problem.tokens)),
+            None => size(format!("no fused top-k for {} tokens", problem.tokens)),
         }
     }
 
-    /// The calls that compute it: as [`crate::projection::calls`], of which one chooses too.
+    /// Returns the calls: those of [`crate::projection::calls`], one of which also selects.
     ///
     /// # Errors
-    /// Those of [`crate::projection::calls`]; more tokens than vectors are taken together, more results than a workgroup
-    /// chooses among, and devices without [`Traits::tickets`].
+    /// Those of [`crate::projection::calls`]. Also fails for more tokens than small-M GEMV supports, for more results
+    /// than a workgroup can select from, and on devices without [`Traits::tickets`].
     pub fn calls(&self, traits: &Traits, operands: &[&OperandSpec]) -> Result<ProjectionCalls, Unsupported> {
         self.calls_tuned(tuning::choose(traits), traits, operands)
     }
 
-    /// [`RouterProjection::calls`] with a given row of the tuning table.
+    /// As [`RouterProjection::calls`], with a given row of the tuning table.
     ///
     /// # Errors
-    /// As [`RouterProjection::calls`].
+    /// Those of [`RouterProjection::calls`].
     pub fn calls_tuned(
         &self,
         tuning: &Tuning,

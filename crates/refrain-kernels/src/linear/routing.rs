@@ -1,34 +1,34 @@
-//! Where a call finds the experts that tokens are routed to.
+//! The experts of each token, as operands of a call.
 
 use crate::{DType, Push};
 
-/// Experts that tokens are routed to: the section's matrices hold those of all, one after the other.
+/// Routing of tokens to experts. A section's matrices hold those of all experts, one after another.
 pub(crate) struct Routing {
-    /// The experts.
+    /// Address of the expert indices.
     pub experts: Push,
-    /// Of how many there are matrices.
+    /// Number of experts.
     pub count: usize,
-    /// Rows from one to the next.
+    /// Stride between the matrices of consecutive experts, in rows.
     pub between: usize,
-    /// Experts of a token.
+    /// Experts per token.
     pub used: usize,
     pub tokens: usize,
-    /// Where the sums over a token's experts are the result: what they are weighted by.
+    /// Weights of the sum over a token's experts; `None` if each expert yields a result.
     pub weights: Option<RoutingWeights>,
 }
 
-/// By what a token's experts are weighted.
+/// Weights of a token's experts.
 pub(crate) struct RoutingWeights {
     pub address: Push,
     pub dtype: DType,
-    /// Between tokens.
+    /// Stride between tokens.
     pub stride: usize,
-    /// Whether these are scores of all experts, and the weights their softmax over those that are used.
+    /// Whether these are scores of all experts. The weights are then the softmax over the token's experts.
     pub are_scores: bool,
 }
 
 impl Routing {
-    /// Whole products that are made apart.
+    /// Number of separate products: (token, expert) pairs, or tokens if experts are added up.
     pub(crate) fn repeats(&self) -> usize {
         self.tokens * if self.weights.is_some() { 1 } else { self.used }
     }

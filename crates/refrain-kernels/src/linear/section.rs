@@ -1,4 +1,4 @@
-//! What is asked of a product: a norm before it, sections, and how each ends.
+//! Description of a fused product: a norm, and sections with their epilogues.
 
 use std::fmt;
 
@@ -9,35 +9,35 @@ use refrain_quant::QuantFormat;
 
 pub(crate) const OP: &str = "projection";
 
-/// What is done in one go.
+/// A fused product.
 #[derive(Clone, PartialEq, Hash, Debug)]
 pub struct Projection {
-    /// What x goes through first.
+    /// Norm of x.
     pub norm: Option<Norm>,
-    /// What lies side by side in the result.
+    /// The sections, whose results are side by side in the output's rows.
     pub sections: Vec<Section>,
 }
 
-/// Columns of the result: matrices of one shape, and what becomes of their sums.
+/// Some columns of the result: matrices of one shape, and the epilogue that combines their products.
 #[derive(Clone, PartialEq, Hash, Debug)]
 pub struct Section {
-    /// How each matrix is stored.
+    /// Storage of each matrix (part) of the section.
     pub parts: Vec<WeightStorage>,
-    /// From the parts' sums, then further arrays, to the result.
+    /// The epilogue. Its inputs are the sums of the parts, then extra arrays.
     pub epilogue: Expression,
 }
 
-/// How a matrix is stored.
+/// Storage of a matrix.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum WeightStorage {
-    /// f32, f16 or bf16 elements, those of a row together.
+    /// Rows of f32, f16 or bf16 elements.
     Dense,
-    /// A few bits per element.
+    /// Quantised planes.
     Quantised(QuantFormat),
 }
 
 impl WeightStorage {
-    /// Operands that the matrix takes.
+    /// Number of operands of the matrix.
     pub fn planes(self) -> usize {
         match self {
             WeightStorage::Dense => 1,
@@ -45,7 +45,7 @@ impl WeightStorage {
         }
     }
 
-    /// The format of what is quantised.
+    /// The quantised format; `None` for floats.
     pub fn format(self) -> Option<QuantFormat> {
         match self {
             WeightStorage::Dense => None,
@@ -55,7 +55,7 @@ impl WeightStorage {
 }
 
 impl Section {
-    /// One matrix whose sums are the result, stored as `dtype`.
+    /// A section of one matrix without epilogue, whose result has type `dtype`.
     pub fn plain(weights: WeightStorage, dtype: DType) -> Section {
         Section {
             parts: vec![weights],
@@ -66,19 +66,19 @@ impl Section {
         }
     }
 
-    /// Whether the sums of the one matrix are the result.
+    /// Whether the section has one matrix and no epilogue.
     pub fn is_plain(&self) -> bool {
         self.parts.len() == 1 && self.extras() == 0 && self.epilogue.steps == [ExpressionStep::Input(0)]
     }
 
-    /// Inputs of the epilogue beside the sums.
+    /// Number of inputs of the epilogue besides the sums.
     pub fn extras(&self) -> usize {
         self.epilogue.inputs.len() - self.parts.len()
     }
 }
 
 impl Projection {
-    /// Number of operands, the result among them.
+    /// Number of operands, including the result.
     pub fn operands(&self) -> usize {
         let norm = usize::from(self.norm.is_some_and(|n| n.weighted));
         let planes = self.sections.iter().flat_map(|s| &s.parts).map(|w| w.planes());
@@ -119,7 +119,7 @@ impl fmt::Display for WeightStorage {
 }
 
 impl WeightStorage {
-    /// Values that share a scale: what shaders are specialised with.
+    /// Group size, a specialisation constant of shaders; 0 for floats.
     pub(crate) fn group(self) -> u32 {
         match self {
             WeightStorage::Dense => 0,

@@ -1,23 +1,31 @@
-//! The part of the text that depends on what is projected: arguments, places of sections, the epilogue.
+//! GLSL that is generated from the product's description: accessors, sections, epilogues.
 
-use super::epilogue::{End, ends};
+use super::epilogue::{Epilogue, epilogues};
 use super::problem::{ProjectionProblem, SectionPlan, WeightPlanes};
 use super::section::OP;
 use crate::elementwise;
 use crate::kit::arguments::PushArguments;
 use crate::kit::glsl;
-use crate::kit::text::{Text, unpack};
+use crate::kit::text::{SourceBuilder, unpack};
 use crate::{DType, Unsupported};
 
-/// The accessors of all operands, and what the shader asks of them.
-pub(crate) fn declared<'t>(text: Text<'t>, problem: &ProjectionProblem<'_>, sections: &[&SectionPlan<'_>]) -> Text<'t> {
+/// Declares the accessors of all operands, and the macros that describe them.
+pub(crate) fn declare<'t>(
+    text: SourceBuilder<'t>,
+    problem: &ProjectionProblem<'_>,
+    sections: &[&SectionPlan<'_>],
+) -> SourceBuilder<'t> {
     let chunk = sections[0].parts[0].chunk();
-    let text = declared_routing(declared_input(text, problem, 4), problem, chunk);
-    declared_sections(text, problem, sections, chunk)
+    let text = declare_routing(declare_input(text, problem, 4), problem, chunk);
+    declare_sections(text, problem, sections, chunk)
 }
 
-/// The accessors of the experts that tokens are routed to.
-fn declared_routing<'t>(mut text: Text<'t>, problem: &ProjectionProblem<'_>, chunk: usize) -> Text<'t> {
+/// Declares the accessors of the experts.
+fn declare_routing<'t>(
+    mut text: SourceBuilder<'t>,
+    problem: &ProjectionProblem<'_>,
+    chunk: usize,
+) -> SourceBuilder<'t> {
     let Some(routing) = &problem.routing else {
         return text;
     };
@@ -27,14 +35,18 @@ fn declared_routing<'t>(mut text: Text<'t>, problem: &ProjectionProblem<'_>, chu
     let Some(weights) = &routing.weights else {
         return text;
     };
-    // The chunks of one expert's row: known here, so that nothing is divided by a variable.
+    // Chunks of an expert's row. A constant, so that shaders do not divide by a variable.
     text.define("SEGMENT", format!("{}u", problem.columns / chunk))
         .flag("SCORES", weights.are_scores)
         .input("routing", weights.dtype)
 }
 
-/// The accessors of x, by `run` values at once, and of its norm.
-pub(crate) fn declared_input<'t>(mut text: Text<'t>, problem: &ProjectionProblem<'_>, run: usize) -> Text<'t> {
+/// Declares the accessors of x, which is read `run` values at once, and of its norm.
+pub(crate) fn declare_input<'t>(
+    mut text: SourceBuilder<'t>,
+    problem: &ProjectionProblem<'_>,
+    run: usize,
+) -> SourceBuilder<'t> {
     text = text.input("x", problem.x.dtype);
     if problem.x.wide && problem.columns.is_multiple_of(run) {
         text = text.define("X_WIDE", 1).runs("x", problem.x.dtype, run, true);
@@ -54,19 +66,23 @@ pub(crate) fn declared_input<'t>(mut text: Text<'t>, problem: &ProjectionProblem
     text
 }
 
-/// The accessors of the matrices, which are read `chunk` values at once, of the epilogue's inputs and of the
+/// Declares the accessors of the matrices, which are read `chunk` values at once, of the epilogues' inputs, and of the
 /// result.
-pub(crate) fn declared_sections<'t>(
-    mut text: Text<'t>,
+pub(crate) fn declare_sections<'t>(
+    mut text: SourceBuilder<'t>,
     problem: &ProjectionProblem<'_>,
     sections: &[&SectionPlan<'_>],
     chunk: usize,
-) -> Text<'t> {
+) -> SourceBuilder<'t> {
     let section = sections[0];
     text = text
         .define("PARTS", format!("{}u", section.parts.len()))
         .output("y", problem.out.dtype);
-    for (e, extra) in ends(sections).iter().flat_map(|end| &end.like.extras).enumerate() {
+    for (e, extra) in epilogues(sections)
+        .iter()
+        .flat_map(|epilogue| &epilogue.first.extras)
+        .enumerate()
+    {
         text = text.input(&format!("extra{e}"), extra.dtype);
     }
     match &section.parts[0].planes {
@@ -87,24 +103,24 @@ pub(crate) fn declared_sections<'t>(
     }
 }
 
-/// Everything that the arguments determine.
+/// Generates all source that depends on the arguments.
 ///
 /// # Errors
-/// When an epilogue is no valid expression.
-pub(crate) fn generated(
+/// Fails if an epilogue is not a valid expression.
+pub(crate) fn generate(
     problem: &ProjectionProblem<'_>,
     sections: &[&SectionPlan<'_>],
     arguments: &PushArguments,
 ) -> Result<String, Unsupported> {
-    let invalid = |e: elementwise::Invalid| Unsupported::Size {
+    let invalid = |e: elementwise::InvalidExpression| Unsupported::Size {
         op: OP,
         what: e.to_string(),
     };
-    let ends = ends(sections);
-    let evaluate: Vec<String> = (ends.iter())
-        .map(|end| {
-            let dtypes = end.like.epilogue.dtypes().map_err(invalid)?;
-            Ok(elementwise::evaluate(&end.like.epilogue, &dtypes))
+    let epilogues = epilogues(sections);
+    let evaluate: Vec<String> = (epilogues.iter())
+        .map(|epilogue| {
+            let dtypes = epilogue.first.epilogue.dtypes().map_err(invalid)?;
+            Ok(elementwise::evaluate(&epilogue.first.epilogue, &dtypes))
         })
         .collect::<Result<_, Unsupported>>()?;
     let parts = [
@@ -113,13 +129,13 @@ pub(crate) fn generated(
         blocks(sections.len()),
         planes(sections),
         elementwise::libraries(&evaluate.concat()),
-        inputs(&ends),
-        evaluations(&ends, &evaluate),
+        inputs(&epilogues),
+        evaluations(&epilogues, &evaluate),
     ];
     Ok(parts.concat())
 }
 
-/// Where x, the weights and the result of the batch at hand start.
+/// Generates the offsets of x, the weights and the result of the current batch.
 fn batches(problem: &ProjectionProblem<'_>) -> String {
     if problem.routing.is_some() {
         return "#define ROUTED 1\nconst uint w_at = 0u;\nuint x_at, y_at, t_at;\n".into();
@@ -133,7 +149,8 @@ fn batches(problem: &ProjectionProblem<'_>) -> String {
     }
 }
 
-/// `Block block_of(uint number)`: the rows that a workgroup takes at once lie in one section.
+/// Generates `Block block_of(uint number)`. A block is the rows that a workgroup computes at once; they belong to one
+/// section.
 fn blocks(sections: usize) -> String {
     let count = |s: usize| format!("(ROWS_{s} + per_block - 1u) / per_block");
     let counts: Vec<String> = (0..sections).map(count).collect();
@@ -154,7 +171,7 @@ fn blocks(sections: usize) -> String {
     text
 }
 
-/// `Planes planes_of(uint section, uint part)`.
+/// Generates `Planes planes_of(uint section, uint part)`.
 fn planes(sections: &[&SectionPlan<'_>]) -> String {
     let members: Vec<&str> = match &sections[0].parts[0].planes {
         WeightPlanes::Dense { .. } => vec!["w_ref w"],
@@ -186,40 +203,44 @@ fn planes(sections: &[&SectionPlan<'_>]) -> String {
     text
 }
 
-/// The type `Inputs`, `load_inputs`, which loads what a section's epilogue reads beside the sums, and
-/// `with_sums`.
-fn inputs(ends: &[End<'_, '_>]) -> String {
-    let first = ends[0].like;
+/// Generates the type `Inputs` with `load_inputs`, which loads the extra inputs of a section's epilogue, and
+/// `with_sums`, which adds the sums.
+fn inputs(epilogues: &[Epilogue<'_, '_>]) -> String {
+    let first = epilogues[0].first;
     let parts = first.parts.len();
-    let widest = ends.iter().map(|end| end.like.epilogue.inputs.len()).max().unwrap_or(0);
+    let widest = epilogues
+        .iter()
+        .map(|epilogue| epilogue.first.epilogue.inputs.len())
+        .max()
+        .unwrap_or(0);
     let mut members = String::new();
     let mut loads = String::new();
     for n in 0..widest {
-        // Where sections end differently all are floats.
+        // If sections have different epilogues, all inputs are floats.
         let dtype = first.epilogue.inputs.get(n).copied().unwrap_or(DType::F32);
         members.push_str(&format!("{} x{n}; ", glsl::compute_type(dtype)));
-        if n < parts || ends.len() > 1 {
+        if n < parts || epilogues.len() > 1 {
             loads.push_str(&format!("inputs.x{n} = 0.0; "));
         }
     }
-    for end in ends {
+    for epilogue in epilogues {
         let mut own = String::new();
-        for e in 0..end.like.extras.len() {
-            let (number, input) = (end.extras + e, parts + e);
+        for e in 0..epilogue.first.extras.len() {
+            let (number, input) = (epilogue.extras + e, parts + e);
             let place = format!("t * EXTRA_STRIDE_{number} + n * EXTRA_WITHIN_{number}");
             let pointer = |s: &usize| format!("pc.extra{number}_{s}");
             own.push_str(&format!(
                 "extra{number}_ref p{number} = {}; ",
-                pointer(&end.sections[0])
+                pointer(&epilogue.sections[0])
             ));
-            for s in &end.sections[1..] {
+            for s in &epilogue.sections[1..] {
                 own.push_str(&format!("if (section == {s}u) p{number} = {}; ", pointer(s)));
             }
             own.push_str(&format!("inputs.x{input} = load_extra{number}(p{number}, {place}); "));
         }
-        match ends.len() {
+        match epilogues.len() {
             1 => loads.push_str(&own),
-            _ => loads.push_str(&format!("if ({}) {{ {own}}} ", is_one_of(&end.sections))),
+            _ => loads.push_str(&format!("if ({}) {{ {own}}} ", is_one_of(&epilogue.sections))),
         }
     }
     let sums: String = (0..parts)
@@ -240,20 +261,20 @@ fn is_one_of(sections: &[usize]) -> String {
     each.join(" || ")
 }
 
-/// `result_of(section, element, inputs)`, made of the epilogues.
-fn evaluations(ends: &[End<'_, '_>], evaluate: &[String]) -> String {
+/// Generates `result_of(section, element, inputs)`, which evaluates the section's epilogue.
+fn evaluations(epilogues: &[Epilogue<'_, '_>], evaluate: &[String]) -> String {
     let mut text = String::new();
     let mut choice = String::new();
-    for (number, (end, evaluate)) in ends.iter().zip(evaluate).enumerate() {
+    for (number, (epilogue, evaluate)) in epilogues.iter().zip(evaluate).enumerate() {
         text.push_str(&format!(
             "#define constant_bits(n) NUMBER(FIRST_CONSTANT + {}u + n)\n#define evaluate evaluate_{number}\n\
              {evaluate}#undef evaluate\n#undef constant_bits\n",
-            end.constants
+            epilogue.constants
         ));
         if number > 0 {
             choice.push_str(&format!(
                 "if ({}) return evaluate_{number}(element, inputs); ",
-                is_one_of(&end.sections)
+                is_one_of(&epilogue.sections)
             ));
         }
     }

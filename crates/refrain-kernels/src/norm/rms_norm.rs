@@ -2,24 +2,23 @@
 //!
 //! `x` `[.., n]` (f32, f16 or bf16), `weight` `[n]` or none, → `out` `[.., n]`, any float type:
 //! `x / sqrt(mean(x²) + eps) · weight`, all in f32 (Zhang and Sennrich, 2019).
-//! The last dimension of `x`, `weight` and `out` must lie together; outer dimensions may have any
-//! strides, as long as at most three remain once neighbours are merged. NaN and infinities give NaN
-//! in their row.
+//! The last dimension of `x`, `weight` and `out` must be contiguous. Outer dimensions may have any strides, if at most
+//! three remain after adjacent ones are merged. NaN and infinities give NaN in their row.
 
 use rayon::prelude::*;
 
 use std::hash::{Hash, Hasher};
 
-use crate::kit::text::{Text, address, grid, outer_dimensions, require_float, require_shape};
-use crate::kit::threads::least_items;
+use crate::kit::text::{SourceBuilder, address, grid, outer_dimensions, require_float, require_shape};
+use crate::kit::threads::min_items;
 use crate::{Call, OperandSpec, Push, Traits, Unsupported, tuning};
 
 const OP: &str = "rms_norm";
 
-/// A norm that is a part of something larger.
+/// Parameters of a norm within a fused kernel.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Norm {
-    /// Added to the mean square.
+    /// ε added to the mean square.
     pub eps: f32,
     /// Whether there is a weight.
     pub weighted: bool,
@@ -31,12 +30,12 @@ impl Hash for Norm {
     }
 }
 
-/// The call that computes `out = x / sqrt(mean(x²) + eps) · weight`. Operands: x 0, weight 1 where
-/// there is one, then out.
+/// Returns the call that computes `out = x / sqrt(mean(x²) + eps) · weight`. Operands: x 0, weight 1 if there is one,
+/// then out.
 ///
 /// # Errors
-/// When an operand is no float, shapes do not fit, the last dimension does not lie together or more
-/// than three outer dimensions remain ([`Unsupported::NeedsContiguous`]), or a size is beyond 32-bit
+/// When an operand is not of floats, shapes do not match, the last dimension is not contiguous or more
+/// than three outer dimensions remain ([`Unsupported::NeedsContiguous`]), or a size exceeds 32-bit
 /// indices.
 pub fn call(
     traits: &Traits,
@@ -64,7 +63,7 @@ pub fn call(
     }
     let outer = outer_dimensions(OP, &[x, out], 1, 3)?;
     let rows = outer.iter().map(|d| d.0 as usize).product::<usize>();
-    let mut text = Text::new(traits, OP)
+    let mut text = SourceBuilder::new(traits, OP)
         .define("LANE_VALUE", "float")
         .input("x", x.dtype)
         .output("y", out.dtype);
@@ -97,7 +96,7 @@ pub fn call(
 /// Normalises each row of `columns` values of `x`; `weight` is `[columns]`.
 ///
 /// # Panics
-/// When `weight` has another length.
+/// Panics if `weight` has another length.
 pub fn reference(x: &[f32], weight: Option<&[f32]>, eps: f32, columns: usize) -> Vec<f32> {
     if let Some(weight) = weight {
         assert_eq!(weight.len(), columns, "one weight per column");
@@ -106,7 +105,7 @@ pub fn reference(x: &[f32], weight: Option<&[f32]>, eps: f32, columns: usize) ->
     if columns == 0 {
         return out;
     }
-    let rows = out.par_chunks_mut(columns).with_min_len(least_items(columns));
+    let rows = out.par_chunks_mut(columns).with_min_len(min_items(columns));
     rows.for_each(|row| {
         let squares: f32 = crate::kit::dot::dot(row, row);
         let norm = (squares / columns as f32 + eps).sqrt();
@@ -123,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_are_scaled_to_a_root_mean_square_of_one() {
+    fn rows_are_scaled_to_unit_root_mean_square() {
         let y = reference(&[3.0, 4.0, 0.0, 0.0], Some(&[1.0, 2.0]), 0.0, 2);
         let norm = 12.5f32.sqrt();
         assert_eq!(y[..2], [3.0 / norm, 4.0 / norm * 2.0]);

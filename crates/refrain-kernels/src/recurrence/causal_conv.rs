@@ -1,43 +1,43 @@
-//! A short causal convolution of each channel by itself, with what came before in a state.
+//! Short causal depthwise convolution with a state, as in Mamba and Gated DeltaNet.
 //!
 //! `x` `[T, C]` floats, `weights` `[C, W]` floats, `positions` `[T]` i32, `sequences` `[T]` u32, `state`
 //! `[S, W−1, C]` f32 (updated) → `out` `[T, C]`, any float type: `out[t, c] = Σ_j weights[c, j] ·
-//! x[t − (W−1) + j, c]`, where tokens before the first of this call are those that the state holds of
-//! the sequence, oldest first. Afterwards it holds the last W−1. Tokens belong to sequences as in
-//! [`crate::gated_delta`].
+//! x[t − (W−1) + j, c]`. Inputs before the first token of this call come from the sequence's state, oldest first. The
+//! call leaves the last W−1 inputs in the state. Tokens belong to sequences as in [`crate::gated_delta`].
 //!
-//! Few tokens are taken in turn, with a channel's last values at hand. Many are taken at once, some neighbours each, of
-//! which the first looks back for those before it, and then the state is renewed.
+//! Few tokens run sequentially: an invocation keeps a channel's last inputs in registers. Many tokens run in parallel:
+//! an invocation takes a run of neighbouring tokens, looks back for the inputs before them, and a second call updates
+//! the state.
 
-use crate::kit::text::{Text, address, grid, outer_strides, require_float, require_shape};
+use crate::kit::text::{SourceBuilder, address, grid, outer_strides, require_float, require_shape};
 use crate::recurrence::{self, Token};
 use crate::tuning::{self, Tuning};
 use crate::{Call, OperandSpec, Push, Traits, Unsupported};
 
 const OP: &str = "causal_conv";
-/// Taps are kept in registers.
-const MOST_TAPS: usize = 16;
-/// Neighbouring tokens that an invocation takes where all are taken at once.
+/// Maximum number of taps of the convolution: an invocation keeps them in registers.
+const MAX_TAPS: usize = 16;
+/// Neighbouring tokens of an invocation where tokens run in parallel.
 const RUN: usize = 8;
 
-/// The calls, each depending on the one before it. Operands: x 0, weights 1, positions 2, sequences 3, state 4
+/// Returns the calls, each depending on the one before it. Operands: x 0, weights 1, positions 2, sequences 3, state 4
 /// (updated), out 5.
 ///
 /// # Errors
-/// When dtypes or shapes do not fit, there are more than 16 taps, or an operand must be copied first
+/// When dtypes or shapes do not match, there are more than 16 taps, or an operand must be copied first
 /// ([`Unsupported::NeedsContiguous`]).
 pub fn calls(
     traits: &Traits,
     x: &OperandSpec,
     weights: &OperandSpec,
-    places: [&OperandSpec; 3],
+    indices: [&OperandSpec; 3],
     out: &OperandSpec,
 ) -> Result<Vec<Call>, Unsupported> {
-    calls_tuned(tuning::choose(traits), traits, [x, weights, out], places)
+    calls_tuned(tuning::choose(traits), traits, [x, weights, out], indices)
 }
 
-/// [`calls`] with a given row of the tuning table, on which not even the bits of results depend, of x, weights
-/// and out.
+/// [`calls`] with a given row of the tuning table; results are bit-identical for every row. Takes x, weights and out,
+/// then positions, sequences and state.
 ///
 /// # Errors
 /// Those of [`calls`].
@@ -52,13 +52,13 @@ pub fn calls_tuned(
     }
     let (&[tokens, channels], &[_, taps]) = (&x.layout.shape[..], &weights.layout.shape[..]) else {
         let what = format!(
-            "x {:?} and weights {:?} are no matrices",
+            "x {:?} and weights {:?} must be matrices",
             x.layout.shape, weights.layout.shape
         );
         return Err(Unsupported::Size { op: OP, what });
     };
-    if !(1..=MOST_TAPS).contains(&taps) {
-        let what = format!("{taps} taps; from 1 to {MOST_TAPS} are possible");
+    if !(1..=MAX_TAPS).contains(&taps) {
+        let what = format!("{taps} taps; 1 to {MAX_TAPS} are supported");
         return Err(Unsupported::Size { op: OP, what });
     }
     require_shape(OP, "the weights", weights, &[channels, taps])?;
@@ -83,8 +83,8 @@ pub fn calls_tuned(
     push.extend(outer_strides(OP, 0, x)?);
     push.extend(outer_strides(OP, 5, out)?);
     let threads = traits.workgroup(64);
-    let made = |way: &str, bodies: &[&str], groups: [u32; 3]| {
-        let text = Text::new(traits, &format!("{OP}.{way}"))
+    let call = |algorithm: &str, bodies: &[&str], groups: [u32; 3]| {
+        let text = SourceBuilder::new(traits, &format!("{OP}.{algorithm}"))
             .input("x", x.dtype)
             .input("weights", weights.dtype)
             .input("positions", positions.dtype)
@@ -99,26 +99,26 @@ pub fn calls_tuned(
             push: push.clone(),
         }
     };
-    let in_turn = include_str!("causal_conv/in_turn.comp");
+    let sequential = include_str!("causal_conv/sequential.comp");
     let look_back = include_str!("causal_conv/look_back.glsl");
-    let at_once = include_str!("causal_conv/at_once.comp");
-    let remember = include_str!("causal_conv/remember.comp");
-    let of_rows = |rows: usize| grid(OP, (rows * channels).div_ceil(threads as usize));
-    if tokens <= tuning.most_convolved_in_turn {
-        return Ok(vec![made("in_turn", &[in_turn], of_rows(states)?)]);
+    let parallel = include_str!("causal_conv/parallel.comp");
+    let update_state = include_str!("causal_conv/update_state.comp");
+    let row_groups = |rows: usize| grid(OP, (rows * channels).div_ceil(threads as usize));
+    if tokens <= tuning.max_serial_conv_tokens {
+        return Ok(vec![call("sequential", &[sequential], row_groups(states)?)]);
     }
     if states.max(channels) > 65_535 {
-        let what = format!("{states} states of {channels} channels are more than a dispatch may have");
+        let what = format!("{states} states of {channels} channels exceed the limits of a dispatch");
         return Err(Unsupported::Size { op: OP, what });
     }
-    let of_states = [channels.div_ceil(threads as usize), states, 1].map(|g| g.max(1) as u32);
+    let state_groups = [channels.div_ceil(threads as usize), states, 1].map(|g| g.max(1) as u32);
     Ok(vec![
-        made("at_once", &[look_back, at_once], of_rows(tokens.div_ceil(RUN))?),
-        made("remember", &[look_back, remember], of_states),
+        call("parallel", &[look_back, parallel], row_groups(tokens.div_ceil(RUN))?),
+        call("update_state", &[look_back, update_state], state_groups),
     ])
 }
 
-/// What [`reference()`] reads, gapless.
+/// Contiguous inputs of [`reference()`].
 #[derive(Clone, Copy)]
 pub struct CausalConvInputs<'a> {
     /// `[T, C]`.
@@ -133,10 +133,10 @@ pub struct CausalConvInputs<'a> {
     pub channels: usize,
 }
 
-/// The same in plain Rust; `state` is updated.
+/// Computes the convolution in plain Rust; updates `state`.
 ///
 /// # Panics
-/// When a slice is not as long as the others ask for.
+/// Panics if the slices' lengths contradict each other.
 pub fn reference(inputs: &CausalConvInputs<'_>, state: &mut [f32]) -> Vec<f32> {
     let channels = inputs.channels;
     let mut out = vec![0.0; inputs.x.len()];
@@ -144,11 +144,11 @@ pub fn reference(inputs: &CausalConvInputs<'_>, state: &mut [f32]) -> Vec<f32> {
         return out;
     }
     let taps = inputs.weights.len() / channels;
-    let part = (taps - 1) * channels;
-    let states = state.len().checked_div(part).unwrap_or(1);
+    let slice = (taps - 1) * channels;
+    let states = state.len().checked_div(slice).unwrap_or(1);
     let tokens = recurrence::tokens(inputs.positions, inputs.sequences, states);
     for (t, (token, sequence)) in tokens.enumerate() {
-        let state = &mut state[sequence * part..][..part];
+        let state = &mut state[sequence * slice..][..slice];
         match token {
             Token::Padding => continue,
             Token::First => state.fill(0.0),
@@ -161,9 +161,9 @@ pub fn reference(inputs: &CausalConvInputs<'_>, state: &mut [f32]) -> Vec<f32> {
             let earlier = (0..taps - 1).map(|j| weights[j] * state[j * channels + c]);
             out[c] = earlier.sum::<f32>() + weights[taps - 1] * x[c];
         }
-        if part > 0 {
+        if slice > 0 {
             state.copy_within(channels.., 0);
-            state[part - channels..].copy_from_slice(x);
+            state[slice - channels..].copy_from_slice(x);
         }
     }
     out
@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_state_holds_what_the_next_token_needs_of_its_own_sequence() {
+    fn state_holds_the_last_inputs_of_each_sequence() {
         let inputs = CausalConvInputs {
             x: &[1.0, 2.0, 5.0, 7.0],
             weights: &[100.0, 10.0, 1.0],

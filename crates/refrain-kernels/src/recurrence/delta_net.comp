@@ -1,7 +1,7 @@
-// A workgroup goes through the tokens of one sequence for one value head. Rows of the head's memory, TOGETHER
-// by TOGETHER, are spread over LANES invocations, EACH values to one.
+// A workgroup goes through the tokens of one sequence for one value head. Rows of the head's state S [E, D], four at a
+// time, are spread over LANES invocations, EACH values to one.
 layout(constant_id = 5) const uint EACH = 4;
-layout(constant_id = 6) const uint RUNS = 2; // quads of rows that a row of invocations has
+layout(constant_id = 6) const uint RUNS = 2; // runs of four rows of S per row of invocations
 layout(constant_id = 7) const uint TAPS = 4;
 layout(constant_id = 8) const uint KEY_DIM = 128;
 layout(constant_id = 9) const uint VALUE_DIM = 128;
@@ -11,17 +11,17 @@ const uint THREADS = ROWS * LANES;
 const uint OWN = 2u * KEY_DIM + VALUE_DIM;
 const uint OWN_EACH = (OWN + THREADS - 1u) / THREADS;
 
-shared float mixed[OWN];
+shared float activated[OWN];
 shared float row_squares[ROWS];
 
 bool arrives_last(uint ticket, uint workgroups);
 
-vec4 memory[RUNS * EACH];
+vec4 state[RUNS * EACH];
 float weights[OWN_EACH * TAPS];
 // The newest last.
 float taps[OWN_EACH * TAPS];
 
-// Where sizes fit, nothing is compared: each comparison costs a pair of scalar registers while 64 lanes run together.
+// Where sizes divide evenly, nothing is compared: each comparison costs a pair of scalar registers for subgroups of 64.
 bool in_key(uint d) { return EACH * LANES == KEY_DIM || d < KEY_DIM; }
 bool in_value(uint value) { return RUNS * 4u * ROWS == VALUE_DIM || value < VALUE_DIM; }
 
@@ -30,16 +30,16 @@ uint key_head() { return gl_WorkGroupID.x / uint(RATIO); }
 uint sequence() { return gl_WorkGroupID.y; }
 uint channels() { return 2u * KEY_HEADS * KEY_DIM + gl_NumWorkGroups.x * VALUE_DIM; }
 
-// The channel of number `own` of the head's query, key and value.
+// The channel of value `own` of the head's query, key and value.
 uint channel_of(uint own) {
     if (own < KEY_DIM) return key_head() * KEY_DIM + own;
     if (own < 2u * KEY_DIM) return (KEY_HEADS + key_head()) * KEY_DIM + own - KEY_DIM;
     return 2u * KEY_HEADS * KEY_DIM + head() * VALUE_DIM + own - 2u * KEY_DIM;
 }
 
-uint window_at(uint own, uint tap) { return (sequence() * (TAPS - 1u) + tap - 1u) * channels() + channel_of(own); }
+uint conv_state_at(uint own, uint tap) { return (sequence() * (TAPS - 1u) + tap - 1u) * channels() + channel_of(own); }
 
-// The value of the head that component c of run r is for.
+// The head's value (row of S) of component c of run r.
 uint value_of(uint r, uint c) { return (r * 4u + c) * ROWS + row_in_group(); }
 
 uint state_at(uint value) {
@@ -47,8 +47,8 @@ uint state_at(uint value) {
 }
 
 #ifdef SCARCE_REGISTERS
-// The same from another number that is equal, which compilers cannot know: they would keep all that they have loaded
-// from until it is stored to.
+// Equals state_at, from an operand that the compiler cannot prove equal: otherwise it would keep all addresses in
+// registers from the loads to the stores.
 uint stored_at(uint value) {
     return ((sequence() * KEY_HEADS * uint(RATIO) + head()) * VALUE_DIM + value) * KEY_DIM;
 }
@@ -63,7 +63,7 @@ void load_states() {
         uint own = min(gl_LocalInvocationIndex + i * THREADS, OWN - 1u);
         [[unroll]] for (uint tap = 0u; tap < TAPS; ++tap) {
             weights[i * TAPS + tap] = load_weights(pc.weights, channel_of(own) * TAPS + tap);
-            taps[i * TAPS + tap] = tap > 0u ? load_window(pc.window, window_at(own, tap)) : 0.0;
+            taps[i * TAPS + tap] = tap > 0u ? load_conv_state(pc.conv_state, conv_state_at(own, tap)) : 0.0;
         }
     }
     [[unroll]] for (uint r = 0u; r < RUNS; ++r) {
@@ -72,19 +72,19 @@ void load_states() {
             [[unroll]] for (uint c = 0u; c < 4u; ++c) {
                 uint value = value_of(r, c);
                 bool inside = in_key(d) && in_value(value);
-                memory[r * EACH + i][c] = inside ? load_state(pc.state, state_at(value) + d) : 0.0;
+                state[r * EACH + i][c] = inside ? load_state(pc.state, state_at(value) + d) : 0.0;
             }
         }
     }
 }
 
-// Begins a sequence anew.
-void forget() {
-    [[unroll]] for (uint i = 0u; i < RUNS * EACH; ++i) memory[i] = vec4(0.0);
+// Resets both states at the first token of a sequence.
+void reset_states() {
+    [[unroll]] for (uint i = 0u; i < RUNS * EACH; ++i) state[i] = vec4(0.0);
     [[unroll]] for (uint i = 0u; i < OWN_EACH * TAPS; ++i) taps[i] = 0.0;
 }
 
-// Puts the head's query, key and value of token t into shared memory.
+// Convolves token t and stores the head's query, key and value, after SiLU, in shared memory.
 void convolve(uint t) {
     float sums[OWN_EACH];
     [[unroll]] for (uint i = 0u; i < OWN_EACH; ++i) {
@@ -102,19 +102,19 @@ void convolve(uint t) {
     barrier();
     [[unroll]] for (uint i = 0u; i < OWN_EACH; ++i) {
         uint own = gl_LocalInvocationIndex + i * THREADS;
-        if (own < OWN) mixed[own] = silu(sums[i]);
+        if (own < OWN) activated[own] = silu(sums[i]);
     }
     barrier();
 }
 
-// Changes the memory by a token; leaves what it recalls in `answers`.
-void recall(float decay, float beta, out vec4 answers[RUNS]) {
+// Updates S by a token: S ← decay · S, then S ← S + beta · (v − S k) kᵀ. Returns S q in `outputs`.
+void update_state(float decay, float beta, out vec4 outputs[RUNS]) {
     float q[EACH], k[EACH];
     vec4 squares = vec4(0.0);
     [[unroll]] for (uint i = 0u; i < EACH; ++i) {
         uint d = lane() + i * LANES;
-        q[i] = in_key(d) ? mixed[d] : 0.0;
-        k[i] = in_key(d) ? mixed[KEY_DIM + d] : 0.0;
+        q[i] = in_key(d) ? activated[d] : 0.0;
+        k[i] = in_key(d) ? activated[KEY_DIM + d] : 0.0;
         squares.xy += vec2(q[i] * q[i], k[i] * k[i]);
     }
     squares = sum_lanes(squares);
@@ -124,31 +124,31 @@ void recall(float decay, float beta, out vec4 answers[RUNS]) {
         k[i] *= scales.y;
     }
     [[unroll]] for (uint r = 0u; r < RUNS; ++r) {
-        vec4 known = vec4(0.0);
+        vec4 state_k = vec4(0.0);
         [[unroll]] for (uint i = 0u; i < EACH; ++i) {
-            memory[r * EACH + i] *= decay;
-            known += memory[r * EACH + i] * k[i];
+            state[r * EACH + i] *= decay;
+            state_k += state[r * EACH + i] * k[i];
         }
-        known = sum_lanes(known);
+        state_k = sum_lanes(state_k);
         vec4 values;
         [[unroll]] for (uint c = 0u; c < 4u; ++c) {
             uint value = value_of(r, c);
-            values[c] = in_value(value) ? mixed[2u * KEY_DIM + value] : 0.0;
+            values[c] = in_value(value) ? activated[2u * KEY_DIM + value] : 0.0;
         }
-        vec4 delta = beta * (values - known);
-        vec4 answer = vec4(0.0);
+        vec4 delta = beta * (values - state_k);
+        vec4 output_ = vec4(0.0);
         [[unroll]] for (uint i = 0u; i < EACH; ++i) {
-            memory[r * EACH + i] += delta * k[i];
-            answer += memory[r * EACH + i] * q[i];
+            state[r * EACH + i] += delta * k[i];
+            output_ += state[r * EACH + i] * q[i];
         }
-        answers[r] = sum_lanes(answer);
+        outputs[r] = sum_lanes(output_);
     }
 }
 
-// Whether this invocation stores component c of run r: each has one of its own.
+// Whether this invocation stores component c of run r: each component has its own lane.
 bool stores(uint r, uint c) { return in_value(value_of(r, c)) && lane() == (r * 4u + c) % LANES; }
 
-// What the components that this invocation stores are multiplied by, once they are normalised.
+// Factors of the normalised components that this invocation stores: silu(z) times the norm's weight.
 void load_gates(uint t, out vec4 gates[RUNS]) {
     [[unroll]] for (uint r = 0u; r < RUNS; ++r) {
         [[unroll]] for (uint c = 0u; c < 4u; ++c) {
@@ -165,12 +165,12 @@ void load_gates(uint t, out vec4 gates[RUNS]) {
     }
 }
 
-// The result: what was recalled, normalised and gated.
-void finish(uint t, vec4 answers[RUNS], vec4 gates[RUNS]) {
+// Normalises, gates and stores the outputs of token t.
+void finish(uint t, vec4 outputs[RUNS], vec4 gates[RUNS]) {
     float squares = 0.0;
     [[unroll]] for (uint r = 0u; r < RUNS; ++r) {
         [[unroll]] for (uint c = 0u; c < 4u; ++c) {
-            if (in_value(value_of(r, c))) squares += answers[r][c] * answers[r][c];
+            if (in_value(value_of(r, c))) squares += outputs[r][c] * outputs[r][c];
         }
     }
     if (lane() == 0u) row_squares[row_in_group()] = squares;
@@ -181,17 +181,17 @@ void finish(uint t, vec4 answers[RUNS], vec4 gates[RUNS]) {
     [[unroll]] for (uint r = 0u; r < RUNS; ++r) {
         [[unroll]] for (uint c = 0u; c < 4u; ++c) {
             uint at = t * Y_STRIDE + head() * VALUE_DIM + value_of(r, c);
-            if (stores(r, c)) store_y(pc.y, at, answers[r][c] * scale * gates[r][c]);
+            if (stores(r, c)) store_y(pc.y, at, outputs[r][c] * scale * gates[r][c]);
         }
     }
 }
 
-void keep_window(uint from, uint to) {
+void store_conv_states(uint from, uint to) {
     [[unroll]] for (uint i = 0u; i < OWN_EACH; ++i) {
         uint own = gl_LocalInvocationIndex + i * THREADS;
         if (own < from || own >= to) continue;
         [[unroll]] for (uint tap = 1u; tap < TAPS; ++tap) {
-            store_window(pc.window, window_at(own, tap), taps[i * TAPS + tap]);
+            store_conv_state(pc.conv_state, conv_state_at(own, tap), taps[i * TAPS + tap]);
         }
     }
 }
@@ -202,16 +202,17 @@ void store_states() {
             uint d = lane() + i * LANES;
             [[unroll]] for (uint c = 0u; c < 4u; ++c) {
                 uint value = value_of(r, c);
-                if (in_key(d) && in_value(value)) store_state(pc.state, stored_at(value) + d, memory[r * EACH + i][c]);
+                if (in_key(d) && in_value(value)) store_state(pc.state, stored_at(value) + d, state[r * EACH + i][c]);
             }
         }
     }
-    keep_window(2u * KEY_DIM, OWN);
+    store_conv_states(2u * KEY_DIM, OWN);
 #if RATIO > 1
-    // Value heads that share a key head have all read its window when the last comes here, which alone writes it.
+    // Value heads that share a key head also share its conv state. The last workgroup alone writes it, when all have
+    // read it.
     if (!arrives_last(sequence() * KEY_HEADS + key_head(), uint(RATIO))) return;
 #endif
-    keep_window(0u, 2u * KEY_DIM);
+    store_conv_states(0u, 2u * KEY_DIM);
 }
 
 void main() UNIFORM_FLOW {
@@ -227,22 +228,22 @@ void main() UNIFORM_FLOW {
             }
             continue;
         }
-        if (position == 0) forget();
+        if (position == 0) reset_states();
         changed = true;
         float decay = load_decay(pc.decay, t * DECAY_STRIDE + head());
         float beta = load_beta(pc.beta, t * BETA_STRIDE + head());
-        vec4 gates[RUNS], answers[RUNS];
+        vec4 gates[RUNS], outputs[RUNS];
 #ifdef SCARCE_REGISTERS
         convolve(t);
-        recall(decay, beta, answers);
+        update_state(decay, beta, outputs);
         load_gates(t, gates);
 #else
-        // They do not wait for what comes before them.
+        // The gates' loads are issued first, since they depend on nothing before them.
         load_gates(t, gates);
         convolve(t);
-        recall(decay, beta, answers);
+        update_state(decay, beta, outputs);
 #endif
-        finish(t, answers, gates);
+        finish(t, outputs, gates);
     }
     if (changed) store_states();
 }

@@ -1,15 +1,15 @@
-//! A gated delta net between its projections: convolution with its activation, norms of queries and keys, the
-//! gated delta rule, the norm of what it recalls and the gate.
+//! Gated DeltaNet between its input and output projections, in one kernel: short convolution with SiLU, L2-like norms
+//! of queries and keys, the gated delta rule, the output norm and the output gate.
 //!
 //! `x` `[T, C]` holds for each token queries and keys of HK heads of D values and values of H heads of E,
-//! C = 2·HK·D + H·E. They go through [`crate::causal_conv`] with `weights` `[C, W]` and the state `window`
+//! C = 2·HK·D + H·E. They go through [`crate::causal_conv`] with `weights` `[C, W]` and `conv_state`
 //! `[S, W−1, C]`, then through silu(x) = x · sigmoid(x). Queries and keys are divided by √(mean(x²) + ε) over each
-//! head and multiplied by a number; [`crate::gated_delta`] with `decay` and `beta` `[T, H]` and the state `memory`
-//! `[S, H, E, D]` recalls `[T, H, E]`, which is normalised over each head ([`crate::rms_norm`]) and multiplied by
+//! head and multiplied by a factor. [`crate::gated_delta`] with `decay` and `beta` `[T, H]` and `state`
+//! `[S, H, E, D]` gives `[T, H, E]`, which is normalised over each head ([`crate::rms_norm`]) and multiplied by
 //! silu(z), z `[T, H·E]` → `out` `[T, H·E]`. All in f32 (Yang et al. 2024, arXiv:2412.06464, section 3.4).
 //!
-//! Tokens belong to sequences as in [`crate::gated_delta`]. Meant for few tokens: they are taken one after the
-//! other, by a workgroup for each value head.
+//! Tokens belong to sequences as in [`crate::gated_delta`]. The kernel is meant for few tokens: a workgroup for each
+//! value head takes them sequentially.
 
 mod reference;
 
@@ -18,28 +18,28 @@ pub use reference::{DeltaNetInputs, reference};
 use std::hash::{Hash, Hasher};
 
 use crate::kit::arguments::PushArguments;
-use crate::kit::iterations::joined_lanes;
-use crate::kit::text::{Text, address, require_float, require_shape};
+use crate::kit::iterations::lane_reduction;
+use crate::kit::text::{SourceBuilder, address, require_float, require_shape};
 use crate::kit::tickets;
 use crate::rms_norm::Norm;
 use crate::{Architecture, Call, OperandSpec, Push, Traits, Unsupported, recurrence, tuning};
 
 const OP: &str = "delta_net";
-/// Taps are kept in registers.
-const MOST_TAPS: usize = 16;
-/// Values of the memory that an invocation keeps in registers.
-const MOST_KEPT: usize = 128;
-/// Values of the memory's rows that are summed together.
-const TOGETHER: usize = 4;
+/// Maximum number of taps of the convolution: an invocation keeps them in registers.
+const MAX_TAPS: usize = 16;
+/// Maximum number of values of the state that an invocation keeps in registers.
+const MAX_STATE_REGISTERS: usize = 128;
+/// Rows of the state that one vec4 reduction covers.
+const ROWS_PER_RUN: usize = 4;
 
-/// The numbers in it.
+/// Scalar parameters of the kernel.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct DeltaNetParams {
-    /// Added to the mean square of queries and of keys.
+    /// ε added to the mean square of queries and of keys.
     pub eps: f32,
-    /// What queries, then keys, are multiplied by.
+    /// Factors of the normalised queries, then keys.
     pub scales: [f32; 2],
-    /// Of what is recalled.
+    /// The norm of the delta rule's output.
     pub norm: Norm,
 }
 
@@ -49,7 +49,7 @@ impl Hash for DeltaNetParams {
     }
 }
 
-/// Operands, numbered in this order; the states are updated.
+/// Operands, numbered in this order. `conv_state` and `state` are updated.
 #[derive(Clone, Copy)]
 pub struct DeltaNetOperands<'a> {
     /// 0: `[T, C]`.
@@ -67,9 +67,9 @@ pub struct DeltaNetOperands<'a> {
     /// 6: `[T]`.
     pub sequences: &'a OperandSpec,
     /// 7: `[S, W−1, C]`.
-    pub window: &'a OperandSpec,
+    pub conv_state: &'a OperandSpec,
     /// 8: `[S, H, E, D]`.
-    pub memory: &'a OperandSpec,
+    pub state: &'a OperandSpec,
     /// 9, if there is one: the norm's weight `[E]`.
     pub norm_weight: Option<&'a OperandSpec>,
     /// The last: `[T, H·E]`.
@@ -88,17 +88,17 @@ struct DeltaNetSizes {
 }
 
 impl DeltaNetSizes {
-    /// Value heads that share a key head.
+    /// Value heads per key head.
     fn ratio(&self) -> usize {
         self.heads / self.key_heads
     }
 }
 
 impl DeltaNetOperands<'_> {
-    /// What stands in `operands`, in order.
+    /// Names `operands`, given in order.
     ///
     /// # Panics
-    /// When there are fewer than ten.
+    /// Panics if there are fewer than ten.
     pub fn of<'a>(operands: &[&'a OperandSpec]) -> DeltaNetOperands<'a> {
         let [
             x,
@@ -108,8 +108,8 @@ impl DeltaNetOperands<'_> {
             z,
             positions,
             sequences,
-            window,
-            memory,
+            conv_state,
+            state,
             rest @ ..,
             out,
         ] = operands
@@ -124,8 +124,8 @@ impl DeltaNetOperands<'_> {
             z,
             positions,
             sequences,
-            window,
-            memory,
+            conv_state,
+            state,
             norm_weight: rest.first().copied(),
             out,
         }
@@ -140,24 +140,24 @@ impl DeltaNetOperands<'_> {
         let (&[tokens, channels], &[_, taps], &[states, heads, value_dim, key_dim]) = (
             &self.x.layout.shape[..],
             &self.weights.layout.shape[..],
-            &self.memory.layout.shape[..],
+            &self.state.layout.shape[..],
         ) else {
             return Err(size(format!(
-                "x {:?}, weights {:?} and memory {:?}",
-                self.x.layout.shape, self.weights.layout.shape, self.memory.layout.shape
+                "x {:?}, weights {:?} and state {:?} must have 2, 2 and 4 dimensions",
+                self.x.layout.shape, self.weights.layout.shape, self.state.layout.shape
             )));
         };
         let values = heads * value_dim;
         let keys = channels.saturating_sub(values) / 2;
         let key_heads = keys / key_dim.max(1);
-        let whole = 2 * key_heads * key_dim + values == channels && key_heads > 0 && heads.is_multiple_of(key_heads);
-        if !whole
+        let divides = 2 * key_heads * key_dim + values == channels && key_heads > 0 && heads.is_multiple_of(key_heads);
+        if !divides
             || values == 0
-            || !(1..=MOST_TAPS).contains(&taps)
+            || !(1..=MAX_TAPS).contains(&taps)
             || self.norm_weight.is_some() != params.norm.weighted
         {
             return Err(size(format!(
-                "{channels} channels, {taps} taps, {heads} heads of {value_dim} by {key_dim} values"
+                "{channels} channels, {taps} taps, {heads} heads of {value_dim} × {key_dim} values are unsupported"
             )));
         }
         require_shape(OP, "the weights", self.weights, &[channels, taps])?;
@@ -179,7 +179,7 @@ impl DeltaNetOperands<'_> {
         })
     }
 
-    /// Their names in the shader.
+    /// Names of the operands in the shader.
     fn names(&self) -> Vec<&'static str> {
         let first = [
             "x",
@@ -189,7 +189,7 @@ impl DeltaNetOperands<'_> {
             "z",
             "positions",
             "sequences",
-            "window",
+            "conv_state",
             "state",
         ];
         first
@@ -208,83 +208,83 @@ impl DeltaNetOperands<'_> {
             self.z,
             self.positions,
             self.sequences,
-            self.window,
-            self.memory,
+            self.conv_state,
+            self.state,
         ];
         first.into_iter().chain(self.norm_weight).chain([self.out]).collect()
     }
 }
 
-/// How a workgroup is divided.
-struct DeltaDivision {
+/// Division of a workgroup: rows of `lanes` invocations.
+struct DeltaNetVariant {
     lanes: u32,
     rows: u32,
-    /// Values of a key to an invocation.
+    /// Values of a key per invocation.
     each: usize,
-    /// Quads of the memory's rows that a row of invocations has.
+    /// Runs of [`ROWS_PER_RUN`] rows of the state per row of invocations.
     runs: usize,
 }
 
-impl DeltaDivision {
-    fn of(traits: &Traits, sizes: &DeltaNetSizes) -> Result<DeltaDivision, Unsupported> {
+impl DeltaNetVariant {
+    fn of(traits: &Traits, sizes: &DeltaNetSizes) -> Result<DeltaNetVariant, Unsupported> {
         let (key_dim, value_dim) = (sizes.key_dim, sizes.value_dim);
         let lanes = tuning::lanes(traits);
         let each = key_dim.div_ceil(lanes as usize);
-        let runs = |rows: u32| value_dim.div_ceil(rows as usize * TOGETHER);
-        let most = (traits.workgroup(u32::MAX) / lanes).max(1);
+        let runs = |rows: u32| value_dim.div_ceil(rows as usize * ROWS_PER_RUN);
+        let max_rows = (traits.workgroup(u32::MAX) / lanes).max(1);
         let threads = tuning::choose(traits).delta.head_threads;
         let mut rows = (traits.workgroup(threads) / lanes).max(1);
-        // Registers want more of them, and more than there are values for would wait for the others.
-        while rows < most && runs(rows) * each * TOGETHER > MOST_KEPT {
+        // Adds rows while an invocation's values exceed its registers, and drops rows that would have no values.
+        while rows < max_rows && runs(rows) * each * ROWS_PER_RUN > MAX_STATE_REGISTERS {
             rows *= 2;
         }
         while rows > 1 && runs(rows / 2) == 1 {
             rows /= 2;
         }
-        let division = DeltaDivision {
+        let variant = DeltaNetVariant {
             lanes,
             rows,
             each,
             runs: runs(rows),
         };
-        let shared = 4 * (2 * key_dim + value_dim + (1 + TOGETHER) * (lanes * rows) as usize) + 64;
-        if division.runs * division.each * TOGETHER > MOST_KEPT || shared > traits.shared_bytes as usize {
-            let what = format!("heads of {value_dim} by {key_dim} values");
+        let shared = 4 * (2 * key_dim + value_dim + (1 + ROWS_PER_RUN) * (lanes * rows) as usize) + 64;
+        if variant.runs * variant.each * ROWS_PER_RUN > MAX_STATE_REGISTERS || shared > traits.shared_bytes as usize {
+            let what = format!("heads of {value_dim} × {key_dim} values are unsupported");
             return Err(Unsupported::Size { op: OP, what });
         }
-        Ok(division)
+        Ok(variant)
     }
 
-    /// How often a token makes an invocation loop.
-    fn work(&self, traits: &Traits, taps: usize) -> usize {
-        taps.max(2 * self.each * self.runs) + 4 * joined_lanes(traits) + self.rows as usize
+    /// Loop iterations of an invocation per token.
+    fn iterations_per_token(&self, traits: &Traits, taps: usize) -> usize {
+        taps.max(2 * self.each * self.runs) + 4 * lane_reduction(traits) + self.rows as usize
     }
 }
 
-/// The call, and how many counters (u32, zero before and after it) it needs, as the operand behind the others.
+/// Returns the call and the number of counters it needs (u32, zero before and after it): the operand after the others.
 ///
 /// # Errors
-/// When dtypes or shapes do not fit, an operand must be copied first ([`Unsupported::NeedsContiguous`]), heads are
-/// larger than registers hold, or value heads share key heads on a device without [`Traits::tickets`].
+/// When dtypes or shapes do not match, an operand must be copied first ([`Unsupported::NeedsContiguous`]), heads exceed
+/// the registers, or value heads share key heads on a device without [`Traits::tickets`].
 pub fn call(
     traits: &Traits,
     operands: &DeltaNetOperands<'_>,
     params: &DeltaNetParams,
 ) -> Result<(Call, usize), Unsupported> {
-    let (sizes, division, arguments) = checked(traits, operands, params)?;
-    let mut text = Text::new(traits, OP)
+    let (sizes, variant, arguments) = checked(traits, operands, params)?;
+    let mut text = SourceBuilder::new(traits, OP)
         .define("LANE_VALUE", "vec4")
         .flag("NORM_WEIGHT", params.norm.weighted)
         .define("RATIO", sizes.ratio())
-        // Sixteen subgroups of 64 leave 64 registers a lane, of which each address takes two.
+        // Sixteen subgroups of 64 leave 64 registers per lane, and each address takes two.
         .flag("SCARCE_REGISTERS", traits.architecture == Architecture::Gcn);
     for (name, operand) in operands.names().into_iter().zip(operands.all()) {
         text = match name {
-            "window" | "state" | "y" => text.output(name, operand.dtype),
+            "conv_state" | "state" | "y" => text.output(name, operand.dtype),
             _ => text.input(name, operand.dtype),
         };
     }
-    let [counters, last] = match sizes.ratio() {
+    let [counters, arrives_last] = match sizes.ratio() {
         1 => [""; 2],
         _ => [tickets::COUNTERS, tickets::TEXT],
     };
@@ -293,13 +293,13 @@ pub fn call(
         .body(&arguments.declaration())
         .body(include_str!("../kit/lanes.glsl"))
         .body(include_str!("delta_net.comp"))
-        .body(last)
+        .body(arrives_last)
         .kernel(vec![
-            (0, division.lanes * division.rows),
-            (3, division.lanes),
-            (4, division.rows),
-            (5, division.each as u32),
-            (6, division.runs as u32),
+            (0, variant.lanes * variant.rows),
+            (3, variant.lanes),
+            (4, variant.rows),
+            (5, variant.each as u32),
+            (6, variant.runs as u32),
             (7, sizes.taps as u32),
             (8, sizes.key_dim as u32),
             (9, sizes.value_dim as u32),
@@ -319,7 +319,7 @@ pub fn call(
     ))
 }
 
-/// Fails as [`call`] would, without building the call.
+/// Returns the error of [`call`], without building the call.
 ///
 /// # Errors
 /// Those of [`call`].
@@ -331,35 +331,39 @@ fn checked(
     traits: &Traits,
     operands: &DeltaNetOperands<'_>,
     params: &DeltaNetParams,
-) -> Result<(DeltaNetSizes, DeltaDivision, PushArguments), Unsupported> {
+) -> Result<(DeltaNetSizes, DeltaNetVariant, PushArguments), Unsupported> {
     let sizes = operands.sizes(params)?;
-    let division = DeltaDivision::of(traits, &sizes)?;
-    check_sizes(traits, operands, &sizes, &division)?;
+    let variant = DeltaNetVariant::of(traits, &sizes)?;
+    check_sizes(traits, operands, &sizes, &variant)?;
     let arguments = arguments(traits, operands, params, &sizes)?;
-    Ok((sizes, division, arguments))
+    Ok((sizes, variant, arguments))
 }
 
 fn check_sizes(
     traits: &Traits,
     operands: &DeltaNetOperands<'_>,
     sizes: &DeltaNetSizes,
-    division: &DeltaDivision,
+    variant: &DeltaNetVariant,
 ) -> Result<(), Unsupported> {
     let size = |what: String| Unsupported::Size { op: OP, what };
     if sizes.ratio() > 1 && !traits.tickets {
-        return Err(size("workgroups do not see what others have stored".into()));
+        return Err(size(
+            "value heads that share key heads need writes that are visible across workgroups".into(),
+        ));
     }
     let (heads, states) = (sizes.heads, sizes.states);
     if [heads, states].iter().any(|&groups| groups > 65_535) {
-        return Err(size(format!("{heads} heads of {states} sequences")));
+        return Err(size(format!(
+            "{heads} heads of {states} sequences exceed the limits of a dispatch"
+        )));
     }
     let channels = operands.x.layout.shape[1];
-    let window: &[usize] = &[sizes.taps - 1, channels];
-    let memory: &[usize] = &[heads, sizes.value_dim, sizes.key_dim];
-    let tokens = [sizes.tokens, division.work(traits, sizes.taps)];
-    for (state, part) in [(operands.window, window), (operands.memory, memory)] {
-        let places = [operands.positions, operands.sequences, state];
-        recurrence::check(OP, traits, places, 5, tokens, part)?;
+    let conv_state: &[usize] = &[sizes.taps - 1, channels];
+    let delta_state: &[usize] = &[heads, sizes.value_dim, sizes.key_dim];
+    let tokens = [sizes.tokens, variant.iterations_per_token(traits, sizes.taps)];
+    for (state, slice) in [(operands.conv_state, conv_state), (operands.state, delta_state)] {
+        let indices = [operands.positions, operands.sequences, state];
+        recurrence::check(OP, traits, indices, 5, tokens, slice)?;
     }
     for (number, operand) in [(1, Some(operands.weights)), (9, operands.norm_weight)] {
         if operand.is_some_and(|operand| !operand.layout.is_contiguous()) {

@@ -1,25 +1,25 @@
-//! The gated delta rule: linear attention whose memory is corrected rather than only added to.
+//! The gated delta rule: linear attention whose state is corrected towards new values rather than only added to.
 //!
 //! `q`, `k` `[T, HK, D]`, `v` `[T, H, E]`, `decay`, `beta` `[T, H]`, floats; `positions` `[T]` i32,
-//! `sequences` `[T]` u32; `state` `[S, H, E, D]` f32 (updated) → `out` `[T, H, E]`, any float type. Of
+//! `sequences` `[T]` u32; `state` `[S, H, E, D]` f32 (updated) → `out` `[T, H, E]`, any float type. For
 //! each sequence and value head h, with key head h / (H / HK), token by token:
-//! `M ← decay · M; M ← M + beta · (v − M k) kᵀ; out = M q`, where `M` `[E, D]` is the head's part of the
-//! state (Yang et al. 2024, arXiv:2412.06464, eq. 10, transposed). All in f32, but for what chunks round.
+//! `S ← decay · S; S ← S + beta · (v − S k) kᵀ; out = S q`, where `S` `[E, D]` is the head's slice of the
+//! state (Yang et al. 2024, arXiv:2412.06464, eq. 10, transposed). All in f32, except what the chunked form rounds.
 //!
-//! Tokens of one sequence stand in order. A token of a sequence beyond S counts as the last one's.
-//! Position 0 begins a sequence anew, from zeros, whatever the state held. A token of negative position
-//! is padding: it changes no state and results in zeros.
+//! Tokens of one sequence are in order. A sequence number beyond the last is clamped to it. Position 0 resets the
+//! sequence's state to zeros. A token of negative position is padding: it leaves the state unchanged and its output is
+//! zero.
 //!
-//! Of few tokens each is taken behind the one before; of many, on matrix cores, a chunk of them at once.
+//! Few tokens take the recurrent form, one after another. Many tokens take the chunked form on matrix cores.
 
 mod chunked;
-mod in_turn;
+mod recurrent;
 
 use rayon::prelude::*;
 
 use crate::kit::dot::dot;
 use crate::kit::text::{require_float, require_shape};
-use crate::kit::threads::least_items;
+use crate::kit::threads::min_items;
 use crate::recurrence::{self, Token};
 use crate::tuning::Tuning;
 use crate::{Call, OperandSpec, Traits, Unsupported, tuning};
@@ -50,13 +50,13 @@ pub struct GatedDeltaOperands<'a> {
 }
 
 impl<'a> GatedDeltaOperands<'a> {
-    /// Extents that shapes have, not yet compared with each other.
+    /// Returns the extents of the shapes, not yet checked against each other.
     fn sizes(&self) -> Result<GatedDeltaSizes, Unsupported> {
         let (&[tokens, key_heads, key_dim], &[_, heads, value_dim]) =
             (&self.q.layout.shape[..], &self.v.layout.shape[..])
         else {
             let what = format!(
-                "q {:?} and v {:?} have no heads",
+                "q {:?} and v {:?} must have 3 dimensions",
                 self.q.layout.shape, self.v.layout.shape
             );
             return Err(Unsupported::Size { op: OP, what });
@@ -71,7 +71,7 @@ impl<'a> GatedDeltaOperands<'a> {
         })
     }
 
-    /// What is read, with its name in shaders; numbered in this order.
+    /// The inputs with their names in shaders, numbered in this order.
     fn inputs(&self) -> [(&'static str, &'a OperandSpec); 7] {
         [
             ("q", self.q),
@@ -96,10 +96,10 @@ struct GatedDeltaSizes {
     states: usize,
 }
 
-/// The calls, each depending on the one before, and the workspace that they need, if any: the next operand.
+/// Returns the calls, each depending on the one before, and the workspace they need, if any: the next operand.
 ///
 /// # Errors
-/// When dtypes or shapes do not fit, or an operand must be copied first
+/// When dtypes or shapes do not match, or an operand must be copied first
 /// ([`Unsupported::NeedsContiguous`]).
 pub fn calls(
     traits: &Traits,
@@ -108,8 +108,8 @@ pub fn calls(
     calls_tuned(tuning::choose(traits), traits, operands)
 }
 
-/// [`calls`] with a given row of the tuning table: bits of results depend on whether, and of what size, there are chunks,
-/// and on nothing else of it.
+/// [`calls`] with a given row of the tuning table. Results depend only on its chunk size and on whether chunks are
+/// used.
 ///
 /// # Errors
 /// Those of [`calls`].
@@ -120,19 +120,19 @@ pub fn calls_tuned(
 ) -> Result<(Vec<Call>, Option<OperandSpec>), Unsupported> {
     let sizes = operands.sizes()?;
     if let Some(chunks) = chunked::Chunks::of(tuning, traits, operands, &sizes) {
-        check(traits, operands, &sizes, chunks.work())?;
+        check(traits, operands, &sizes, chunks.iterations_per_token())?;
         let (calls, workspace) = chunks.calls(traits, operands, &sizes)?;
         return Ok((calls, Some(workspace)));
     }
-    Ok((vec![in_turn::call(tuning, traits, operands, &sizes)?], None))
+    Ok((vec![recurrent::call(tuning, traits, operands, &sizes)?], None))
 }
 
-/// `work` is how often a token makes an invocation loop.
+/// Checks the operands. `iterations` is the number of loop iterations of an invocation per token.
 fn check(
     traits: &Traits,
     operands: &GatedDeltaOperands<'_>,
     sizes: &GatedDeltaSizes,
-    work: usize,
+    iterations: usize,
 ) -> Result<(), Unsupported> {
     let &GatedDeltaSizes {
         tokens,
@@ -157,7 +157,7 @@ fn check(
         require_float(OP, operand)?;
     }
     if key_heads == 0 || !heads.is_multiple_of(key_heads) || key_dim == 0 {
-        let what = format!("{heads} value heads do not share {key_heads} key heads of {key_dim} values");
+        let what = format!("{heads} value heads must be a multiple of {key_heads} key heads of {key_dim} values");
         return Err(Unsupported::Size { op: OP, what });
     }
     require_shape(OP, "k", k, &[tokens, key_heads, key_dim])?;
@@ -165,8 +165,15 @@ fn check(
     require_shape(OP, "the decay", decay, &[tokens, heads])?;
     require_shape(OP, "beta", beta, &[tokens, heads])?;
     require_shape(OP, "the result", out, &[tokens, heads, value_dim])?;
-    let part = [heads, value_dim, key_dim];
-    recurrence::check(OP, traits, [positions, sequences, state], 5, [tokens, work], &part)?;
+    let slice = [heads, value_dim, key_dim];
+    recurrence::check(
+        OP,
+        traits,
+        [positions, sequences, state],
+        5,
+        [tokens, iterations],
+        &slice,
+    )?;
     for (number, operand) in [(3, decay), (4, beta)] {
         if !operand.layout.is_contiguous() {
             return Err(Unsupported::NeedsContiguous {
@@ -178,7 +185,7 @@ fn check(
     Ok(())
 }
 
-/// What [`reference()`] reads, gapless.
+/// Contiguous inputs of [`reference()`].
 #[derive(Clone, Copy)]
 pub struct GatedDeltaInputs<'a> {
     /// `[T, HK, D]`.
@@ -199,29 +206,29 @@ pub struct GatedDeltaInputs<'a> {
     pub sizes: [usize; 4],
 }
 
-/// The same in plain Rust; `state` is updated.
+/// Computes the recurrent form in plain Rust; updates `state`.
 ///
 /// # Panics
-/// When a slice is not as long as the others ask for.
+/// Panics if the slices' lengths contradict each other.
 pub fn reference(inputs: &GatedDeltaInputs<'_>, state: &mut [f32]) -> Vec<f32> {
     let [key_heads, key_dim, heads, value_dim] = inputs.sizes;
     let mut out = vec![0.0; inputs.v.len()];
-    let part = heads * value_dim * key_dim;
-    if part == 0 {
+    let slice = heads * value_dim * key_dim;
+    if slice == 0 {
         return out;
     }
-    let states = state.len() / part;
+    let states = state.len() / slice;
     let tokens: Vec<(Token, usize)> = recurrence::tokens(inputs.positions, inputs.sequences, states).collect();
     for (t, &(token, sequence)) in tokens.iter().enumerate() {
         if token == Token::Padding {
             continue;
         }
-        let state = &mut state[sequence * part..][..part];
+        let state = &mut state[sequence * slice..][..slice];
         let out = &mut out[t * heads * value_dim..][..heads * value_dim];
-        // Rows of all heads' memories, one for each value.
+        // Rows of all heads' states, one for each value.
         let rows = state.par_chunks_mut(key_dim).zip(out).enumerate();
-        rows.with_min_len(least_items(3 * key_dim))
-            .for_each(|(row, (memory, out))| {
+        rows.with_min_len(min_items(3 * key_dim))
+            .for_each(|(row, (state_row, out))| {
                 let head = row / value_dim;
                 let key_head = t * key_heads + head / (heads / key_heads);
                 let (q, k) = (
@@ -229,12 +236,12 @@ pub fn reference(inputs: &GatedDeltaInputs<'_>, state: &mut [f32]) -> Vec<f32> {
                     &inputs.k[key_head * key_dim..][..key_dim],
                 );
                 let (decay, beta) = (inputs.decay[t * heads + head], inputs.beta[t * heads + head]);
-                for m in memory.iter_mut() {
-                    *m = if token == Token::First { 0.0 } else { *m * decay };
+                for s in state_row.iter_mut() {
+                    *s = if token == Token::First { 0.0 } else { *s * decay };
                 }
-                let delta = beta * (inputs.v[t * heads * value_dim + row] - dot(memory, k));
-                memory.iter_mut().zip(k).for_each(|(m, k)| *m += delta * k);
-                *out = dot(memory, &q[..key_dim]);
+                let delta = beta * (inputs.v[t * heads * value_dim + row] - dot(state_row, k));
+                state_row.iter_mut().zip(k).for_each(|(s, k)| *s += delta * k);
+                *out = dot(state_row, &q[..key_dim]);
             });
     }
     out
@@ -245,9 +252,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_is_found_again_under_its_key_and_replaced_by_the_next() {
-        // One head of two keys and one value: the second token halves what the first left under key 0 and
-        // writes key 1; the third overwrites key 0 by half.
+    fn state_returns_a_value_for_its_key_until_it_is_overwritten() {
+        // One head of two keys and one value. The second token halves the value of key 0 and writes key 1; the third
+        // overwrites key 0 with beta 0.5.
         let inputs = GatedDeltaInputs {
             q: &[1.0, 0.0, 1.0, 1.0, 1.0, 0.0],
             k: &[1.0, 0.0, 0.0, 1.0, 1.0, 0.0],

@@ -1,10 +1,9 @@
-//! What kernels that go through a sequence token by token share: which tokens are whose.
+//! Recurrent kernels: short causal convolution, the gated delta rule, and both fused as a gated delta net.
 //!
-//! Tokens lie on one flat axis; those of one sequence stand in order. `positions` `[T]` i32 and
-//! `sequences` `[T]` u32 say where each belongs. A state has a part for each of S sequences; a token of
-//! a sequence beyond them counts as the last one's. Position 0 begins a sequence anew, from zeros,
-//! whatever the state held. A token of negative position is padding: it changes no state and results in
-//! zeros.
+//! This module assigns tokens to sequences. Tokens lie on one flat axis; those of one sequence are in order.
+//! `positions` `[T]` i32 and `sequences` `[T]` u32 give each token's place. A state holds one slice for each of S
+//! sequences; a sequence number beyond the last is clamped to it. Position 0 resets the sequence's state to zeros. A
+//! token of negative position is padding: it leaves the state unchanged and its output is zero.
 
 pub mod causal_conv;
 pub mod delta_net;
@@ -14,18 +13,18 @@ use crate::kit::iterations;
 use crate::kit::text::{require_contiguous, require_dtype, require_shape};
 use crate::{DType, OperandSpec, Traits, Unsupported};
 
-/// What a token means to its sequence.
+/// How a token acts on the state of its sequence.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Token {
-    /// Changes nothing.
+    /// Leaves the state unchanged; its output is zero.
     Padding,
-    /// The first: what came before is forgotten.
+    /// The first of its sequence: resets the state to zeros.
     First,
-    /// Any other.
+    /// Any later token.
     Next,
 }
 
-/// Tokens, in order, with the parts of the state that they belong to.
+/// Returns each token's kind and the index of its sequence's slice of the state, in order.
 pub(crate) fn tokens<'a>(
     positions: &'a [i32],
     sequences: &'a [u32],
@@ -40,16 +39,17 @@ pub(crate) fn tokens<'a>(
     pairs.map(move |(&position, &sequence)| (kind(position), (sequence as usize).min(states - 1)))
 }
 
-/// Fails unless positions, sequences and the state are what a recurrence takes: `tokens` of each, and a
-/// state of f32 `[S, part..]` with S at least 1, all gapless. `first` is the number of the positions'
-/// operand; the sequences' and the state's follow. `work` is how often a token makes an invocation loop.
+/// Checks the operands of a recurrence: `tokens` positions and sequences, and a contiguous f32 state `[S, slice..]`.
+///
+/// `first` is the operand number of the positions; sequences and state follow. `work` is the number of loop iterations
+/// of an invocation per token.
 pub(crate) fn check(
     op: &'static str,
     traits: &Traits,
     [positions, sequences, state]: [&OperandSpec; 3],
     first: usize,
     [tokens, work]: [usize; 2],
-    part: &[usize],
+    slice: &[usize],
 ) -> Result<(), Unsupported> {
     require_dtype(op, positions, DType::I32)?;
     require_dtype(op, sequences, DType::U32)?;
@@ -57,10 +57,10 @@ pub(crate) fn check(
     require_shape(op, "positions", positions, &[tokens])?;
     require_shape(op, "sequences", sequences, &[tokens])?;
     let states = state.layout.shape.first().copied().unwrap_or(0);
-    let whole: Vec<usize> = [states.max(1)].iter().chain(part).copied().collect();
-    require_shape(op, "the state", state, &whole)?;
-    let rounds = tokens.saturating_mul(work);
-    iterations::check(op, traits, rounds, || format!("{tokens} tokens at once"))?;
+    let shape: Vec<usize> = [states.max(1)].iter().chain(slice).copied().collect();
+    require_shape(op, "the state", state, &shape)?;
+    let iterations = tokens.saturating_mul(work);
+    iterations::check(op, traits, iterations, || format!("{tokens} tokens at once"))?;
     for (operand, number) in [positions, sequences, state].into_iter().zip(first..) {
         require_contiguous(op, operand, number)?;
     }

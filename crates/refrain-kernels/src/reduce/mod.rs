@@ -3,14 +3,14 @@
 //! `x` `[..leading, ..reduced]` of any dtype and strides → `out` `[..leading]` of
 //! [`output_dtype`], any strides.
 //!
-//! | op | of | gives | of nothing |
+//! | op | input | output | of no elements |
 //! |---|---|---|---|
 //! | `Sum`, `Prod` | floats; `I32`; `U32`, `U8`, `Bool` | the same; `I32`; `U32`, wrapping | 0; 1 |
 //! | `Mean` | floats | the same | NaN |
-//! | `Max`, `Min` | anything | the same; NaN where there is one | an error |
-//! | `Any`, `All` | anything, not 0 is true | `Bool` | false; true |
+//! | `Max`, `Min` | any dtype | the same; NaN if any is NaN | an error |
+//! | `Any`, `All` | any dtype, not 0 is true | `Bool` | false; true |
 //!
-//! Floats are added and multiplied in f32, in an order that depends on sizes and device alone.
+//! Floats are added and multiplied in f32, in an order that depends only on sizes and the device.
 
 pub mod softmax;
 
@@ -18,13 +18,13 @@ use rayon::prelude::*;
 
 use crate::kit::glsl;
 use crate::kit::rows::RowLayout;
-use crate::kit::text::Text;
-use crate::kit::threads::least_items;
+use crate::kit::text::SourceBuilder;
+use crate::kit::threads::min_items;
 use crate::{Call, DType, Layout, OperandSpec, Traits, Unsupported, Values};
 
 const OP: &str = "reduce";
 
-/// What a row is reduced to.
+/// A reduction of a row to one value.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ReduceOp {
     /// The sum.
@@ -56,7 +56,7 @@ impl ReduceOp {
     ];
 }
 
-/// The dtype of the result, `None` where the op does not take `dtype`.
+/// Returns the dtype of the result, or `None` if the op does not take `dtype`.
 pub fn output_dtype(op: ReduceOp, dtype: DType) -> Option<DType> {
     match op {
         ReduceOp::Sum | ReduceOp::Prod => Some(match dtype {
@@ -69,15 +69,16 @@ pub fn output_dtype(op: ReduceOp, dtype: DType) -> Option<DType> {
     }
 }
 
-/// The number of the workspace, behind `x` and `out`.
+/// Operand number of the workspace, after `x` and `out`.
 const WORKSPACE: usize = 2;
 
-/// The calls that reduce the last `reduced` dimensions of `x` (operand 0) to `out` (1), each depending on
-/// the one before, and the workspace that they need, if any (2), whose contents do not matter: where rows
-/// are few and long, several workgroups share each, and a second call joins what they leave.
+/// Returns the calls that reduce the last `reduced` dimensions of `x` (operand 0) to `out` (1), each depending on the
+/// one before, and the workspace they need, if any (2), whose contents do not matter.
+///
+/// With few long rows, several workgroups split each row, and a second call combines their partial results.
 ///
 /// # Errors
-/// When dtypes or shapes do not fit, a maximum of nothing is asked for, or operands reach too far.
+/// When dtypes or shapes do not match, a maximum or minimum is over no elements, or operands exceed the limits.
 pub fn calls(
     traits: &Traits,
     op: ReduceOp,
@@ -88,50 +89,50 @@ pub fn calls(
     if output_dtype(op, x.dtype) != Some(out.dtype) {
         return Err(Unsupported::DType { op: OP, dtype: x.dtype });
     }
-    let rows = RowLayout::new(OP, [&x.layout, &repeated(out, x, reduced)], reduced)?;
+    let rows = RowLayout::new(OP, [&x.layout, &broadcast(out, x, reduced)], reduced)?;
     if rows.columns() == 0 && matches!(op, ReduceOp::Max | ReduceOp::Min) {
         let what = format!("{op:?} of no elements (shape {:?})", x.layout.shape);
         return Err(Unsupported::Size { op: OP, what });
     }
-    let joining = Joining::of(op, x.dtype);
+    let combiner = Combiner::of(op, x.dtype);
     let lanes = rows.lanes(traits);
-    let parts = rows.parts(traits, lanes);
+    let parts = rows.splits(traits, lanes);
     if parts == 1 {
         let text = text(traits, op, "");
-        let definitions = joining.definitions(&joining.lift, &joining.finish);
+        let definitions = combiner.definitions(&combiner.lift, &combiner.finish);
         let call = rows.call(text, [x, out], &definitions, BODY, lanes)?;
         return Ok((vec![call], None));
     }
     let shape: Vec<usize> = out.layout.shape.iter().copied().chain([parts]).collect();
-    let workspace = OperandSpec::contiguous(joining.dtype, &shape);
-    let share = rows.call_with(
-        text(traits, op, ".share"),
+    let workspace = OperandSpec::contiguous(combiner.dtype, &shape);
+    let split = rows.call_with(
+        text(traits, op, ".split"),
         [(x, 0), (&workspace, WORKSPACE)],
-        &joining.definitions(&joining.lift, "v"),
+        &combiner.definitions(&combiner.lift, "v"),
         BODY,
         lanes,
         [parts, 0],
     )?;
-    let shares = RowLayout::new(OP, [&workspace.layout, &repeated(out, &workspace, 1)], 1)?;
-    let join = shares.call_with(
-        text(traits, op, ".join"),
+    let partial_rows = RowLayout::new(OP, [&workspace.layout, &broadcast(out, &workspace, 1)], 1)?;
+    let combine = partial_rows.call_with(
+        text(traits, op, ".combine"),
         [(&workspace, WORKSPACE), (out, 1)],
-        &joining.definitions("v", &joining.finish),
+        &combiner.definitions("v", &combiner.finish),
         BODY,
-        shares.lanes(traits),
+        partial_rows.lanes(traits),
         [1, rows.columns()],
     )?;
-    Ok((vec![share, join], Some(workspace)))
+    Ok((vec![split, combine], Some(workspace)))
 }
 
 const BODY: &str = include_str!("reduce.comp");
 
-fn text<'t>(traits: &'t Traits, op: ReduceOp, what: &str) -> Text<'t> {
-    Text::new(traits, &format!("{OP}.{op:?}{what}").to_lowercase())
+fn text<'t>(traits: &'t Traits, op: ReduceOp, stage: &str) -> SourceBuilder<'t> {
+    SourceBuilder::new(traits, &format!("{OP}.{op:?}{stage}").to_lowercase())
 }
 
-/// The output, repeated along the last `reduced` dimensions of `x`.
-fn repeated(out: &OperandSpec, x: &OperandSpec, reduced: usize) -> Layout {
+/// Returns the output's layout, broadcast along the last `reduced` dimensions of `x`.
+fn broadcast(out: &OperandSpec, x: &OperandSpec, reduced: usize) -> Layout {
     let kept = x.layout.rank().saturating_sub(reduced);
     Layout {
         shape: [&out.layout.shape[..], &x.layout.shape[kept..]].concat().into(),
@@ -140,20 +141,20 @@ fn repeated(out: &OperandSpec, x: &OperandSpec, reduced: usize) -> Layout {
     }
 }
 
-/// How elements are joined: lifted to values of `dtype`, joined, and finished.
-struct Joining {
+/// GLSL of a reduction: elements are lifted to values of `dtype`, combined, and finished.
+struct Combiner {
     dtype: DType,
     identity: &'static str,
-    join: &'static str,
+    combine: &'static str,
     subgroup: &'static str,
     lift: String,
     finish: String,
 }
 
-impl Joining {
-    fn of(op: ReduceOp, dtype: DType) -> Joining {
+impl Combiner {
+    fn of(op: ReduceOp, dtype: DType) -> Combiner {
         let (float, compute) = (dtype.is_float(), glsl::compute_type(dtype));
-        let (identity, join, subgroup) = match op {
+        let (identity, combine, subgroup) = match op {
             ReduceOp::Sum | ReduceOp::Mean => ("0", "((a) + (b))", "subgroupAdd"),
             ReduceOp::Prod => ("1", "((a) * (b))", "subgroupMul"),
             _ => ("0", "max(a, b)", "subgroupMax"),
@@ -169,37 +170,37 @@ impl Joining {
             ReduceOp::Any => (DType::U32, format!("uint((v) != {compute}(0))"), "v".into()),
             ReduceOp::All => (DType::U32, format!("uint((v) == {compute}(0))"), "1u - (v)".into()),
         };
-        Joining {
+        Combiner {
             dtype,
             identity,
-            join,
+            combine,
             subgroup,
             lift,
             finish,
         }
     }
 
-    /// What `reduce.comp` is compiled with.
+    /// Returns the definitions that `reduce.comp` needs.
     fn definitions(&self, lift: &str, finish: &str) -> String {
-        let Joining {
+        let Combiner {
             identity,
-            join,
+            combine,
             subgroup,
             ..
         } = self;
         let value = glsl::compute_type(self.dtype);
         format!(
-            "#define LANE_VALUE {value}\n#define IDENTITY {value}({identity})\n#define JOIN(a, b) {join}\n\
-             #define SUBGROUP_JOIN {subgroup}\n#define LIFT(v) {lift}\n#define FINISH(v) {finish}\n{}",
+            "#define LANE_VALUE {value}\n#define IDENTITY {value}({identity})\n#define COMBINE(a, b) {combine}\n\
+             #define SUBGROUP_COMBINE {subgroup}\n#define LIFT(v) {lift}\n#define FINISH(v) {finish}\n{}",
             include_str!("../kit/order.glsl")
         )
     }
 }
 
-/// The same on contiguous values: `rows` rows of `columns`; floats are accumulated in f64.
+/// Reduces contiguous values: `rows` rows of `columns`. Floats are accumulated in f64.
 ///
 /// # Panics
-/// When the op does not take the values' type, or a maximum of nothing is asked for.
+/// Panics if the op does not take the values' type, or a maximum or minimum is over no elements.
 pub fn reference(op: ReduceOp, x: &Values, rows: usize, columns: usize) -> Values {
     if matches!(op, ReduceOp::Any | ReduceOp::All) {
         let truths = x.cast(DType::Bool);
@@ -231,7 +232,7 @@ pub fn reference(op: ReduceOp, x: &Values, rows: usize, columns: usize) -> Value
 fn each_row<T: Sync, U: Send>(x: &[T], rows: usize, columns: usize, reduce: &(dyn Fn(&[T]) -> U + Sync)) -> Vec<U> {
     (0..rows)
         .into_par_iter()
-        .with_min_len(least_items(columns))
+        .with_min_len(min_items(columns))
         .map(|row| reduce(&x[row * columns..(row + 1) * columns]))
         .collect()
 }
@@ -252,10 +253,10 @@ fn reduce_floats(op: ReduceOp, row: &[f32]) -> f32 {
 }
 
 fn extreme<T: Copy>(op: ReduceOp, row: &[T], max: fn(T, T) -> T, min: fn(T, T) -> T) -> T {
-    let join = match op {
+    let larger = match op {
         ReduceOp::Max => max,
         ReduceOp::Min => min,
         _ => panic!("{op:?} does not take integers"),
     };
-    row.iter().copied().reduce(join).expect("an element")
+    row.iter().copied().reduce(larger).expect("an element")
 }

@@ -1,6 +1,6 @@
-// y[row] = FINISH(JOIN over the row's columns of LIFT(x)). Where workgroups share rows, each leaves what
-// it joined to a second call, which is given that as x.
-DEFINE_COMBINE(join_lanes, JOIN, SUBGROUP_JOIN)
+// y[row] = FINISH(COMBINE over the row's columns of LIFT(x)). Where workgroups split rows, each stores its partial
+// result, which a second call takes as x.
+DEFINE_COMBINE(combine_lanes, COMBINE, SUBGROUP_COMBINE)
 
 #ifdef JOINED
 #define ELEMENTS push.elements
@@ -11,20 +11,20 @@ DEFINE_COMBINE(join_lanes, JOIN, SUBGROUP_JOIN)
 void main() UNIFORM_FLOW {
     uint at[WALKED];
     start_of_row(at);
-    LANE_VALUE joined = IDENTITY;
+    LANE_VALUE combined = IDENTITY;
     uint end = end_column();
     for (uint column = first_column() + lane(); column < end; column += TOGETHER * LANES) {
         X_VALUE values[TOGETHER];
         load_columns(at[0], column, values);
         [[unroll]] for (uint k = 0u; k < TOGETHER; k++) {
-            if (column + k * LANES < end) joined = JOIN(joined, LIFT(values[k]));
+            if (column + k * LANES < end) combined = COMBINE(combined, LIFT(values[k]));
         }
     }
-    joined = join_lanes(joined);
+    combined = combine_lanes(combined);
     if (row_number() >= push.rows || lane() != 0u) return;
 #ifdef SHARED_ROWS
-    store_y(push.y, row_number() * push.parts + part_number(), joined);
+    store_y(push.y, row_number() * push.parts + part_number(), combined);
 #else
-    store_y(push.y, at[1], FINISH(joined));
+    store_y(push.y, at[1], FINISH(combined));
 #endif
 }

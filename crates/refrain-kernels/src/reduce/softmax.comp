@@ -1,4 +1,4 @@
-// y = exp(x - top) / Σ exp(x - top) along each row, reading the row three times.
+// y = exp(x - top) / Σ exp(x - top) along each row. Reads the row three times.
 DEFINE_COMBINE(max_lanes, max, subgroupMax)
 
 void main() UNIFORM_FLOW {

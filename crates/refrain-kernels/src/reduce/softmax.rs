@@ -1,22 +1,21 @@
 //! Softmax of the last dimension.
 //!
 //! `x` `[.., n]` → `out` `[.., n]`, floats of any kind and strides: `exp(x - max x) / Σ exp(x - max x)`
-//! in f32. Mask with large negative numbers or −∞: a row of −∞ alone gives NaN, as does a row with
-//! +∞ or NaN.
+//! in f32. Mask with large negative numbers or −∞. A row of only −∞ gives NaN, as does a row with +∞ or NaN.
 
 use rayon::prelude::*;
 
 use crate::kit::rows::RowLayout;
-use crate::kit::text::{self, Text};
-use crate::kit::threads::least_items;
+use crate::kit::text::{self, SourceBuilder};
+use crate::kit::threads::min_items;
 use crate::{Call, OperandSpec, Traits, Unsupported};
 
 const OP: &str = "softmax";
 
-/// The kernel for operands `x`, `out`.
+/// Returns the call for operands `x`, `out`.
 ///
 /// # Errors
-/// When an operand is not of floats, shapes differ, or sizes are beyond what a kernel takes (on
+/// When an operand is not of floats, shapes differ, or sizes exceed the limits of a kernel (on
 /// Mesa's software drivers, rows of about 80 million elements with workgroups of 1,024).
 pub fn call(traits: &Traits, x: &OperandSpec, out: &OperandSpec) -> Result<Call, Unsupported> {
     text::require_float(OP, x)?;
@@ -24,7 +23,7 @@ pub fn call(traits: &Traits, x: &OperandSpec, out: &OperandSpec) -> Result<Call,
     let rows = RowLayout::new(OP, [&x.layout, &out.layout], 1)?;
     let definitions = concat!("#define LANE_VALUE float\n", include_str!("../kit/transcendental.glsl"));
     rows.call(
-        Text::new(traits, OP),
+        SourceBuilder::new(traits, OP),
         [x, out],
         definitions,
         include_str!("softmax.comp"),
@@ -32,17 +31,17 @@ pub fn call(traits: &Traits, x: &OperandSpec, out: &OperandSpec) -> Result<Call,
     )
 }
 
-/// The same on contiguous rows of `columns` values.
+/// Computes the softmax of contiguous rows of `columns` values.
 ///
 /// # Panics
-/// When `x` is not whole rows.
+/// Panics if `x` does not hold whole rows.
 pub fn reference(x: &[f32], columns: usize) -> Vec<f32> {
     let mut out = x.to_vec();
     if columns == 0 {
         return out;
     }
     assert_eq!(x.len() % columns, 0, "whole rows");
-    let rows = out.par_chunks_mut(columns).with_min_len(least_items(columns));
+    let rows = out.par_chunks_mut(columns).with_min_len(min_items(columns));
     rows.for_each(|row| {
         let top = row.iter().copied().fold(f32::MIN, f32::max);
         row.iter_mut().for_each(|x| *x = (*x - top).exp());

@@ -5,25 +5,25 @@
 //! rotated in pairs, `(i, i + dims/2)` or, when interleaved, `(2i, 2i + 1)`; the rest is copied:
 //!
 //! `out_a = x_a·c − x_b·s`, `out_b = x_b·c + x_a·s`, where `c` and `s` are `scale` times the cosine
-//! and sine of `f32(position) · frequency[i]`, that product rounded to f32 as transformers rounds it.
-//! The sine and cosine themselves are of the rounded angle, however large, to about 2e-7.
+//! and sine of `f32(position) · frequency[i]`. The product is rounded to f32, as in transformers.
+//! Sine and cosine of the rounded angle are accurate to about 2e-7, however large the angle.
 
 use std::hash::{Hash, Hasher};
 
 use rayon::prelude::*;
 
-use crate::kit::text::{Text, address, grid, require_dtype, require_float, require_shape};
-use crate::kit::threads::least_items;
+use crate::kit::text::{SourceBuilder, address, grid, require_dtype, require_float, require_shape};
+use crate::kit::threads::min_items;
 use crate::{Call, DType, OperandSpec, Push, Traits, Unsupported, tuning};
 
 const OP: &str = "rope";
 
-/// How [`call`] pairs and scales.
+/// Parameters of [`call`].
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct RopeParams {
-    /// Values per head that are rotated: even, at most D.
+    /// Number of rotated values per head: even, at most D.
     pub dims: usize,
-    /// Pairs are neighbours `(2i, 2i + 1)` instead of halves `(i, i + dims/2)`.
+    /// Whether pairs are interleaved, `(2i, 2i + 1)`, instead of split halves, `(i, i + dims/2)` (NeoX).
     pub interleaved: bool,
     /// Factor of the cosine and the sine (YaRN's attention factor; else 1).
     pub scale: f32,
@@ -36,7 +36,7 @@ impl Hash for RopeParams {
 }
 
 impl RopeParams {
-    /// The first `dims` values of each head are rotated, in halves and without a factor.
+    /// Returns parameters that rotate the first `dims` values of each head, in split halves and with scale 1.
     pub fn new(dims: usize) -> RopeParams {
         RopeParams {
             dims,
@@ -45,7 +45,7 @@ impl RopeParams {
         }
     }
 
-    /// The two elements of pair `i`, counted from the start of the head.
+    /// Returns the indices of pair `i` in a head.
     fn pair(&self, i: usize) -> (usize, usize) {
         if self.interleaved {
             (2 * i, 2 * i + 1)
@@ -55,11 +55,10 @@ impl RopeParams {
     }
 }
 
-/// The call that rotates. Operands: x 0, positions 1, frequencies 2, out 3.
+/// Returns the call. Operands: x 0, positions 1, frequencies 2, out 3.
 ///
 /// # Errors
-/// When dtypes or shapes do not fit (`dims` odd or above D among them), or a size is beyond 32-bit
-/// indices.
+/// When dtypes or shapes do not match, `dims` is odd or above D, or a size exceeds 32-bit indices.
 pub fn call(
     traits: &Traits,
     x: &OperandSpec,
@@ -79,17 +78,17 @@ pub fn call(
     if !params.dims.is_multiple_of(2) || params.dims > head_dim {
         let dims = params.dims;
         return Err(size(format!(
-            "{dims} of {head_dim} values per head cannot be rotated in pairs"
+            "RoPE over {dims} of {head_dim} values per head: must be even and at most the head dimension"
         )));
     }
     require_shape(OP, "positions", positions, &[tokens])?;
     require_shape(OP, "frequencies", frequencies, &[params.dims / 2])?;
     require_shape(OP, "the result", out, &x.layout.shape)?;
-    // One invocation per pair, and one per value that is only copied.
+    // One invocation per pair, and one per copied value.
     let units = head_dim - params.dims / 2;
     let all = tokens * heads * units;
     let threads = tuning::choose(traits).row_threads;
-    let kernel = Text::new(traits, OP)
+    let kernel = SourceBuilder::new(traits, OP)
         .define("INTERLEAVED", u32::from(params.interleaved))
         .input("x", x.dtype)
         .input("positions", DType::I32)
@@ -119,10 +118,10 @@ pub fn call(
 /// Rotates `x` `[T, H, D]`, row-major, with T = `positions.len()` and D = `head_dim`.
 ///
 /// # Panics
-/// When `x` is no whole number of heads per position, `params.dims` exceeds `head_dim`, or
+/// Panics if `x` does not hold a whole number of heads per position, `params.dims` exceeds `head_dim`, or
 /// `frequencies` holds fewer than `dims/2` values.
 pub fn reference(x: &[f32], positions: &[i32], frequencies: &[f32], head_dim: usize, params: &RopeParams) -> Vec<f32> {
-    assert!(params.dims <= head_dim, "no more dims than a head has");
+    assert!(params.dims <= head_dim, "dims are at most the head dimension");
     let mut out = x.to_vec();
     if out.is_empty() {
         return out;
@@ -131,7 +130,7 @@ pub fn reference(x: &[f32], positions: &[i32], frequencies: &[f32], head_dim: us
     let frequencies = &frequencies[..params.dims / 2];
     out.par_chunks_mut(per_token)
         .zip(positions)
-        .with_min_len(least_items(per_token))
+        .with_min_len(min_items(per_token))
         .for_each(|(token, &position)| {
             let rotations: Vec<(f32, f32)> = frequencies
                 .iter()
@@ -157,18 +156,18 @@ pub fn reference(x: &[f32], positions: &[i32], frequencies: &[f32], head_dim: us
 mod tests {
     use super::*;
 
-    const HALVES: RopeParams = RopeParams {
+    const NOT_INTERLEAVED: RopeParams = RopeParams {
         dims: 4,
         interleaved: false,
         scale: 1.0,
     };
 
     #[test]
-    fn position_zero_changes_nothing_and_a_quarter_turn_swaps_a_pair() {
+    fn position_zero_is_the_identity_and_a_quarter_turn_swaps_a_pair() {
         let x = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
-        assert_eq!(reference(&x, &[0], &[1.0, 0.5], 6, &HALVES), x);
+        assert_eq!(reference(&x, &[0], &[1.0, 0.5], 6, &NOT_INTERLEAVED), x);
         let quarter = std::f32::consts::FRAC_PI_2;
-        let y = reference(&x, &[1], &[quarter, 0.0], 6, &HALVES);
+        let y = reference(&x, &[1], &[quarter, 0.0], 6, &NOT_INTERLEAVED);
         let expected = [-3.0, 2.0, 1.0, 4.0, 5.0, 6.0];
         for (y, e) in y.iter().zip(expected) {
             assert!((y - e).abs() < 1e-6, "{y} {e}");
@@ -176,19 +175,19 @@ mod tests {
     }
 
     #[test]
-    fn interleaved_pairs_are_neighbours() {
+    fn interleaved_pairs_are_adjacent() {
         let params = RopeParams {
             interleaved: true,
-            ..HALVES
+            ..NOT_INTERLEAVED
         };
         let frequencies = [0.3, 0.01];
         let y = reference(&[1.0, 3.0, 2.0, 4.0], &[7], &frequencies, 4, &params);
-        let halves = reference(&[1.0, 2.0, 3.0, 4.0], &[7], &frequencies, 4, &HALVES);
+        let halves = reference(&[1.0, 2.0, 3.0, 4.0], &[7], &frequencies, 4, &NOT_INTERLEAVED);
         assert_eq!(y, [halves[0], halves[2], halves[1], halves[3]]);
     }
 
     #[test]
-    fn angles_are_rounded_products_however_large() {
+    fn angles_are_rounded_to_f32_however_large() {
         let (position, frequency) = (1_000_003, 0.987_654_3_f32);
         let params = RopeParams {
             dims: 2,

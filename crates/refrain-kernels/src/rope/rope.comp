@@ -6,7 +6,7 @@ layout(push_constant, scalar) uniform Push {
     frequencies_ref frequencies;
     y_ref y;
     uint tokens, heads;
-    uint units; // per head: pairs, then values that are only copied
+    uint units; // per head: pairs, then copied values
     uint pairs;
     uvec3 x_strides;
     uint positions_stride, frequencies_stride;

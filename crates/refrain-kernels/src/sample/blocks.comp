@@ -1,14 +1,14 @@
-// The best token of each block of neighbouring ones and, where something will be drawn from all of
-// them, the sum of their weights relative to it.
+// Finds the best token of each block of neighbouring tokens and, if the draw is over all tokens, the sum of the block's
+// weights relative to it.
 shared float group_sums[WIDTH];
 
-// The workgroup's sum, in an order that is always the same; in the first invocation.
+// Returns the workgroup's sum, in a fixed order; valid in the first invocation.
 float sum_of_group(float value) {
     uint me = gl_LocalInvocationIndex;
     group_sums[me] = value;
     barrier();
-    for (uint apart = WIDTH / 2u; apart > 0u; apart /= 2u) {
-        if (me < apart) group_sums[me] += group_sums[me + apart];
+    for (uint distance = WIDTH / 2u; distance > 0u; distance /= 2u) {
+        if (me < distance) group_sums[me] += group_sums[me + distance];
         barrier();
     }
     return group_sums[0];
@@ -22,7 +22,7 @@ void main() UNIFORM_FLOW {
     uvec2 best = NO_RANK;
     [[unroll]] for (uint k = 0u; k < TOKENS_EACH; ++k) {
         uint id = block * BLOCK + k * WIDTH + me;
-        // Ids beyond the last repeat it.
+        // Ids beyond the last are clamped to it.
         uvec2 rank = rank_of(adjusted(a, min(id, push.vocabulary - 1u)), min(id, push.vocabulary - 1u));
         keys[k] = rank.x;
         best = higher(best, rank);

@@ -1,9 +1,9 @@
-// What both kernels that sample share: operands, a sequence's settings, and its adjusted logits.
+// Shared by both sampling kernels: operands, a sequence's settings, and its adjusted logits.
 layout(local_size_x_id = 0) in;
-layout(constant_id = 3) const uint WIDTH = 128; // the workgroup's
+layout(constant_id = 3) const uint WIDTH = 128; // invocations per workgroup
 layout(constant_id = 4) const uint TOKENS_EACH = 4;
 layout(constant_id = 5) const uint BLOCK_WIDTH = 128;
-// Neighbouring tokens of which one workgroup finds the best.
+// Neighbouring tokens of which one workgroup of the first kernel finds the best.
 const uint BLOCK = TOKENS_EACH * BLOCK_WIDTH;
 
 layout(buffer_reference, scalar, buffer_reference_align = 8) coherent buffer ranks_ref { uvec2 at[]; };
@@ -25,7 +25,7 @@ layout(push_constant, scalar) uniform Push {
     uint logits_stride;
     uint history_length;
     uint outbox_length;
-    uint biased; // whether there are biases
+    uint biased; // whether the operand `bias` holds values
 } push;
 
 const uint SETTINGS = 32u;
@@ -36,7 +36,7 @@ const uint TEMPERATURE = 0u, INVERSE_TEMPERATURE = 1u, TOP_K = 2u, TOP_P = 3u, M
 uint setting(uint sequence, uint word) { return load_settings(push.settings, SETTINGS * sequence + word); }
 float float_setting(uint sequence, uint word) { return uintBitsToFloat(setting(sequence, word)); }
 
-// What happens to a sequence's logits before anything else.
+// Bias and penalties of a sequence's logits.
 struct Adjustment {
     uint logits_at, row_at;
     bool biased, penalised;
@@ -77,8 +77,8 @@ uvec2 rank_of(float logit, uint id) { return uvec2(order_key(logit), ~id); }
 bool is_above(uvec2 a, uvec2 b) { return a.x > b.x || (a.x == b.x && a.y > b.y); }
 uvec2 higher(uvec2 a, uvec2 b) { return is_above(a, b) ? a : b; }
 
-// A token's probability relative to that of the token with key `largest`. Equal logits have weight 1
-// even where both are infinite.
+// Returns a token's probability relative to that of the token with key `largest`. Equal logits have weight 1 even if
+// both are infinite.
 float weight_of(uint key, uint largest, float inverse_temperature) {
     if (key == largest) return 1.0;
     float below = max(float_of_key(key) - float_of_key(largest), -3.0e38);
@@ -87,22 +87,22 @@ float weight_of(uint key, uint largest, float inverse_temperature) {
 
 shared uvec2 group_ranks[WIDTH];
 
-// The workgroup's highest rank.
+// Returns the workgroup's highest rank.
 uvec2 highest_of_group(uvec2 rank) {
-    uint parts = WIDTH, me = gl_LocalInvocationIndex;
+    uint count = WIDTH, me = gl_LocalInvocationIndex;
 #ifdef SUBGROUP_ARITHMETIC
     uint key = subgroupMax(rank.x);
     uint inverted = subgroupMax(rank.x == key ? rank.y : 0u);
-    parts = gl_NumSubgroups;
+    count = gl_NumSubgroups;
     if (subgroupElect()) group_ranks[gl_SubgroupID] = uvec2(key, inverted);
     barrier();
     uvec2 best = group_ranks[0];
-    for (uint part = 1u; part < parts; ++part) best = higher(best, group_ranks[part]);
+    for (uint i = 1u; i < count; ++i) best = higher(best, group_ranks[i]);
 #else
     group_ranks[me] = rank;
     barrier();
-    for (uint apart = WIDTH / 2u; apart > 0u; apart /= 2u) {
-        if (me < apart) group_ranks[me] = higher(group_ranks[me], group_ranks[me + apart]);
+    for (uint distance = WIDTH / 2u; distance > 0u; distance /= 2u) {
+        if (me < distance) group_ranks[me] = higher(group_ranks[me], group_ranks[me + distance]);
         barrier();
     }
     uvec2 best = group_ranks[0];

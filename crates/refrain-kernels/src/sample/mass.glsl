@@ -1,5 +1,5 @@
-// Sums of weights: 64-bit integers in units of 2^-40, lower word first. Whatever the order in which
-// they are added up, the sum is the same.
+// Masses are sums of weights as 64-bit integers in units of 2^-40, lower word first. Integer sums do not depend on the
+// order of addition.
 uvec2 add_mass(uvec2 a, uvec2 b) {
     uint carry;
     uint low = uaddCarry(a.x, b.x, carry);
@@ -13,10 +13,10 @@ uvec2 subtract_mass(uvec2 a, uvec2 b) {
 }
 
 bool is_less(uvec2 a, uvec2 b) { return a.y < b.y || (a.y == b.y && a.x < b.x); }
-uvec2 least_of(uvec2 a, uvec2 b) { return is_less(a, b) ? a : b; }
-uvec2 most_of(uvec2 a, uvec2 b) { return is_less(a, b) ? b : a; }
+uvec2 min_mass(uvec2 a, uvec2 b) { return is_less(a, b) ? a : b; }
+uvec2 max_mass(uvec2 a, uvec2 b) { return is_less(a, b) ? b : a; }
 
-// A weight from 0 to 2^20.
+// Converts a weight from 0 to 2^20.
 uvec2 mass_of(float weight) {
     uint bits = floatBitsToUint(weight);
     uint exponent = bits >> 23;
@@ -30,7 +30,7 @@ uvec2 mass_of(float weight) {
 
 float weight_of_mass(uvec2 mass) { return (float(mass.y) * 4294967296.0 + float(mass.x)) * 9.094947e-13; }
 
-// total * numerator / 2^24, rounded down; numerator <= 2^24.
+// Returns total * numerator / 2^24, rounded down; numerator <= 2^24.
 uvec2 share_of(uvec2 total, uint numerator) {
     uint middle, low, high, upper;
     umulExtended(total.x, numerator, middle, low);

@@ -1,74 +1,72 @@
-//! Picking each sequence's next token and going on to it: where a decode step ends, and the one place
-//! where positions advance.
+//! Sampling of each sequence's next token, and the advance to it: the end of a decode step. Only this kernel advances
+//! positions.
 //!
-//! Operands, of S sequences and a vocabulary of V tokens, without gaps but for the distance between
-//! rows of logits:
+//! Operands, for S sequences and a vocabulary of V tokens; all contiguous, except that rows of logits may have gaps:
 //!
-//! | operand | what |
+//! | operand | contents |
 //! |---|---|
-//! | `logits` f32 `[S, V]` | what the model says of the token behind the current one |
+//! | `logits` f32 `[S, V]` | the model's logits of the token after the current one |
 //! | `settings` u32 `[S, 32]` | [`Settings`] as words |
 //! | `tokens` u32 `[S]` | the current token; written |
 //! | `positions` i32 `[S]` | its position, negative once the sequence is finished; written |
 //! | `history` u32 `[S, C]` | tokens by position; written |
-//! | `counts` u32 `[S, V]` | how often each token is among the last `window`, see [`counts`]; written |
-//! | `outbox` u32 `[S, 1 + R]` | how many tokens were reported, and the last R of them in a ring; written |
-//! | `bias` f32 `[S, V]` or `[S, 0]` | added to the logits if the settings say so |
-//! | `reported` u32 `[S]` | the result: what this run put into the outbox |
+//! | `counts` u32 `[S, V]` | number of each token's occurrences among the last `window`, see [`counts`]; written |
+//! | `outbox` u32 `[S, 1 + R]` | number of reported tokens, and a ring of the last R of them; written |
+//! | `bias` f32 `[S, V]` or `[S, 0]` | added to the logits if the settings enable it |
+//! | `reported` u32 `[S]` | the result: what this run added to the outbox |
 //!
-//! For a sequence at position p, the token t at position p + 1 is picked in these steps:
+//! For a sequence at position p, these steps sample the token t at position p + 1:
 //! 1. *bias* is added;
-//! 2. *penalties* on each token that is n > 0 times among the last `window`: a positive logit is
-//!    multiplied by 1 / `repeat_penalty`, another by `repeat_penalty`; then n · `frequency_penalty` +
+//! 2. *penalties* on each token that occurs n > 0 times among the last `window`: a positive logit is
+//!    multiplied by 1 / `repeat_penalty`, any other by `repeat_penalty`; then n · `frequency_penalty` +
 //!    `presence_penalty` is subtracted;
 //! 3. *temperature*: logits are divided by it. At 0 the largest logit is taken, of equal ones the
-//!    lowest id, and the rest is left out;
-//! 4. *top-k*: the k largest logits stay, of equal ones those with the lowest ids;
-//! 5. *top-p*: of the softmax over what stayed, going from the most probable down (equal ones by
-//!    id), tokens stay until their sum reaches `top_p`, the one that reaches it included;
-//! 6. *min-p*: tokens stay whose probability is at least `min_p` times the largest;
+//!    lowest id, and the further steps are skipped;
+//! 4. *top-k*: keeps the k largest logits, of equal ones those with the lowest ids;
+//! 5. *top-p*: of the softmax over the remaining tokens, from the most probable down (equal ones by
+//!    id), keeps tokens until their sum reaches `top_p`, including the one that reaches it;
+//! 6. *min-p*: keeps tokens whose probability is at least `min_p` times the largest;
 //! 7. *draw*: with u from Philox 4×32-10 at (seed, sequence, p + 1), the first token in the order of
 //!    ids at which the running sum of the remaining probabilities exceeds u times their total.
 //!
-//! Then t is reported, `history[p + 1] = t`, and `counts` follow the window. The sequence is finished
-//! if t is one of its stop tokens or p + 1 has reached `last_position` or the history's last place;
-//! else `tokens` and `positions` become t and p + 1. Where an adjusted logit is not a number, nothing
-//! can be picked: [`NOT_A_NUMBER`] is reported and the sequence is finished. For a finished sequence
-//! nothing happens but that [`FINISHED`] is reported.
+//! Then t is reported, `history[p + 1]` becomes t, and `counts` are updated for the window. The sequence is finished if
+//! t is one of its stop tokens, or if p + 1 has reached `last_position` or the history's last index. Otherwise `tokens`
+//! and `positions` become t and p + 1. If an adjusted logit is NaN, [`NOT_A_NUMBER`] is reported and the sequence is
+//! finished. For a finished sequence, only [`FINISHED`] is reported.
 //!
-//! The device computes weights in f32 (1e-6 of the cumulative distribution) and adds them up as
-//! integers, so that its result is the same in every run. One dispatch finds the best of each block of
-//! tokens; from these, a second one knows which blocks can matter, collects their candidates, and
-//! selects among them by histograms of eight bits at a time: by rank until top-k's number or top-p's
-//! share is reached, and last by id until the number drawn is.
+//! The device computes weights in f32 (1e-6 of the cumulative distribution) and adds them as integers, so that its
+//! result is deterministic. The first dispatch finds the best token of each block of tokens. From these, the second one
+//! knows which blocks can hold candidates, collects their candidates, and selects among them by histograms of eight
+//! bits at a time. It selects by rank until top-k's count or top-p's mass is reached, and finally by id until the drawn
+//! number is reached.
 
 pub mod philox;
 mod reference;
 mod settings;
 
 pub use reference::{Candidate, SampleState, adjust, candidates, counts, draw, pick, reference};
-pub use settings::{MOST_STOP_IDS, Settings, TooManyStopIds};
+pub use settings::{MAX_STOP_IDS, Settings, TooManyStopIds};
 
 use crate::kit::iterations;
-use crate::kit::text::{self, Text, address};
+use crate::kit::text::{self, SourceBuilder, address};
 use crate::{Call, DType, OperandSpec, Push, Traits, Unsupported};
 
 const OP: &str = "sample";
 
 /// Reported for a sequence that is finished.
 pub const FINISHED: u32 = u32::MAX;
-/// Reported where a logit is not a number.
+/// Reported if a logit is NaN.
 pub const NOT_A_NUMBER: u32 = u32::MAX - 1;
 
-/// The number of the workspace, behind the operands.
+/// Operand number of the workspace, after the operands.
 const WORKSPACE: usize = 9;
-/// Tokens of a block that each invocation takes.
+/// Tokens of a block per invocation.
 const TOKENS_EACH: u32 = 4;
-/// Times that the second call may visit each token: to collect it, twice to select by rank, which
-/// takes seven histograms, once by id, which takes three.
-const VISITS: usize = 18;
+/// Maximum number of passes of the second call over the tokens: one to collect them, two selections by rank of seven
+/// histograms each, and one by id of three.
+const MAX_PASSES: usize = 18;
 
-/// Extents that the operands agree on.
+/// Extents of checked operands.
 struct SampleSizes {
     sequences: usize,
     vocabulary: usize,
@@ -78,14 +76,12 @@ struct SampleSizes {
     biased: bool,
 }
 
-/// The calls that sample, the second depending on the first, and the workspace that they need: an
-/// operand of its own behind the others (number 9), whose contents do not matter. Operands in the
-/// order above.
+/// Returns the calls that sample, the second depending on the first, and the workspace they need: a further operand
+/// (number 9), whose contents do not matter. Takes operands in the order above.
 ///
 /// # Errors
 /// [`Unsupported::NeedsContiguous`] for operands with gaps; [`Unsupported::Size`] when shapes
-/// contradict each other or are beyond what a kernel takes; [`Unsupported::DType`] for operands of
-/// other types.
+/// contradict each other or exceed the limits; [`Unsupported::DType`] for operands of other types.
 pub fn calls(traits: &Traits, operands: [&OperandSpec; 9]) -> Result<(Vec<Call>, OperandSpec), Unsupported> {
     let sizes = SampleSizes::of(operands)?;
     let block_width = traits.workgroup(width(sizes.vocabulary, 128));
@@ -94,7 +90,7 @@ pub fn calls(traits: &Traits, operands: [&OperandSpec; 9]) -> Result<(Vec<Call>,
     let workspace = OperandSpec::contiguous(DType::U32, &[2 * ranks + sizes.sequences * blocks]);
     let push = push(operands, &sizes, &workspace, ranks, blocks)?;
     let call = |name, body, width: u32, groups: [usize; 3]| Call {
-        kernel: Text::new(traits, name)
+        kernel: SourceBuilder::new(traits, name)
             .input("logits", DType::F32)
             .input("settings", DType::U32)
             .output("tokens", DType::U32)
@@ -125,12 +121,7 @@ pub fn calls(traits: &Traits, operands: [&OperandSpec; 9]) -> Result<(Vec<Call>,
             block_width,
             [blocks, sizes.sequences, 1],
         ),
-        call(
-            "sample.pick",
-            pick,
-            sizes.picking_width(traits)?,
-            [sizes.sequences, 1, 1],
-        ),
+        call("sample.pick", pick, sizes.pick_width(traits)?, [sizes.sequences, 1, 1]),
     ];
     Ok((calls, workspace))
 }
@@ -145,7 +136,7 @@ fn push(
     let mut push = Vec::new();
     for (number, operand) in operands.into_iter().enumerate() {
         push.push(match (number, sizes.biased) {
-            // Never read.
+            // The shader never reads it.
             (7, false) => address(OP, 0, operands[0])?,
             _ => address(OP, number, operand)?,
         });
@@ -167,10 +158,10 @@ fn push(
     Ok(push)
 }
 
-/// Invocations that look at a vocabulary, a few tokens each.
-fn width(vocabulary: usize, most: u32) -> u32 {
-    let wanted = vocabulary.div_ceil(TOKENS_EACH as usize).next_power_of_two();
-    (wanted as u32).clamp(32, most)
+/// Returns the number of invocations for a vocabulary, a few tokens each.
+fn width(vocabulary: usize, max: u32) -> u32 {
+    let width = vocabulary.div_ceil(TOKENS_EACH as usize).next_power_of_two();
+    (width as u32).clamp(32, max)
 }
 
 impl SampleSizes {
@@ -199,7 +190,10 @@ impl SampleSizes {
         }
         let size = |what| Unsupported::Size { op: OP, what };
         let &[sequences, vocabulary] = &logits.layout.shape[..] else {
-            return Err(size(format!("logits have shape {:?}", logits.layout.shape)));
+            return Err(size(format!(
+                "logits have shape {:?}, expected 2 dimensions",
+                logits.layout.shape
+            )));
         };
         if vocabulary > 1 && logits.layout.strides[1] != 1 {
             return Err(Unsupported::NeedsContiguous { op: OP, operand: 0 });
@@ -217,13 +211,14 @@ impl SampleSizes {
         let (Some(history @ 1..), Some(outbox @ 2..), Some(biases)) = widths else {
             let shapes = [history, outbox, bias].map(|o| &o.layout.shape);
             let what = format!(
-                "history, outbox and bias of shapes {shapes:?} do not fit logits of shape [{sequences}, {vocabulary}]"
+                "history, outbox and bias of shapes {shapes:?} do not match logits of shape [{sequences}, {vocabulary}]"
             );
             return Err(size(what));
         };
         let fits = vocabulary > 0 && (biases == 0 || biases == vocabulary) && (1..=65_535).contains(&sequences);
         if !fits {
-            let what = format!("{sequences} sequences, {vocabulary} logits and {biases} biases of each");
+            let what =
+                format!("{sequences} sequences with {vocabulary} logits and {biases} biases each are unsupported");
             return Err(size(what));
         }
         Ok(SampleSizes {
@@ -236,11 +231,11 @@ impl SampleSizes {
         })
     }
 
-    /// Invocations that pick a sequence's token.
-    fn picking_width(&self, traits: &Traits) -> Result<u32, Unsupported> {
+    /// Returns the number of invocations that sample a sequence's token.
+    fn pick_width(&self, traits: &Traits) -> Result<u32, Unsupported> {
         let width = traits.workgroup(width(self.vocabulary, 1024));
-        let visits = self.vocabulary.div_ceil(width as usize) * VISITS;
-        iterations::check(OP, traits, visits, || {
+        let passes = self.vocabulary.div_ceil(width as usize) * MAX_PASSES;
+        iterations::check(OP, traits, passes, || {
             format!("vocabularies of {} tokens", self.vocabulary)
         })?;
         Ok(width)

@@ -1,17 +1,16 @@
 //! The counter-based random number generator Philox4x32-10 (Salmon, Moraes, Dror and Shaw,
 //! *Parallel random numbers: as easy as 1, 2, 3*, SC 2011).
 //!
-//! A number is a pure function of key and counter: there is no state that batching, chunking or
-//! the device could disturb.
+//! A number is a pure function of key and counter. It does not depend on batching, chunking or the device.
 
 const MULTIPLIERS: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
 const KEY_STEPS: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
-const ROUNDS: usize = 10;
+const PHILOX_ROUNDS: usize = 10;
 
-/// The four words of Philox4x32-10 for a counter and a key.
+/// Returns the four words of Philox4x32-10 for a counter and a key.
 pub fn philox4x32(counter: [u32; 4], key: [u32; 2]) -> [u32; 4] {
     let ([mut c0, mut c1, mut c2, mut c3], mut key) = (counter, key);
-    for _ in 0..ROUNDS {
+    for _ in 0..PHILOX_ROUNDS {
         let (high0, low0) = multiply(MULTIPLIERS[0], c0);
         let (high1, low1) = multiply(MULTIPLIERS[1], c2);
         (c0, c1, c2, c3) = (high1 ^ c1 ^ key[0], low1, high0 ^ c3 ^ key[1], low0);
@@ -20,9 +19,8 @@ pub fn philox4x32(counter: [u32; 4], key: [u32; 2]) -> [u32; 4] {
     [c0, c1, c2, c3]
 }
 
-/// A number in [0, 1), a multiple of 2⁻²⁴ (so that f32 holds it exactly), for one position of one
-/// sequence: the first word of Philox with `seed` as its key and the counter (position, sequence),
-/// each as two words, the lower first.
+/// Returns a number in [0, 1) for a position of a sequence: a multiple of 2⁻²⁴, which f32 holds exactly. It is the
+/// first word of Philox with key `seed` and counter (position, sequence), each as two words, the lower first.
 pub fn uniform(seed: u64, sequence: u64, position: u64) -> f32 {
     let [position, sequence, key] = [position, sequence, seed].map(words);
     let counter = [position[0], position[1], sequence[0], sequence[1]];
@@ -35,7 +33,7 @@ fn multiply(a: u32, b: u32) -> (u32, u32) {
     (high, low)
 }
 
-/// The lower and the upper half.
+/// Returns the lower and the upper word.
 fn words(value: u64) -> [u32; 2] {
     [value as u32, (value >> 32) as u32]
 }
@@ -45,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_published_known_answers_come_out() {
+    fn matches_published_test_vectors() {
         let known = [
             ([0; 4], [0; 2], [0x6627_e8d5, 0xe169_c58d, 0xbc57_ac4c, 0x9b00_dbd8]),
             (
@@ -66,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_depends_on_seed_sequence_and_position() {
+    fn numbers_depend_on_seed_sequence_and_position() {
         let base = uniform(1, 2, 3);
         assert_eq!(base, uniform(1, 2, 3));
         for other in [
@@ -82,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_spread_evenly_over_the_unit_interval() {
+    fn numbers_are_uniform_over_the_unit_interval() {
         let mut counts = [0u32; 16];
         for position in 0..16_000 {
             let number = uniform(7, 0, position);

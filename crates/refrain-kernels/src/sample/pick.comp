@@ -1,4 +1,4 @@
-// One workgroup picks a sequence's token and goes on to it.
+// One workgroup samples a sequence's token and advances to it.
 const uint FINISHED = 0xffffffffu, NOT_A_NUMBER = 0xfffffffeu;
 const uint ALL_BLOCKS = 0xffffffffu;
 
@@ -7,12 +7,12 @@ shared uint active_count;
 shared uint collected;
 shared uint lowest_key;
 
-// What the end asks for depends on no token, and is under way before one is picked: the outbox is the host's memory.
-uint reports, window, last_position, stops;
+// Loaded before sampling, since they do not depend on the token and the outbox is host memory, which is slow to read.
+uint reports, window, last_position, stop_count;
 
 // The first word of Philox4x32-10 (Salmon et al. 2011).
 uint philox(uvec4 counter, uvec2 key) {
-    for (uint turn = 0u; turn < 10u; ++turn) {
+    for (uint round = 0u; round < 10u; ++round) {
         uint high0, low0, high1, low1;
         umulExtended(0xd2511f53u, counter.x, high0, low0);
         umulExtended(0xcd9e8d57u, counter.z, high1, low1);
@@ -22,7 +22,7 @@ uint philox(uvec4 counter, uvec2 key) {
     return counter.x;
 }
 
-// Of WIDTH blocks from `first` on, those that can have candidates.
+// Finds those of the WIDTH blocks from `first` on that can hold candidates.
 void find_active_blocks(Entries candidates, uint first, uint only) {
     uint block = first + gl_LocalInvocationIndex;
     if (gl_LocalInvocationIndex == 0u) active_count = 0u;
@@ -34,12 +34,12 @@ void find_active_blocks(Entries candidates, uint first, uint only) {
     barrier();
 }
 
-// Puts the candidates of the active blocks into the workspace, in any order.
+// Stores the candidates of the active blocks in the workspace, in any order.
 void collect_active(Entries candidates, Adjustment a) {
     uint tokens = active_count * BLOCK;
-    for (uint first = gl_LocalInvocationIndex; first < tokens; first += TOGETHER * WIDTH) {
-        uvec2 ranks[TOGETHER];
-        [[unroll]] for (uint k = 0u; k < TOGETHER; ++k) {
+    for (uint first = gl_LocalInvocationIndex; first < tokens; first += LOADS_EACH * WIDTH) {
+        uvec2 ranks[LOADS_EACH];
+        [[unroll]] for (uint k = 0u; k < LOADS_EACH; ++k) {
             uint token = min(first + k * WIDTH, tokens - 1u);
             uint id = active_blocks[token / BLOCK] * BLOCK + token % BLOCK;
             bool exists = first + k * WIDTH < tokens && id < push.vocabulary;
@@ -47,21 +47,21 @@ void collect_active(Entries candidates, Adjustment a) {
             ranks[k] = exists && is_among(candidates, rank) ? rank : NO_RANK;
         }
         uint count = 0u, lowest = 0xffffffffu;
-        [[unroll]] for (uint k = 0u; k < TOGETHER; ++k) {
+        [[unroll]] for (uint k = 0u; k < LOADS_EACH; ++k) {
             if (ranks[k] == NO_RANK) continue;
             count++;
             lowest = min(lowest, ranks[k].x);
         }
         if (count == 0u) continue;
-        uint place = ranks_at + candidates.first + atomicAdd(collected, count);
+        uint to = ranks_at + candidates.first + atomicAdd(collected, count);
         atomicMin(lowest_key, lowest);
-        [[unroll]] for (uint k = 0u; k < TOGETHER; ++k) {
-            if (ranks[k] != NO_RANK) push.ranks.at[place++] = ranks[k];
+        [[unroll]] for (uint k = 0u; k < LOADS_EACH; ++k) {
+            if (ranks[k] != NO_RANK) push.ranks.at[to++] = ranks[k];
         }
     }
 }
 
-// All candidates, collected from the blocks (or from one only).
+// Collects all candidates from all blocks, or from block `only`.
 Entries collect(Entries candidates, Adjustment a, uint only) {
     if (gl_LocalInvocationIndex == 0u) {
         collected = 0u;
@@ -78,7 +78,7 @@ Entries collect(Entries candidates, Adjustment a, uint only) {
     return candidates;
 }
 
-// The mass of all tokens.
+// Returns the mass of all tokens.
 uvec2 total_mass(Entries blocks) {
     fill_bins(blocks, true, uvec2(0u), uvec2(0u), 0u, 24u, 8u);
     uvec2 total = total_of_bins();
@@ -101,24 +101,24 @@ uint draw(uint sequence, uint position, uint lowest_of_blocks) {
     uvec2 all = uvec2(0u), rest;
     uint only = ALL_BLOCKS;
     bool cuts = top_k > 0u || top_p < 1.0 || min_p > 0.0;
-    // What of the blocks' best tokens can be said about all candidates.
+    // Bounds on all candidates from the blocks' best tokens.
     bool by_count = top_k > 0u && top_k <= push.blocks;
     if (by_count || !cuts) {
         uvec2 bound = select(blocks, !by_count, by_count ? counted : drawn, rest);
         if (by_count) {
-            // At least k tokens are as high as the k-th best of all blocks.
-            candidates.least = bound;
+            // At min_rank k tokens are as high as the k-th best of all blocks.
+            candidates.min_rank = bound;
         } else {
             only = ~bound.y / BLOCK;
             drawn = Goal(true, AMOUNT, 0u, rest);
         }
     } else if (top_k == 0u) {
-        candidates.least_weight = min_p;
+        candidates.min_weight = min_p;
         if (top_p < 1.0) {
             all = total_mass(blocks);
-            // All tokens below this weight together have less than 1 - p, so they are not needed.
-            float needless = 0.99 * (1.0 - top_p) * weight_of_mass(all) / float(push.vocabulary);
-            candidates.least_weight = max(min_p, needless);
+            // All tokens below this weight together have a probability below 1 - p, so they cannot be kept.
+            float negligible = 0.99 * (1.0 - top_p) * weight_of_mass(all) / float(push.vocabulary);
+            candidates.min_weight = max(min_p, negligible);
         }
     }
     candidates = collect(candidates, adjustment_of(sequence), only);
@@ -128,13 +128,13 @@ uint draw(uint sequence, uint position, uint lowest_of_blocks) {
         if (cut == 0u ? top_k == 0u : top_p >= 1.0) continue;
         Goal probable = Goal(true, SHARE, uint(ceil(top_p * 16777216.0)), all);
         uvec2 bound = select(candidates, false, cut == 0u ? counted : probable, rest);
-        candidates.least = higher(candidates.least, bound);
+        candidates.min_rank = higher(candidates.min_rank, bound);
     }
-    candidates.least_weight = max(candidates.least_weight, min_p);
+    candidates.min_weight = max(candidates.min_weight, min_p);
     return ~select(candidates, true, drawn, rest).y;
 }
 
-// The token for `position`, or NOT_A_NUMBER.
+// Samples the token for `position`; NOT_A_NUMBER if a logit is NaN.
 uint pick(uint sequence, uint position) {
     uvec2 best = NO_RANK;
     uint lowest = 0xffffffffu;
@@ -166,7 +166,7 @@ void count_tokens(uint sequence, uint token, uint position) {
 
 bool is_last(uint sequence, uint token, uint position) {
     if (position >= min(last_position, push.history_length - 1u)) return true;
-    for (uint i = 0u; i < min(stops, SETTINGS - FIRST_STOP); ++i) {
+    for (uint i = 0u; i < min(stop_count, SETTINGS - FIRST_STOP); ++i) {
         if (setting(sequence, FIRST_STOP + i) == token) return true;
     }
     return false;
@@ -185,7 +185,7 @@ void main() UNIFORM_FLOW {
     reports = load_outbox(push.outbox, sequence * push.outbox_length);
     window = setting(sequence, WINDOW);
     last_position = setting(sequence, LAST_POSITION);
-    stops = setting(sequence, STOPS);
+    stop_count = setting(sequence, STOPS);
     ranks_at = sequence * (push.blocks + push.vocabulary);
     masses_at = sequence * push.blocks;
     uint next = uint(position) + 1u;

@@ -1,25 +1,27 @@
+//! Sampling in plain Rust.
+
 use super::settings::{Settings, reciprocal};
 use super::{FINISHED, NOT_A_NUMBER, philox};
 
-/// What [`reference()`] updates: each row is one sequence's.
+/// State that [`reference()`] updates; each row is one sequence's.
 pub struct SampleState<'a> {
-    /// `[S]`: the token at the position below.
+    /// `[S]`: the current tokens, at `positions`.
     pub tokens: &'a mut [u32],
     /// `[S]`: positions; negative once a sequence is finished.
     pub positions: &'a mut [i32],
     /// `[S, C]`: tokens by position.
     pub history: &'a mut [u32],
-    /// `[S, V]`: how often each token is among the recent ones.
+    /// `[S, V]`: number of each token's occurrences among the recent ones.
     pub counts: &'a mut [u32],
-    /// `[S, 1 + R]`: how many tokens were reported, and the last R of them in a ring.
+    /// `[S, 1 + R]`: number of reported tokens, and a ring of the last R of them.
     pub outbox: &'a mut [u32],
 }
 
-/// The same on contiguous values: `logits` `[S, V]`, `settings` `[S, WORDS]`, `bias` `[S, V]` or empty,
-/// and the state. Returns what was reported, `[S]`.
+/// Samples from contiguous values: `logits` `[S, V]`, `settings` `[S, WORDS]`, `bias` `[S, V]` or empty, and the state.
+/// Returns the reported tokens, `[S]`.
 ///
 /// # Panics
-/// When sizes contradict each other, or there are no logits.
+/// Panics if sizes contradict each other, or there are no logits.
 pub fn reference(logits: &[f32], settings: &[u32], bias: &[f32], state: &mut SampleState<'_>) -> Vec<u32> {
     let sequences = state.tokens.len();
     let [vocabulary, history, outbox] =
@@ -46,7 +48,7 @@ pub fn reference(logits: &[f32], settings: &[u32], bias: &[f32], state: &mut Sam
     (0..sequences).map(one).collect()
 }
 
-/// One sequence's part of a [`SampleState`].
+/// One sequence's rows of a [`SampleState`].
 struct Sequence<'a> {
     settings: Settings,
     token: &'a mut u32,
@@ -56,7 +58,7 @@ struct Sequence<'a> {
 }
 
 impl Sequence<'_> {
-    /// Picks the next token and goes on to it; returns what is reported.
+    /// Samples the next token and advances to it; returns the reported token.
     fn step(&mut self, logits: &[f32], bias: &[f32]) -> u32 {
         let Ok(position) = usize::try_from(*self.position) else {
             return FINISHED;
@@ -68,7 +70,7 @@ impl Sequence<'_> {
             *self.position = -1;
             return NOT_A_NUMBER;
         };
-        self.remember(token, next);
+        self.record(token, next);
         let last = (self.settings.last_position as usize).min(self.history.len().saturating_sub(1));
         if next >= last || self.settings.stop_ids.contains(&token) {
             *self.position = -1;
@@ -79,9 +81,9 @@ impl Sequence<'_> {
         token
     }
 
-    fn remember(&mut self, token: u32, position: usize) {
-        if let Some(place) = self.history.get_mut(position) {
-            *place = token;
+    fn record(&mut self, token: u32, position: usize) {
+        if let Some(slot) = self.history.get_mut(position) {
+            *slot = token;
         }
         let window = self.settings.window as usize;
         if window == 0 {
@@ -97,8 +99,8 @@ impl Sequence<'_> {
     }
 }
 
-/// How often each token of a vocabulary is among the last `window` of `history`, `[V]`; tokens beyond
-/// the vocabulary are not counted.
+/// Returns the number of each token's occurrences among the last `window` tokens of `history`, `[V]`. Tokens beyond the
+/// vocabulary are not counted.
 pub fn counts(history: &[u32], window: u32, vocabulary: usize) -> Vec<u32> {
     let mut counts = vec![0; vocabulary];
     for &token in &history[history.len().saturating_sub(window as usize)..] {
@@ -109,8 +111,8 @@ pub fn counts(history: &[u32], window: u32, vocabulary: usize) -> Vec<u32> {
     counts
 }
 
-/// Applies bias and penalties to `logits` `[V]`, given how often each token is among the recent ones;
-/// `bias` `[V]` is read only if `settings` say so.
+/// Applies bias and penalties to `logits` `[V]`, given the number of each token's recent occurrences. `bias` `[V]` is
+/// read only if `settings` enable it.
 pub fn adjust(logits: &mut [f32], counts: &[u32], bias: &[f32], settings: &Settings) {
     if settings.biased {
         logits.iter_mut().zip(bias).for_each(|(logit, bias)| *logit += bias);
@@ -125,10 +127,10 @@ pub fn adjust(logits: &mut [f32], counts: &[u32], bias: &[f32], settings: &Setti
     }
 }
 
-/// The token at `position`, given its adjusted logits; `None` if one of them is not a number.
+/// Samples the token at `position` from its adjusted logits; returns `None` if one of them is NaN.
 ///
 /// # Panics
-/// When there are no logits.
+/// Panics if there are no logits.
 pub fn pick(logits: &[f32], settings: &Settings, position: u64) -> Option<u32> {
     if logits.iter().any(|logit| logit.is_nan()) {
         return None;
@@ -141,30 +143,30 @@ pub fn pick(logits: &[f32], settings: &Settings, position: u64) -> Option<u32> {
     Some(draw(&candidates, uniform))
 }
 
-/// A token that is still in the running.
+/// A token that may be drawn.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Candidate {
     /// The token.
     pub id: u32,
     /// Its logit.
     pub logit: f32,
-    /// Its probability relative to the likeliest token's: exp((logit − largest logit) / temperature).
+    /// Its probability relative to the most probable token's: exp((logit − largest logit) / temperature).
     pub weight: f64,
 }
 
-/// The tokens that top-k, top-p and min-p leave, in the order of their ids. Their `logits` are numbers.
+/// Returns the tokens that top-k, top-p and min-p keep, in the order of their ids. `logits` must not hold NaN.
 pub fn candidates(logits: &[f32], settings: &Settings) -> Vec<Candidate> {
     let mut candidates = weighted(logits, settings.temperature);
     keep_top_k(&mut candidates, settings.top_k as usize);
     keep_top_p(&mut candidates, settings.top_p);
-    // The likeliest has weight 1.
-    let least = f64::from(settings.min_p);
-    candidates.retain(|candidate| candidate.weight >= least);
+    // The most probable token has weight 1.
+    let min_weight = f64::from(settings.min_p);
+    candidates.retain(|candidate| candidate.weight >= min_weight);
     candidates.sort_unstable_by_key(|candidate| candidate.id);
     candidates
 }
 
-/// All tokens with their weights at this temperature.
+/// Returns all tokens with their weights at this temperature.
 fn weighted(logits: &[f32], temperature: f32) -> Vec<Candidate> {
     let largest = logits[argmax(logits) as usize];
     let candidate = |(id, &logit): (usize, &f32)| {
@@ -176,7 +178,7 @@ fn weighted(logits: &[f32], temperature: f32) -> Vec<Candidate> {
         };
         Candidate {
             id: id as u32,
-            // Both zeros are one.
+            // Maps -0 to 0, so that both compare equal.
             logit: logit + 0.0,
             weight: (below / f64::from(temperature)).exp(),
         }
@@ -186,7 +188,7 @@ fn weighted(logits: &[f32], temperature: f32) -> Vec<Candidate> {
 
 fn keep_top_k(candidates: &mut Vec<Candidate>, k: usize) {
     if k > 0 && k < candidates.len() {
-        candidates.select_nth_unstable_by(k - 1, likelier_first);
+        candidates.select_nth_unstable_by(k - 1, by_probability);
         candidates.truncate(k);
     }
 }
@@ -195,7 +197,7 @@ fn keep_top_p(candidates: &mut Vec<Candidate>, top_p: f32) {
     if top_p >= 1.0 {
         return;
     }
-    candidates.sort_unstable_by(likelier_first);
+    candidates.sort_unstable_by(by_probability);
     let enough = f64::from(top_p) * total(candidates);
     let mut sum = 0.0;
     let reaches = |candidate: &Candidate| {
@@ -206,7 +208,7 @@ fn keep_top_p(candidates: &mut Vec<Candidate>, top_p: f32) {
     candidates.truncate(last.map_or(candidates.len(), |last| last + 1));
 }
 
-/// The first token at which the running sum of weights exceeds `uniform` times their total.
+/// Returns the first token at which the running sum of weights exceeds `uniform` times their total.
 pub fn draw(candidates: &[Candidate], uniform: f32) -> u32 {
     let target = f64::from(uniform) * total(candidates);
     let mut sum = 0.0;
@@ -222,11 +224,11 @@ fn total(candidates: &[Candidate]) -> f64 {
     candidates.iter().map(|candidate| candidate.weight).sum()
 }
 
-fn likelier_first(a: &Candidate, b: &Candidate) -> std::cmp::Ordering {
+fn by_probability(a: &Candidate, b: &Candidate) -> std::cmp::Ordering {
     b.logit.total_cmp(&a.logit).then(a.id.cmp(&b.id))
 }
 
-/// The largest logit's id, of equal ones the lowest.
+/// Returns the id of the largest logit, of equal ones the lowest.
 fn argmax(logits: &[f32]) -> u32 {
     let mut best = 0;
     for (id, &logit) in logits.iter().enumerate() {

@@ -1,16 +1,16 @@
-// Selection among ranks in the workspace by histograms of eight bits at a time, highest digits first.
+// Radix selection among ranks in the workspace, by histograms of eight bits at a time, highest digits first.
 
-// Ranks in the workspace: those that are at least `least` with a weight of at least `least_weight`.
+// Ranks in the workspace that are at min_rank `min_rank` and have a weight of at min_rank `min_weight`.
 struct Entries {
     uint first, count;
-    bool blocks;      // each stands for a block, whose mass counts
-    uint lowest;      // no key is lower
-    uvec2 least;
-    float least_weight;
+    bool blocks;      // whether each entry stands for a block and its mass
+    uint lowest;      // lower bound of all keys
+    uvec2 min_rank;
+    float min_weight;
 };
 
-// When a selection ends: at the first entry at which the running sum of entries, or of their masses,
-// reaches an amount.
+// The goal of a selection: the first entry at which the running count of entries, or the sum of their masses, reaches
+// an amount.
 struct Goal {
     bool by_mass;
     uint kind;
@@ -18,10 +18,10 @@ struct Goal {
     uvec2 amount;
 };
 const uint AMOUNT = 0u; // `amount`
-const uint SHARE = 1u;  // `numerator` / 2^24 of the total, which is at least `amount`
+const uint SHARE = 1u;  // `numerator` / 2^24 of the larger of the total and `amount`
 const uint BEYOND = 2u; // more than `numerator` / 2^24 of the total
 
-// The sequence: where its ranks and block masses are, its largest key, its temperature.
+// Of the sequence: offsets of its ranks and block masses, its largest key, its temperature.
 uint ranks_at, masses_at;
 uint largest_key;
 float inverse_temperature;
@@ -34,9 +34,9 @@ shared uvec2 sixteenths[16];
 uvec2 rank_at(uint place) { return push.ranks.at[ranks_at + place]; }
 
 bool is_among(Entries entries, uvec2 rank) {
-    if (is_above(entries.least, rank)) return false;
-    return entries.least_weight <= 0.0
-        || weight_of(rank.x, largest_key, inverse_temperature) >= entries.least_weight;
+    if (is_above(entries.min_rank, rank)) return false;
+    return entries.min_weight <= 0.0
+        || weight_of(rank.x, largest_key, inverse_temperature) >= entries.min_weight;
 }
 
 uvec2 mass_of_entry(Entries entries, uint number, uvec2 rank) {
@@ -45,11 +45,11 @@ uvec2 mass_of_entry(Entries entries, uint number, uvec2 rank) {
     return mass_of(weight);
 }
 
-// Entries that an invocation loads together, so that it waits once for all.
-const uint TOGETHER = 4u;
+// Entries of an invocation whose loads are issued together, so that it stalls once for all of them.
+const uint LOADS_EACH = 4u;
 
-// Adds up, by the `bits` bits of rank word `word` from `shift` on, the entries that agree with `prefix`
-// under `mask`.
+// Fills the histogram over `bits` bits of rank word `word` from `shift` on, of entries that equal `prefix` under
+// `mask`.
 void fill_bins(Entries entries, bool by_mass, uvec2 prefix, uvec2 mask, uint word, uint shift, uint bits) {
     uint me = gl_LocalInvocationIndex;
     for (uint i = me; i < 256u; i += WIDTH) {
@@ -58,12 +58,12 @@ void fill_bins(Entries entries, bool by_mass, uvec2 prefix, uvec2 mask, uint wor
         bin_high[i] = 0u;
     }
     barrier();
-    for (uint first = me; first < entries.count; first += TOGETHER * WIDTH) {
-        uvec2 ranks[TOGETHER];
-        [[unroll]] for (uint k = 0u; k < TOGETHER; ++k) {
+    for (uint first = me; first < entries.count; first += LOADS_EACH * WIDTH) {
+        uvec2 ranks[LOADS_EACH];
+        [[unroll]] for (uint k = 0u; k < LOADS_EACH; ++k) {
             ranks[k] = rank_at(entries.first + min(first + k * WIDTH, entries.count - 1u));
         }
-        [[unroll]] for (uint k = 0u; k < TOGETHER; ++k) {
+        [[unroll]] for (uint k = 0u; k < LOADS_EACH; ++k) {
             uint number = first + k * WIDTH;
             bool counts = number < entries.count && (ranks[k] & mask) == prefix && is_among(entries, ranks[k]);
             if (!counts) continue;
@@ -92,12 +92,12 @@ uvec2 total_of_bins() {
 
 uvec2 amount_of(Goal goal, uvec2 total) {
     uvec2 amount = goal.amount;
-    if (goal.kind == SHARE) amount = share_of(most_of(total, goal.amount), goal.numerator);
+    if (goal.kind == SHARE) amount = share_of(max_mass(total, goal.amount), goal.numerator);
     if (goal.kind == BEYOND) amount = add_mass(share_of(total, goal.numerator), uvec2(1u, 0u));
-    return least_of(most_of(amount, uvec2(1u, 0u)), total);
+    return min_mass(max_mass(amount, uvec2(1u, 0u)), total);
 }
 
-// The bin, counted from the highest down, in which `rest` is reached; takes the bins above from it.
+// Returns the bin, counted from the highest down, in which `rest` is reached; subtracts the bins above from `rest`.
 uint bin_that_reaches(inout uvec2 rest) {
     uint sixteenth = 15u;
     for (; sixteenth > 0u && is_less(sixteenths[sixteenth], rest); --sixteenth) {
@@ -112,10 +112,10 @@ uint bin_that_reaches(inout uvec2 rest) {
 
 uint lower_bits(int bits) { return bits >= 32 ? 0xffffffffu : (1u << bits) - 1u; }
 
-// A rank that, of the entries, exactly those down to the goal reach; by id the rank's second word
-// alone counts, and is the goal's own. `rest` is what of the goal the last bin looked at had to give.
+// Returns a rank that exactly the entries up to the goal reach. By id, only the rank's second word counts, and it is
+// that of the goal's entry. `rest` is the part of the goal that remained for the last bin.
 uvec2 select(Entries entries, bool by_id, Goal goal, out uvec2 rest) {
-    // Bits in which ranks differ.
+    // Numbers of low bits in which ranks may differ.
     int widths[2] = int[2](by_id ? 0 : findMSB(largest_key ^ entries.lowest) + 1, findMSB(push.vocabulary - 1u) + 1);
     uvec2 mask = by_id ? uvec2(0u, ~lower_bits(widths[1])) : ~uvec2(lower_bits(widths[0]), lower_bits(widths[1]));
     uvec2 prefix = uvec2(largest_key, 0xffffffffu) & mask;
@@ -129,7 +129,7 @@ uvec2 select(Entries entries, bool by_id, Goal goal, out uvec2 rest) {
             if (first) rest = amount_of(goal, total_of_bins());
             first = false;
             uint bin = bin_that_reaches(rest);
-            // No further bit can part what is in the bin.
+            // Further bits need not split the bin.
             bool found = !by_id && (bin_entries[bin] == 1u || rest == uvec2(bin_low[bin], bin_high[bin]));
             uvec2 unit = word == 0u ? uvec2(1u, 0u) : uvec2(0u, 1u);
             prefix |= unit * (bin << left);

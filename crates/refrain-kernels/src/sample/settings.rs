@@ -1,12 +1,13 @@
-/// The most stop tokens that settings hold.
-pub const MOST_STOP_IDS: usize = 16;
+//! Sampling settings of a sequence, and their encoding for kernels.
 
-/// How the tokens of one sequence are picked, and when it ends. [`Settings::default`] takes the
-/// likeliest token for ever.
+/// Maximum number of stop tokens of a sequence.
+pub const MAX_STOP_IDS: usize = 16;
+
+/// Sampling parameters and stop conditions of one sequence. [`Settings::default`] is greedy and never ends.
 ///
 /// Kernels read it as [`Settings::WORDS`] u32 words, floats by their bits:
 ///
-/// | word | what |
+/// | word | contents |
 /// |---|---|
 /// | 0, 1 | `temperature` and its reciprocal |
 /// | 2, 3, 4 | `top_k`, `top_p`, `min_p` |
@@ -15,33 +16,33 @@ pub const MOST_STOP_IDS: usize = 16;
 /// | 10, 11, 12 | `seed`, lower word first, and `sequence` |
 /// | 13 | `last_position` |
 /// | 14 | 1 if `biased`, else 0 |
-/// | 15 | how many stop tokens there are |
+/// | 15 | number of stop tokens |
 /// | 16 … 31 | `stop_ids`, then zeros |
 ///
-/// The reciprocals spare the device a division, which no two round alike.
+/// The reciprocals avoid divisions on the device, which devices round differently.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Settings {
-    /// Divides the logits; 0 takes the likeliest token.
+    /// Divides the logits; 0 is greedy.
     pub temperature: f32,
-    /// How many of the likeliest tokens stay; 0 keeps all.
+    /// Number of most probable tokens that are kept; 0 keeps all.
     pub top_k: u32,
-    /// The likeliest tokens stay that together reach this probability; 1 keeps all.
+    /// Keeps the most probable tokens that together reach this probability; 1 keeps all.
     pub top_p: f32,
-    /// Tokens stay that are at least this probable, relative to the likeliest; 0 keeps all.
+    /// Keeps tokens of at least this probability, relative to the most probable one; 0 keeps all.
     pub min_p: f32,
     /// Divides the positive logits of recent tokens and multiplies the others; 1 changes nothing.
     pub repeat_penalty: f32,
-    /// Subtracted from the logits of recent tokens.
+    /// Subtracted once from the logits of recent tokens.
     pub presence_penalty: f32,
-    /// Subtracted from the logits of recent tokens as often as they are there.
+    /// Subtracted from the logits of recent tokens, once per occurrence.
     pub frequency_penalty: f32,
-    /// How many of the last tokens are recent; 0 penalises none.
+    /// Number of last tokens that count as recent; 0 penalises none.
     pub window: u32,
     /// Key of the random numbers.
     pub seed: u64,
-    /// Sets this sequence's random numbers apart from others' of the same seed.
+    /// Distinguishes this sequence's random numbers from others' of the same seed.
     pub sequence: u32,
-    /// The position whose token ends the sequence, whatever it is.
+    /// The position at which the sequence ends, whatever the token.
     pub last_position: u32,
     /// Tokens that end the sequence.
     pub stop_ids: Vec<u32>,
@@ -49,9 +50,9 @@ pub struct Settings {
     pub biased: bool,
 }
 
-/// More stop tokens than settings hold.
+/// More than [`MAX_STOP_IDS`] stop tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("{0} stop tokens are too many: the most is {MOST_STOP_IDS}")]
+#[error("{0} stop tokens are too many: at most {MAX_STOP_IDS} are supported")]
 pub struct TooManyStopIds(pub usize);
 
 impl Default for Settings {
@@ -75,16 +76,16 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Words of one sequence's settings.
-    pub const WORDS: usize = 16 + MOST_STOP_IDS;
+    /// Number of words of one sequence's settings.
+    pub const WORDS: usize = 16 + MAX_STOP_IDS;
 
-    /// The words that kernels read.
+    /// Returns the words that kernels read.
     ///
     /// # Errors
-    /// When there are more than [`MOST_STOP_IDS`] stop tokens.
+    /// When there are more than [`MAX_STOP_IDS`] stop tokens.
     pub fn encode(&self) -> Result<[u32; Settings::WORDS], TooManyStopIds> {
         let stops = self.stop_ids.len();
-        if stops > MOST_STOP_IDS {
+        if stops > MAX_STOP_IDS {
             return Err(TooManyStopIds(stops));
         }
         let mut words = [0; Settings::WORDS];
@@ -110,10 +111,10 @@ impl Settings {
         Ok(words)
     }
 
-    /// The settings that `words` stand for; of more stop tokens than there can be, those that are there.
+    /// Returns the settings that `words` encode. Clamps the number of stop tokens to [`MAX_STOP_IDS`].
     pub fn decode(words: &[u32; Settings::WORDS]) -> Settings {
         let float = |word: usize| f32::from_bits(words[word]);
-        let stops = (words[15] as usize).min(MOST_STOP_IDS);
+        let stops = (words[15] as usize).min(MAX_STOP_IDS);
         Settings {
             temperature: float(0),
             top_k: words[2],
@@ -138,7 +139,7 @@ impl Settings {
     }
 }
 
-/// 1 / x as a number that devices neither round to zero nor take for infinite.
+/// Returns 1 / x, clamped so that devices neither flush it to zero nor treat it as infinite.
 pub(super) fn reciprocal(x: f32) -> f32 {
     (1.0 / x).clamp(f32::MIN_POSITIVE, f32::MAX)
 }
@@ -148,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn settings_come_back_from_their_words() {
+    fn settings_round_trip_through_words() {
         let settings = Settings {
             temperature: 0.7,
             top_k: 40,
@@ -170,12 +171,15 @@ mod tests {
     }
 
     #[test]
-    fn more_stop_tokens_than_fit_are_refused() {
+    fn rejects_too_many_stop_tokens() {
         let settings = Settings {
             stop_ids: (0..17).collect(),
             ..Settings::default()
         };
         let error = settings.encode().unwrap_err();
-        assert_eq!(error.to_string(), "17 stop tokens are too many: the most is 16");
+        assert_eq!(
+            error.to_string(),
+            "17 stop tokens are too many: at most 16 are supported"
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! What a step over several sequences needs: slots of their pages, and messages from the host.
+//! Bookkeeping of a step over several sequences: KV cache slots of tokens, and writes from the host.
 
 pub mod inbox;
 pub mod slots;

@@ -5,7 +5,7 @@ layout(push_constant, scalar) uniform Push {
     pages_ref pages;
     out_ref out_;
     uint tokens;
-    uint rows, table; // of the pages
+    uint rows, table; // rows and columns of the page table
     uint page_size;
 } pc;
 

@@ -1,18 +1,18 @@
-//! Where tokens lie in a paged state.
+//! Slots of tokens in a paged KV cache.
 //!
-//! `positions` `[T]` i32, `sequences` `[T]` u32, `pages` `[S, P]` u32, all gapless → `out` `[T]` i32:
-//! `pages[s, p / page_size] · page_size + p mod page_size` of position p of sequence s; −1 for a
-//! negative position, and where the table has no such row or page.
+//! `positions` `[T]` i32, `sequences` `[T]` u32, `pages` `[S, P]` u32, all contiguous → `out` `[T]` i32:
+//! `pages[s, p / page_size] · page_size + p mod page_size` for position p of sequence s; −1 for a
+//! negative position, and if the page table has no such row or page.
 
-use crate::kit::text::{Text, address, grid, require_dtype, require_shape};
+use crate::kit::text::{SourceBuilder, address, grid, require_dtype, require_shape};
 use crate::{Call, DType, OperandSpec, Push, Traits, Unsupported};
 
 const OP: &str = "slots";
 
-/// The call. Operands: positions 0, sequences 1, pages 2, out 3.
+/// Returns the call. Operands: positions 0, sequences 1, pages 2, out 3.
 ///
 /// # Errors
-/// When dtypes or shapes do not fit, or an operand has gaps.
+/// When dtypes or shapes do not match, or an operand is not contiguous.
 pub fn call(
     traits: &Traits,
     positions: &OperandSpec,
@@ -46,7 +46,7 @@ pub fn call(
     }
     push.extend([tokens, rows, table, page_size].map(|v| Push::U32(v as u32)));
     let threads = traits.workgroup(64);
-    let kernel = Text::new(traits, OP)
+    let kernel = SourceBuilder::new(traits, OP)
         .input("positions", DType::I32)
         .input("sequences", DType::U32)
         .input("pages", DType::U32)
@@ -60,10 +60,10 @@ pub fn call(
     })
 }
 
-/// The same in plain Rust; `shape` is that of `pages`.
+/// Computes the slots in plain Rust; `shape` is that of `pages`.
 ///
 /// # Panics
-/// When `pages` does not have the elements of `shape`.
+/// Panics if `pages` does not hold the elements of `shape`.
 pub fn reference(positions: &[i32], sequences: &[u32], pages: &[u32], shape: &[usize], page_size: usize) -> Vec<i32> {
     let (rows, table) = (shape[0], shape[1]);
     let slot = |(&position, &sequence): (&i32, &u32)| {

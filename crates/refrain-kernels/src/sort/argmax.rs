@@ -1,28 +1,28 @@
-//! The place of the largest element of the last dimension.
+//! Index of the largest element of the last dimension.
 //!
 //! `x` `[.., n]` of any dtype and strides, n ≥ 1 → `out` `[..]` u32, any strides. Of equal elements
-//! the first counts (-0 equals 0); NaN counts as larger than everything.
+//! the first wins (-0 equals 0). NaN is larger than everything.
 
 use rayon::prelude::*;
 
 use crate::kit::order;
 use crate::kit::rows::RowLayout;
-use crate::kit::text::{self, Text};
-use crate::kit::threads::least_items;
+use crate::kit::text::{self, SourceBuilder};
+use crate::kit::threads::min_items;
 use crate::{Call, DType, Layout, OperandSpec, Traits, Unsupported, Values};
 
 const OP: &str = "argmax";
 
-/// The kernel for operands `x`, `out`.
+/// Returns the call for operands `x`, `out`.
 ///
 /// # Errors
-/// When rows are empty, dtypes or shapes do not fit, or sizes are beyond what a kernel takes (on
+/// When rows are empty, dtypes or shapes do not match, or sizes exceed the limits of a kernel (on
 /// Mesa's software drivers, rows of about 240 million elements with workgroups of 1,024).
 pub fn call(traits: &Traits, x: &OperandSpec, out: &OperandSpec) -> Result<Call, Unsupported> {
     text::require_dtype(OP, out, DType::U32)?;
     let columns = x.layout.shape.last().copied().unwrap_or(0);
     if columns == 0 {
-        let what = format!("no element to choose from in shape {:?}", x.layout.shape);
+        let what = format!("argmax of no elements in shape {:?}", x.layout.shape);
         return Err(Unsupported::Size { op: OP, what });
     }
     let repeated = Layout {
@@ -33,7 +33,7 @@ pub fn call(traits: &Traits, x: &OperandSpec, out: &OperandSpec) -> Result<Call,
     let rows = RowLayout::new(OP, [&x.layout, &repeated], 1)?;
     let definitions = concat!("#define LANE_VALUE uint\n", include_str!("../kit/order.glsl"));
     rows.call(
-        Text::new(traits, OP),
+        SourceBuilder::new(traits, OP),
         [x, out],
         definitions,
         include_str!("argmax.comp"),
@@ -41,20 +41,20 @@ pub fn call(traits: &Traits, x: &OperandSpec, out: &OperandSpec) -> Result<Call,
     )
 }
 
-/// The same on contiguous rows of `columns` values.
+/// Computes the argmax of contiguous rows of `columns` values.
 ///
 /// # Panics
-/// When `columns` is 0.
+/// Panics if `columns` is 0.
 pub fn reference(x: &Values, columns: usize) -> Vec<u32> {
-    assert_ne!(columns, 0, "an element to choose from");
+    assert_ne!(columns, 0, "rows have elements");
     order::keys(x)
         .par_chunks(columns)
-        .with_min_len(least_items(columns))
+        .with_min_len(min_items(columns))
         .map(|row| {
             let mut best = 0;
-            for (place, key) in row.iter().enumerate() {
+            for (index, key) in row.iter().enumerate() {
                 if *key > row[best] {
-                    best = place;
+                    best = index;
                 }
             }
             best as u32

@@ -1,48 +1,47 @@
-//! The elements of the last dimension in ascending order.
+//! Sort of the last dimension, ascending.
 //!
-//! `x` `[.., n]` of any dtype → `out`, the same, both without gaps; NaN comes last and -0 before 0.
+//! `x` `[.., n]` of any dtype → `out`, the same, both contiguous. NaN comes last and -0 before 0.
 //!
-//! A bitonic network (Batcher 1968) over keys, unsigned words in the same order as elements; rows are filled up to a
-//! power of two with what is larger than everything. A workgroup sorts a block in shared memory. Rows of several
-//! blocks go through a workspace: between elements that are blocks apart, each step of the network is a call of its
-//! own.
+//! A bitonic network (Batcher 1968) sorts keys: unsigned words in the same order as the elements. Rows are padded to a
+//! power of two with the largest key. A workgroup sorts a block in shared memory. Rows of several blocks go through a
+//! workspace, and each step of the network that compares elements of different blocks is its own call.
 
 pub mod argmax;
 pub mod top_k;
 
 use rayon::prelude::*;
 
-use crate::kit::text::{self, Text};
-use crate::kit::threads::least_items;
+use crate::kit::text::{self, SourceBuilder};
+use crate::kit::threads::min_items;
 use crate::kit::walk;
 use crate::{Call, DType, OperandSpec, Push, Traits, Unsupported, Values};
 
 const OP: &str = "sort";
 
-/// The number of the workspace, behind `x` and `out`.
+/// Operand number of the workspace, after `x` and `out`.
 const WORKSPACE: usize = 2;
 
-/// What a call does, as the shader numbers it.
+/// The stage of a call, numbered as in the shader.
 #[derive(Clone, Copy)]
 enum SortStage {
-    /// Sorts rows of one block.
-    Whole,
-    /// Sorts each block of longer rows, every other one downwards.
+    /// Sorts rows of a single block.
+    Single,
+    /// Sorts each block of longer rows, every second one descending.
     Blocks,
-    /// Compares elements that are blocks apart.
-    Apart,
-    /// Finishes within blocks what was compared apart.
-    Within,
-    /// As the one before, for the last time: what comes of it is the result.
+    /// Compares elements of different blocks.
+    AcrossBlocks,
+    /// Merges within blocks after [`SortStage::AcrossBlocks`].
+    WithinBlocks,
+    /// Merges within blocks for the last time, and stores the output.
     Last,
 }
 
-/// The calls for operands `x` (0) and `out` (1), each depending on the one before, and the workspace that they need,
+/// Returns the calls for operands `x` (0) and `out` (1), each depending on the one before, and the workspace they need,
 /// if any (2), whose contents do not matter.
 ///
 /// # Errors
-/// When dtypes or shapes do not fit, an operand must be copied first, or there are more than 2³¹ elements once rows
-/// are powers of two.
+/// When dtypes or shapes do not match, an operand must be copied first, or there are more than 2³¹ elements after
+/// padding rows to powers of two.
 pub fn calls(
     traits: &Traits,
     x: &OperandSpec,
@@ -61,7 +60,7 @@ pub fn calls(
     let padded = columns.next_power_of_two();
     let rows = x.layout.count() / columns;
     if rows.saturating_mul(padded) > 1 << 31 {
-        let what = format!("{rows} rows of {columns} elements, which are sorted as {padded}");
+        let what = format!("{rows} rows of {columns} elements, padded to {padded}, exceed 2³¹ elements");
         return Err(Unsupported::Size { op: OP, what });
     }
     let workgroup = traits.workgroup(256);
@@ -73,20 +72,20 @@ pub fn calls(
         workgroup,
     };
     if padded <= block {
-        return Ok((vec![problem.call(SortStage::Whole, 0, 0)?], None));
+        return Ok((vec![problem.call(SortStage::Single, 0, 0)?], None));
     }
     let mut calls = vec![problem.call(SortStage::Blocks, 0, 0)?];
     let mut size = 2 * block;
     while size <= padded {
         let mut stride = size / 2;
         while stride >= block {
-            calls.push(problem.call(SortStage::Apart, size, stride)?);
+            calls.push(problem.call(SortStage::AcrossBlocks, size, stride)?);
             stride /= 2;
         }
         let stage = if size == padded {
             SortStage::Last
         } else {
-            SortStage::Within
+            SortStage::WithinBlocks
         };
         calls.push(problem.call(stage, size, 0)?);
         size *= 2;
@@ -97,13 +96,14 @@ pub fn calls(
 struct SortProblem<'a> {
     traits: &'a Traits,
     operands: [&'a OperandSpec; 2],
-    /// Rows, elements of a row, and what these are filled up to.
+    /// Rows, elements per row, and elements per padded row.
     sizes: [usize; 3],
     workgroup: u32,
 }
 
 impl SortProblem<'_> {
-    /// `size`: elements that are brought into order together; `stride`: how far apart those are that are compared.
+    /// Returns the call of a stage. `size` is the length of the sorted runs, `stride` the distance of compared
+    /// elements.
     fn call(&self, stage: SortStage, size: usize, stride: usize) -> Result<Call, Unsupported> {
         let ([x, out], [rows, columns, padded]) = (self.operands, self.sizes);
         let block = 2 * self.workgroup;
@@ -112,14 +112,14 @@ impl SortProblem<'_> {
             DType::I32 => "SIGNED",
             _ => "UNSIGNED",
         };
-        let kernel = Text::new(self.traits, OP)
+        let kernel = SourceBuilder::new(self.traits, OP)
             .flag(kind, true)
             .input("x", x.dtype)
             .output("y", out.dtype)
             .body(include_str!("sort.comp"))
             .kernel(vec![(0, self.workgroup), (3, block), (4, stage as u32)]);
         let keys = match stage {
-            SortStage::Whole => out.address(1),
+            SortStage::Single => out.address(1),
             _ => Push::Address {
                 operand: WORKSPACE,
                 bytes: 0,
@@ -132,22 +132,24 @@ impl SortProblem<'_> {
     }
 }
 
-/// The same on contiguous rows of `columns` elements.
+/// Sorts contiguous rows of `columns` elements.
 pub fn reference(x: &Values, columns: usize) -> Values {
     fn sorted<T: Copy + Send + Sync, K: Ord>(x: &[T], columns: usize, key: impl Fn(&T) -> K + Sync) -> Vec<T> {
         let mut x = x.to_vec();
         x.par_chunks_mut(columns.max(1))
-            .with_min_len(least_items(columns))
+            .with_min_len(min_items(columns))
             .for_each(|row| row.sort_by_key(&key));
         x
     }
     match x {
         Values::F32(x) => Values::F32(sorted(x, columns, |x| {
             let bits = x.to_bits();
-            match x.is_nan() {
-                true => u32::MAX,
-                false if bits >> 31 == 1 => !bits,
-                false => bits | 1 << 31,
+            if x.is_nan() {
+                u32::MAX
+            } else if bits >> 31 == 1 {
+                !bits
+            } else {
+                bits | 1 << 31
             }
         })),
         Values::I32(x) => Values::I32(sorted(x, columns, |x| *x)),
@@ -160,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_row_ascends_with_nan_last() {
+    fn rows_are_ascending_with_nan_last() {
         let x = Values::F32(vec![2.0, f32::NAN, -1.0, 0.0, -0.0, 5.0, f32::NEG_INFINITY, 4.0]);
         let Values::F32(sorted) = reference(&x, 4) else {
             panic!("floats stay floats")

@@ -1,6 +1,6 @@
 // y[row] = the row's elements, ascending, by a bitonic network over keys.
 layout(local_size_x_id = 0) in;
-// Elements that a workgroup sorts: two for each invocation.
+// Elements per workgroup: two per invocation.
 layout(constant_id = 3) const uint BLOCK = 512;
 layout(constant_id = 4) const uint STAGE = 0;
 layout(buffer_reference, scalar, buffer_reference_align = 4) buffer keys_ref { uint at[]; };
@@ -10,27 +10,27 @@ layout(push_constant, scalar) uniform Arguments {
     keys_ref keys;
     uint rows;
     uint columns;
-    // Elements of a row with what it is filled up with: a power of two.
+    // Elements per padded row: a power of two.
     uint padded;
-    // Elements that are brought into order together, and how far apart those are that are compared.
+    // Length of the sorted runs, and distance of compared elements.
     uint size;
     uint stride;
 } push;
 
-const uint WHOLE = 0u, BLOCKS = 1u, APART = 2u, WITHIN = 3u, LAST = 4u;
-const uint BEYOND = 0xffffffffu;
+const uint SINGLE_BLOCK = 0u, BLOCKS = 1u, ACROSS_BLOCKS = 2u, WITHIN_BLOCKS = 3u, LAST = 4u;
+const uint PADDING_KEY = 0xffffffffu;
 
 #ifdef FLOATS
-const uint NOT_A_NUMBER = 0xfffffffeu;
+const uint NAN_KEY = 0xfffffffeu;
 
 uint key_of(float value) {
     uint bits = floatBitsToUint(value);
-    if ((bits & 0x7fffffffu) > 0x7f800000u) return NOT_A_NUMBER;
+    if ((bits & 0x7fffffffu) > 0x7f800000u) return NAN_KEY;
     return bits >> 31 != 0u ? ~bits : bits | 0x80000000u;
 }
 
 float value_of(uint key) {
-    if (key == NOT_A_NUMBER) return uintBitsToFloat(0x7fc00000u);
+    if (key == NAN_KEY) return uintBitsToFloat(0x7fc00000u);
     return uintBitsToFloat(key >> 31 != 0u ? key & 0x7fffffffu : ~key);
 }
 #endif
@@ -45,12 +45,13 @@ uint value_of(uint key) { return key; }
 
 shared uint block_keys[BLOCK];
 
-// The first of the two elements, `stride` apart, that the workgroup's or the device's pair `number` is.
+// Returns the first element of pair `number`, of two elements `stride` apart.
 uint first_of(uint number, uint stride) { return 2u * stride * (number / stride) + number % stride; }
 
-// Puts two keys into order: place is that of the first in its row, of which runs of `size` ascend and descend in turn.
-bool out_of_order(uint first, uint second, uint place, uint size) {
-    bool descends = (place & size) != 0u && size < push.padded;
+// Whether two keys must be swapped. `index` is that of the first in its row; runs of `size` alternately ascend and
+// descend.
+bool out_of_order(uint first, uint second, uint index, uint size) {
+    bool descends = (index & size) != 0u && size < push.padded;
     return descends ? first < second : first > second;
 }
 
@@ -68,8 +69,8 @@ void main() UNIFORM_FLOW {
     uint group = group_number();
     uint row = group / blocks;
     if (row >= push.rows) return;
-    if (STAGE == APART) {
-        // Pairs of the whole device: blocks are powers of two, and so are rows of several.
+    if (STAGE == ACROSS_BLOCKS) {
+        // Pairs are numbered across the device: blocks are powers of two, and so are rows of several.
         uint i = first_of(group * (BLOCK / 2u) + gl_LocalInvocationIndex, push.stride);
         uint first = push.keys.at[i], second = push.keys.at[i + push.stride];
         if (out_of_order(first, second, i % push.padded, push.size)) {
@@ -80,8 +81,8 @@ void main() UNIFORM_FLOW {
     }
     uint start = (group % blocks) * BLOCK;
     for (uint i = gl_LocalInvocationIndex; i < BLOCK; i += BLOCK / 2u) {
-        uint key = BEYOND;
-        if (STAGE == WITHIN || STAGE == LAST) {
+        uint key = PADDING_KEY;
+        if (STAGE == WITHIN_BLOCKS || STAGE == LAST) {
             key = push.keys.at[row * push.padded + start + i];
         } else if (start + i < push.columns) {
             key = key_of(load_x(push.x, row * push.columns + start + i));
@@ -89,7 +90,7 @@ void main() UNIFORM_FLOW {
         block_keys[i] = key;
     }
     barrier();
-    if (STAGE == WITHIN || STAGE == LAST) {
+    if (STAGE == WITHIN_BLOCKS || STAGE == LAST) {
         for (uint stride = BLOCK / 2u; stride > 0u; stride /= 2u) {
             compare(start, push.size, stride);
             barrier();
@@ -103,7 +104,7 @@ void main() UNIFORM_FLOW {
         }
     }
     for (uint i = gl_LocalInvocationIndex; i < BLOCK; i += BLOCK / 2u) {
-        if (STAGE == BLOCKS || STAGE == WITHIN) {
+        if (STAGE == BLOCKS || STAGE == WITHIN_BLOCKS) {
             push.keys.at[row * push.padded + start + i] = block_keys[i];
         } else if (start + i < push.columns) {
             store_y(push.y, row * push.columns + start + i, value_of(block_keys[i]));

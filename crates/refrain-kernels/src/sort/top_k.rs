@@ -1,16 +1,15 @@
-//! The places of the largest elements of the last dimension, largest first.
+//! Indices of the k largest elements of the last dimension, largest first.
 //!
-//! `x` `[.., n]` of any dtype and strides, 1 ≤ k ≤ n → `out` `[.., k]` u32, any strides. Of equal
-//! elements the first comes first (-0 equals 0); NaN counts as larger than everything. The elements themselves, if they
-//! are wanted too, go to `values` `[.., k]` of x's dtype, which has no gaps.
+//! `x` `[.., n]` of any dtype and strides, 1 ≤ k ≤ n → `out` `[.., k]` u32, any strides. Of equal elements the first comes
+//! first (-0 equals 0). NaN is larger than everything. The elements themselves, if wanted, go to `values` `[.., k]` of
+//! x's dtype, which is contiguous.
 //!
-//! In short rows, an element's place among the results is how many come before it (`kit/largest.glsl`). In
-//! longer ones nothing is sorted that is not returned: a workgroup finds the k-th largest element by radix
-//! selection (histograms of eight bits at a time, over the value and then over the place, which makes
-//! all elements distinct), collects what lies above, and sorts that. Where k is larger than
-//! 1,024, each chunk of the result has its own workgroup, which selects both of its ends; where it is
-//! not, and rows are few and long, several workgroups share each, and a second call chooses among what
-//! they have chosen.
+//! In short rows, an element's rank is the number of elements before it (`kit/largest.glsl`). In longer rows only
+//! results are sorted. A workgroup finds the k-th largest element by radix selection: histograms of eight bits at a
+//! time, over the value and then over the index, which makes all elements distinct. It collects the elements above and
+//! sorts them. If k is larger than 1,024, each chunk of the results has its own workgroup, which selects both of its
+//! bounds. Otherwise, with few long rows, several workgroups split each row, and a second call selects among their
+//! candidates.
 
 use rayon::prelude::*;
 
@@ -18,30 +17,30 @@ use crate::kit::iterations::{self, looped};
 use crate::kit::largest;
 use crate::kit::order;
 use crate::kit::rows::RowLayout;
-use crate::kit::text::{self, Text};
-use crate::kit::threads::least_items;
+use crate::kit::text::{self, SourceBuilder};
+use crate::kit::threads::min_items;
 use crate::{Call, DType, Layout, OperandSpec, Push, Traits, Unsupported, Values, tuning};
 
 const OP: &str = "top_k";
 
-/// Most results that one workgroup sorts.
-const CHUNK: usize = 1024;
+/// Maximum number of results sorted by one workgroup.
+const MAX_CHUNK: usize = 1024;
 
-/// Elements that an invocation loads together, as in the shader.
-const TOGETHER: usize = 4;
+/// Elements of an invocation whose loads are issued together, as in the shader.
+const LOADS_EACH: usize = 4;
 
-/// Fewer elements are not worth a workgroup of their own.
-const FEWEST_ELEMENTS: usize = 1 << 14;
+/// Minimum number of elements of a row that are worth a workgroup.
+const MIN_SPLIT_ELEMENTS: usize = 1 << 14;
 
-/// The number of the values, behind `x` and `out`; without them, that of the workspace.
+/// Operand number of the values, after `x` and `out`; without values, that of the workspace.
 const VALUES: usize = 2;
 
-/// The calls for operands `x` (0), `out` (1) and perhaps `values` (2), each depending on the one before, and the
-/// workspace that they need, if any (the next), whose contents do not matter; k is the last extent of `out`.
+/// Returns the calls for operands `x` (0), `out` (1) and, if given, `values` (2), each depending on the one before, and
+/// the workspace they need, if any (the next operand), whose contents do not matter. k is the last extent of `out`.
 ///
 /// # Errors
-/// When k is 0 or larger than n, dtypes or shapes do not fit, or sizes are beyond what a kernel takes (on
-/// Mesa's software drivers, more than 1,024 of rows of about 7 million elements, with workgroups of 1,024).
+/// When k is 0 or larger than n, dtypes or shapes do not match, or sizes exceed the limits of a kernel (on
+/// Mesa's software drivers, k above 1,024 with rows of about 7 million elements and workgroups of 1,024).
 pub fn calls(
     traits: &Traits,
     x: &OperandSpec,
@@ -49,28 +48,28 @@ pub fn calls(
     values: Option<&OperandSpec>,
 ) -> Result<(Vec<Call>, Option<OperandSpec>), Unsupported> {
     let problem = TopKProblem::of(traits, x, out, values)?;
-    if problem.n <= largest::MOST_ELEMENTS {
+    if problem.n <= largest::MAX_ELEMENTS {
         return Ok((vec![problem.short_call([x, out])?], None));
     }
-    let share = problem.share();
-    let [count, found] = share.map_or([problem.n; 2], |share| [share.columns, share.parts * problem.k]);
-    for count in [count, found] {
+    let split = problem.split();
+    let [elements, candidates] = split.map_or([problem.n; 2], |split| [split.columns, split.splits * problem.k]);
+    for count in [elements, candidates] {
         let what = || format!("the {} largest of {} elements", problem.k, problem.n);
         iterations::check(OP, traits, problem.iterations(count), what)?;
     }
-    let Some(share) = share else {
+    let Some(split) = split else {
         return Ok((vec![problem.call(Stage::Whole, [x, out])?], None));
     };
-    let workspace = OperandSpec::contiguous(DType::U32, &[problem.rows.rows(), share.parts, problem.k]);
+    let workspace = OperandSpec::contiguous(DType::U32, &[problem.rows.rows(), split.splits, problem.k]);
     text::address(OP, problem.workspace(), &workspace)?;
     let calls = vec![
-        problem.call(Stage::Share(share), [x, &workspace])?,
-        problem.call(Stage::Join(&workspace), [x, out])?,
+        problem.call(Stage::Split(split), [x, &workspace])?,
+        problem.call(Stage::Combine(&workspace), [x, out])?,
     ];
     Ok((calls, Some(workspace)))
 }
 
-/// What is asked for.
+/// Checked operands of a top-k.
 struct TopKProblem<'t> {
     traits: &'t Traits,
     rows: RowLayout,
@@ -81,21 +80,21 @@ struct TopKProblem<'t> {
     workgroup: u32,
 }
 
-/// Workgroups that share a row, and elements of each.
+/// Workgroups that split a row, and elements of each.
 #[derive(Clone, Copy)]
-struct Share {
-    parts: usize,
+struct RowSplit {
+    splits: usize,
     columns: usize,
 }
 
-/// What a call does.
+/// The stage of a call.
 enum Stage<'w> {
-    /// Chooses among all elements.
+    /// Selects among all elements.
     Whole,
-    /// Chooses candidates among those of a part.
-    Share(Share),
-    /// Chooses among the candidates.
-    Join(&'w OperandSpec),
+    /// Selects candidates within a split.
+    Split(RowSplit),
+    /// Selects among the candidates.
+    Combine(&'w OperandSpec),
 }
 
 impl<'t> TopKProblem<'t> {
@@ -118,15 +117,15 @@ impl<'t> TopKProblem<'t> {
         }
         let ends = (x.layout.shape.split_last(), out.layout.shape.split_last());
         let (Some((&n, leading)), Some((&k, _))) = ends else {
-            let what = "operands without dimensions".to_string();
+            let what = "operands must have at least one dimension".to_string();
             return Err(Unsupported::Size { op: OP, what });
         };
         if k == 0 || k > n {
-            let what = format!("the largest {k} of {n} elements");
+            let what = format!("k is {k}, but must be from 1 to {n}, the number of elements");
             return Err(Unsupported::Size { op: OP, what });
         }
         let last = leading.len();
-        // Only the rows' starts are walked; columns have one stride on each side.
+        // The walk covers only the rows' starts; columns have one stride per operand.
         let starts = Layout {
             shape: [leading, &[n]].concat().into(),
             strides: [&out.layout.strides[..last], &[0]].concat().into(),
@@ -144,13 +143,13 @@ impl<'t> TopKProblem<'t> {
         })
     }
 
-    /// The number of the workspace.
+    /// Returns the operand number of the workspace.
     fn workspace(&self) -> usize {
         VALUES + usize::from(self.values.is_some())
     }
 
-    /// The text with the accessors of the values, and their address, if they are wanted.
-    fn with_values(&self, text: Text<'t>, push: &mut Vec<Push>) -> Text<'t> {
+    /// Adds the values' accessors and address, if values are wanted.
+    fn with_values(&self, text: SourceBuilder<'t>, push: &mut Vec<Push>) -> SourceBuilder<'t> {
         let Some(values) = self.values else {
             return text;
         };
@@ -158,42 +157,42 @@ impl<'t> TopKProblem<'t> {
         text.flag("VALUES", true).output("v", values.dtype)
     }
 
-    /// Parts of each row, where several workgroups choose candidates: as many as keep the device busy, if
-    /// there are far fewer candidates than elements, and as its driver's loops need.
-    fn share(&self) -> Option<Share> {
-        let worth = (self.n / FEWEST_ELEMENTS).min(self.n / (4 * self.k));
-        let enough = tuning::choose(self.traits).decode.enough_groups;
-        let busy = enough.on(self.traits) / self.rows.rows().max(1);
-        let most = iterations::most(self.traits).unwrap_or(usize::MAX);
-        let fits = |parts: &usize| self.iterations(self.n.div_ceil(*parts)) <= most;
-        let parts = (busy.clamp(1, worth.max(1))..=worth).find(fits)?;
-        let columns = self.n.div_ceil(parts);
-        let parts = self.n.div_ceil(columns);
-        (parts > 1 && self.k <= CHUNK).then_some(Share { parts, columns })
+    /// Returns the splits of each row, if several workgroups select candidates. There are as many as fill the device
+    /// and as the driver's limit of iterations needs, as long as there are far fewer candidates than elements.
+    fn split(&self) -> Option<RowSplit> {
+        let max_splits = (self.n / MIN_SPLIT_ELEMENTS).min(self.n / (4 * self.k));
+        let enough_groups = tuning::choose(self.traits).decode.target_groups;
+        let filling = enough_groups.on(self.traits) / self.rows.rows().max(1);
+        let max_iterations = iterations::max_iterations(self.traits).unwrap_or(usize::MAX);
+        let fits = |splits: &usize| self.iterations(self.n.div_ceil(*splits)) <= max_iterations;
+        let splits = (filling.clamp(1, max_splits.max(1))..=max_splits).find(fits)?;
+        let columns = self.n.div_ceil(splits);
+        let splits = self.n.div_ceil(columns);
+        (splits > 1 && self.k <= MAX_CHUNK).then_some(RowSplit { splits, columns })
     }
 
-    /// Results that one workgroup sorts.
+    /// Returns the number of results that one workgroup sorts.
     fn sorted(&self) -> usize {
-        self.k.min(CHUNK).next_power_of_two()
+        self.k.min(MAX_CHUNK).next_power_of_two()
     }
 
-    /// Iterations of an invocation of a workgroup that chooses among `count` elements.
+    /// Returns the loop iterations of an invocation of a workgroup that selects among `count` elements.
     fn iterations(&self, count: usize) -> usize {
         let (width, sorted) = (self.workgroup as usize, self.sorted());
         let over = |elements: usize, each: usize| looped(elements.div_ceil(width), each);
-        let read = looped(count.div_ceil(TOGETHER * width), 0);
+        let read = looped(count.div_ceil(LOADS_EACH * width), 0);
         let digit = read + over(256, 0) + over(16, 16) + 16 + 16;
-        let selections = if self.k > CHUNK { 2 } else { 1 };
+        let selections = if self.k > MAX_CHUNK { 2 } else { 1 };
         let steps = looped(sorted.ilog2() as usize, 0);
         let sort = steps * (1 + steps) / 2 * (1 + over(sorted / 2, 0));
         selections * looped(8, digit) + read + 2 * over(sorted, 0) + sort
     }
 
-    /// The call where a workgroup holds a row.
+    /// Returns the call for rows that a workgroup holds.
     fn short_call(&self, [x, y]: [&OperandSpec; 2]) -> Result<Call, Unsupported> {
         let fours = largest::fours(self.n);
         let mut push = vec![x.address(0), y.address(1), Push::Record(self.rows.outer().words())];
-        let text = Text::new(self.traits, "top_k.short")
+        let text = SourceBuilder::new(self.traits, "top_k.short")
             .input("x", x.dtype)
             .output("y", y.dtype);
         let text = self.with_values(text, &mut push);
@@ -223,15 +222,15 @@ impl<'t> TopKProblem<'t> {
     fn call(&self, stage: Stage<'_>, [x, y]: [&OperandSpec; 2]) -> Result<Call, Unsupported> {
         let name = match stage {
             Stage::Whole => OP,
-            Stage::Share(_) => "top_k.share",
-            Stage::Join(_) => "top_k.join",
+            Stage::Split(_) => "top_k.split",
+            Stage::Combine(_) => "top_k.combine",
         };
-        let mut text = Text::new(self.traits, name)
-            .flag("SHARED_ROWS", matches!(stage, Stage::Share(_)))
-            .flag("JOINED", matches!(stage, Stage::Join(_)))
+        let mut text = SourceBuilder::new(self.traits, name)
+            .flag("SHARED_ROWS", matches!(stage, Stage::Split(_)))
+            .flag("JOINED", matches!(stage, Stage::Combine(_)))
             .input("x", x.dtype)
             .output("y", y.dtype);
-        let y_number = if matches!(stage, Stage::Share(_)) {
+        let y_number = if matches!(stage, Stage::Split(_)) {
             self.workspace()
         } else {
             1
@@ -241,10 +240,10 @@ impl<'t> TopKProblem<'t> {
             y.address(y_number),
             Push::Record(self.rows.outer().words()),
         ];
-        if !matches!(stage, Stage::Share(_)) {
+        if !matches!(stage, Stage::Split(_)) {
             text = self.with_values(text, &mut push);
         }
-        if let Stage::Join(workspace) = stage {
+        if let Stage::Combine(workspace) = stage {
             text = text.input("z", workspace.dtype);
             push.push(workspace.address(self.workspace()));
         }
@@ -252,12 +251,12 @@ impl<'t> TopKProblem<'t> {
         let numbers = [self.rows.rows(), self.n, x_stride, self.k, y_stride];
         push.extend(numbers.map(|n| Push::U32(n as u32)));
         let groups = match stage {
-            Stage::Whole => self.k.div_ceil(CHUNK),
-            Stage::Share(Share { parts, columns }) => {
-                push.extend([parts, columns].map(|n| Push::U32(n as u32)));
-                parts
+            Stage::Whole => self.k.div_ceil(MAX_CHUNK),
+            Stage::Split(RowSplit { splits, columns }) => {
+                push.extend([splits, columns].map(|n| Push::U32(n as u32)));
+                splits
             }
-            Stage::Join(workspace) => {
+            Stage::Combine(workspace) => {
                 push.push(Push::U32((workspace.layout.shape[1] * self.k) as u32));
                 1
             }
@@ -280,25 +279,25 @@ impl<'t> TopKProblem<'t> {
     }
 }
 
-/// The same on contiguous rows of `columns` values: k places for each row.
+/// Computes the top-k of contiguous rows of `columns` values: k indices per row.
 ///
 /// # Panics
-/// When k is larger than `columns`, or `columns` is 0.
+/// Panics if k is larger than `columns`, or `columns` is 0.
 pub fn reference(x: &Values, columns: usize, k: usize) -> Vec<u32> {
     assert!(k <= columns && columns > 0, "the largest {k} of {columns}");
     let keys = order::keys(x);
     let rows: Vec<Vec<u32>> = keys
         .par_chunks(columns)
-        .with_min_len(least_items(columns))
+        .with_min_len(min_items(columns))
         .map(|row| {
-            let rank = |&place: &u32| (!row[place as usize], place);
-            let mut places: Vec<u32> = (0..columns as u32).collect();
+            let rank = |&index: &u32| (!row[index as usize], index);
+            let mut indices: Vec<u32> = (0..columns as u32).collect();
             if k < columns {
-                places.select_nth_unstable_by_key(k, rank);
-                places.truncate(k);
+                indices.select_nth_unstable_by_key(k, rank);
+                indices.truncate(k);
             }
-            places.sort_unstable_by_key(rank);
-            places
+            indices.sort_unstable_by_key(rank);
+            indices
         })
         .collect();
     rows.concat()

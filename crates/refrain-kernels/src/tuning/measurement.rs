@@ -1,45 +1,45 @@
-//! What the sizes of a row were measured with.
+//! Records of the measurements behind the tuning table.
 
-/// What a row's sizes for a family of kernels were found with.
+/// The measurement behind a row's sizes for one kernel family.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Measurement {
-    /// The family.
+    /// The kernel family.
     pub family: KernelFamily,
-    /// The device by its driver's name.
+    /// Device name as the driver reports it.
     pub device: &'static str,
-    /// The driver.
+    /// Driver and version.
     pub driver: &'static str,
-    /// Year, month and day.
+    /// Date as YYYY-MM-DD.
     pub date: &'static str,
-    /// What was reached.
-    pub figure: &'static str,
+    /// Time or throughput that was reached.
+    pub result: &'static str,
 }
 
-/// Kernels whose sizes are a part of a row.
+/// Kernel families with sizes in the tuning table.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum KernelFamily {
-    /// Matrix times few vectors.
+    /// Small-M GEMV.
     Gemv,
-    /// Tiled products without matrix cores.
+    /// Tiled GEMM without matrix cores.
     Tile,
-    /// Products on matrix cores.
+    /// GEMM on matrix cores.
     Matrix,
-    /// Products with the matrices of experts.
+    /// Grouped GEMM over experts.
     Experts,
-    /// Attention of many tokens.
+    /// Prefill attention.
     Attention,
-    /// Attention of single tokens.
+    /// Decode attention.
     Decode,
     /// The gated delta rule.
     Delta,
     /// The causal convolution.
     Convolution,
-    /// Norms and other reductions over a row.
+    /// Norms and other row reductions.
     Rows,
 }
 
 impl KernelFamily {
-    /// All of them.
+    /// All families.
     pub const ALL: [KernelFamily; 9] = [
         KernelFamily::Gemv,
         KernelFamily::Tile,
@@ -53,18 +53,18 @@ impl KernelFamily {
     ];
 }
 
-/// What a family reached on an H200.
-const fn on_h200(family: KernelFamily, figure: &'static str) -> Measurement {
+/// A measurement on an H200.
+const fn on_h200(family: KernelFamily, result: &'static str) -> Measurement {
     Measurement {
         family,
         device: "NVIDIA H200",
         driver: "NVIDIA 580.159.04",
         date: "2026-11-23",
-        figure,
+        result,
     }
 }
 
-/// By `refrain explain --profile`: the read bandwidth was 4.57 to 4.67 TB/s.
+/// Measured with `refrain explain --profile`. The read bandwidth was 4.57 to 4.67 TB/s.
 pub(super) const H200_MEASURED: &[Measurement] = &[
     on_h200(
         KernelFamily::Gemv,
@@ -80,20 +80,20 @@ pub(super) const H200_MEASURED: &[Measurement] = &[
     ),
     on_h200(
         KernelFamily::Experts,
-        "gate and up of Qwen3.5-35B-A3B, MLX 4-bit, a token: 10.2 µs; 512 tokens: 87 µs a matrix",
+        "gate and up of Qwen3.5-35B-A3B, MLX 4-bit, one token: 10.2 µs; 512 tokens: 87 µs per matrix",
     ),
     on_h200(
         KernelFamily::Attention,
-        "512 tokens of Qwen3-8B: 31.4 µs; behind 16,384: 705 µs, 198 TFLOP/s",
+        "512 tokens of Qwen3-8B: 31.4 µs; after 16,384: 705 µs, 198 TFLOP/s",
     ),
     on_h200(
         KernelFamily::Decode,
-        "Qwen3-8B behind 16,384 tokens: 53.3 µs, 1.26 TB/s of keys and values",
+        "Qwen3-8B after 16,384 tokens: 53.3 µs, 1.26 TB/s of keys and values",
     ),
     on_h200(KernelFamily::Delta, "512 tokens of Qwen3.5-35B-A3B: 184 µs"),
     on_h200(KernelFamily::Convolution, "512 tokens of 8,192 channels: 20.5 µs"),
     on_h200(
         KernelFamily::Rows,
-        "512 tokens' queries or keys of Qwen3-8B, head by head: 6.7 µs on average",
+        "512 tokens' queries or keys of Qwen3-8B, per head: 6.7 µs on average",
     ),
 ];

@@ -1,5 +1,7 @@
-//! Sizes that depend on the device and not on the result: a table of rows, the first that matches
-//! and fits is used. Families take a row explicitly in `call_tuned`, so every row can be tried anywhere.
+//! Kernel sizes that depend on the device and do not change results (beyond rounding).
+//!
+//! [`TABLE`] has a [`Tuning`] row for each kind of device; [`choose`] picks the first row that matches and fits.
+//! Kernel families take a row explicitly in `call_tuned`, so tests can run every row on any device.
 
 mod gemv;
 mod matrix;
@@ -10,9 +12,9 @@ mod table;
 mod tile;
 
 pub use gemv::{GemvTuning, ShapedGemv};
-pub use matrix::{Experts, MatrixTile, SharedBy};
+pub use matrix::{ExpertTuning, MatrixTile, SubgroupSplit};
 pub use measurement::{KernelFamily, Measurement};
-pub use settings::{BadTuning, read};
+pub use settings::{TuningError, read};
 pub(crate) use table::MESA_SOFTWARE;
 pub use table::TABLE;
 pub use tile::{Tile, TileSize};
@@ -23,10 +25,7 @@ use refrain_quant::QuantFormat;
 
 use crate::{Architecture, Traits};
 
-/// A number of workgroups.
-///
-/// Where it is how many keep a device busy it follows from the device's compute units: it is kept as what it is on a
-/// device of so many, and others, if they tell, have as many more or fewer.
+/// A number of workgroups, which is either fixed or scales linearly with the number of compute units.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct GroupCount {
     groups: usize,
@@ -39,149 +38,151 @@ impl GroupCount {
         GroupCount { groups, units: None }
     }
 
-    /// What it is on a device of `units` compute units.
-    pub const fn of_units(groups: usize, units: u32) -> GroupCount {
+    /// Scales linearly with the number of compute units: `groups` on a device with `units` of them. Used as is if the
+    /// driver does not report the device's number.
+    pub const fn scaled(groups: usize, units: u32) -> GroupCount {
         GroupCount {
             groups,
             units: Some(units),
         }
     }
 
-    /// What it is on the device that has these traits.
+    /// The number of workgroups on the given device.
     pub fn on(self, traits: &Traits) -> usize {
         match (self.units, traits.compute_units) {
-            (Some(counted), Some(units)) => (self.groups * units as usize).div_ceil(counted as usize),
+            (Some(reference), Some(units)) => (self.groups * units as usize).div_ceil(reference as usize),
             _ => self.groups,
         }
     }
 }
 
-/// Attention: a workgroup takes one query head of one token; where there are so many that the device
-/// is busy anyway, several heads that share a key head; where they are too few, a part of a head's
-/// positions.
+/// Sizes of prefill attention. A workgroup computes one query head of one token. If that fills the device several times
+/// over, it computes several heads that share a key head; if it does not fill the device, it computes a split of a
+/// head's positions.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct AttentionTuning {
-    /// Invocations per workgroup of one head.
+    /// Invocations of a workgroup with one head.
     pub threads: u32,
-    /// Invocations per workgroup of several heads.
+    /// Invocations of a workgroup with several heads.
     pub grouped_threads: u32,
-    /// Invocations per workgroup of a part of one head's positions.
+    /// Invocations of a workgroup with a split of the positions.
     pub threads_split: u32,
-    /// The most query heads that such a workgroup takes together.
-    pub most_heads_split: u32,
-    /// The most workgroups that share a head's positions: at most 64.
-    pub most_parts: u32,
-    /// The most query heads that a workgroup takes together.
-    pub most_heads: u32,
-    /// Workgroups that keep the device busy.
-    pub enough_groups: GroupCount,
-    /// The fewest tokens that matrix cores take.
-    pub least_matrix_tokens: usize,
-    /// The most fragments of positions that a workgroup with matrix cores takes together: fewer where there is no room
-    /// for their keys and values.
+    /// Maximum number of query heads of a workgroup with a split of the positions.
+    pub max_heads_split: u32,
+    /// Maximum number of splits of a head's positions. At most 64.
+    pub max_splits: u32,
+    /// Maximum number of query heads of a workgroup.
+    pub max_heads: u32,
+    /// Workgroups that fill the device.
+    pub target_groups: GroupCount,
+    /// Minimum number of tokens for matrix cores.
+    pub min_matrix_tokens: usize,
+    /// Maximum number of fragments of positions per step of a workgroup on matrix cores. It is fewer if shared memory
+    /// has no room for their keys and values.
     pub matrix_fragments: usize,
-    /// The same where a workgroup has `matrix_subgroups_few` subgroups.
+    /// As `matrix_fragments`, for workgroups of `matrix_subgroups_few` subgroups.
     pub matrix_fragments_few: usize,
-    /// Subgroups of a workgroup with matrix cores.
+    /// Subgroups of a workgroup on matrix cores.
     pub matrix_subgroups: u32,
-    /// The same where workgroups of so many would be too few.
+    /// Subgroups if there would be fewer than `target_matrix_groups` workgroups otherwise.
     pub matrix_subgroups_few: u32,
-    /// Workgroups with matrix cores that are not too few.
-    pub enough_matrix_groups: GroupCount,
+    /// Workgroups on matrix cores that fill the device.
+    pub target_matrix_groups: GroupCount,
 }
 
-/// Attention of single tokens: a workgroup takes some query heads of one key head, and a part of a
-/// token's positions.
+/// Sizes of decode attention. A workgroup computes some query heads of one key head, over a split of a token's
+/// positions.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct DecodeTuning {
     /// Invocations per workgroup: a multiple of `positions`.
     pub threads: u32,
-    /// Positions that a workgroup goes through at a time: a power of two.
+    /// Positions per step of a workgroup: a power of two.
     pub positions: u32,
-    /// The most query heads that a workgroup takes together.
-    pub most_heads: u32,
-    /// The most workgroups that share a token's positions.
-    pub most_parts: u32,
-    /// Workgroups that keep the device busy.
-    pub enough_groups: GroupCount,
+    /// Maximum number of query heads of a workgroup.
+    pub max_heads: u32,
+    /// Maximum number of splits of a token's positions.
+    pub max_splits: u32,
+    /// Workgroups that fill the device.
+    pub target_groups: GroupCount,
     /// Whether loops over an invocation's values are unrolled.
     pub unrolled: bool,
 }
 
-/// The gated delta rule: a row of invocations takes some values of a head.
+/// Sizes of the gated delta rule. A row of invocations computes some values of a head.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Delta {
-    /// Values that it takes, sharing what it loads of keys and queries, where there are many tokens.
+pub struct DeltaTuning {
+    /// Values per row of invocations, which share its loads of keys and queries, for at least `min_tokens` tokens.
     pub values: u32,
-    /// The fewest tokens that are many, if they are more than there are sequences: of fewer it takes one value.
-    pub least_tokens: usize,
-    /// Lanes that share a value's memory, where rows of them can share a subgroup: else all of it.
+    /// Minimum number of tokens for more than one value. There must also be more tokens than sequences.
+    pub min_tokens: usize,
+    /// Lanes that share the state of a value if several such rows fit a subgroup; otherwise the whole subgroup does.
     pub lanes: u32,
-    /// Tokens whose keys, queries and values the workgroup brings at once, if there is room for them: a power of two.
+    /// Tokens whose keys, queries and values a workgroup loads at once, if shared memory has room. A power of two.
     pub tile: u32,
-    /// Invocations of the workgroup that goes from the convolution of a head to its gate: where registers do not hold
-    /// the head's memory, more.
+    /// Invocations of the workgroup that computes a head from convolution to gate. More are used if registers do not
+    /// hold the head's state.
     pub head_threads: u32,
-    /// The fewest tokens that matrix cores take in chunks, if they are more than there are sequences.
-    pub least_chunked: usize,
-    /// Tokens of a chunk, if there is room for them: a power of two.
+    /// Minimum number of tokens for the chunked algorithm on matrix cores. There must also be more tokens than
+    /// sequences.
+    pub min_chunked_tokens: usize,
+    /// Tokens per chunk, if shared memory has room. A power of two.
     pub chunk: u32,
-    /// Invocations of a workgroup that works on one.
+    /// Invocations of a workgroup that computes a chunk.
     pub chunk_threads: u32,
 }
 
-/// One row of the table.
+/// One row of the tuning table: all sizes for one kind of device.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Tuning {
-    /// The vendor whose cards it is for; `None` for any.
+    /// PCI vendor id; `None` for any vendor.
     pub vendor: Option<u32>,
-    /// The line of cards for which alone it is; `None` for any.
+    /// Device architecture; `None` for any.
     pub architecture: Option<Architecture>,
-    /// What its families were measured with; none where they were not, or no record is kept.
+    /// Measurements behind the sizes, one per family; empty if the row was not measured.
     pub measured: &'static [Measurement],
-    /// The smallest subgroup for which it is used.
-    pub smallest_subgroup: u32,
-    /// Matrix of floats times few vectors.
+    /// Minimum subgroup size for which the row is used.
+    pub min_subgroup_size: u32,
+    /// Small-M GEMV with float weights.
     pub dense: GemvTuning,
-    /// Matrix of values of at most 4 bits times few vectors.
+    /// Small-M GEMV with weights of at most 4 bits.
     pub four_bit: GemvTuning,
-    /// What suits some products better than the row for their kind: the first that fits.
+    /// Small-M GEMV by shape. The first entry that applies takes precedence over the fields by weight type.
     pub by_shape: &'static [ShapedGemv],
-    /// Matrix of values of 5 to 8 bits times few vectors.
+    /// Small-M GEMV with weights of 5 to 8 bits.
     pub eight_bit: GemvTuning,
-    /// Whether few vectors are taken in fixed point where weights are quantised: for devices with fast dot
-    /// products of bytes.
+    /// Whether small-M GEMV with quantised weights uses fixed-point activations: for devices with fast integer dot
+    /// products.
     pub fixed_point: bool,
-    /// Tiled matrix product.
+    /// Tiled GEMM without matrix cores.
     pub tile: Tile,
-    /// Products on matrix cores, by tokens; the last is for any number.
+    /// Tiles of GEMM on matrix cores; the first that applies is used. The last applies to every product.
     pub matrix: &'static [MatrixTile],
-    /// Products with the matrices of experts on matrix cores.
-    pub experts: Experts,
-    /// Attention.
+    /// Grouped GEMM over experts on matrix cores.
+    pub experts: ExpertTuning,
+    /// Prefill attention.
     pub attention: AttentionTuning,
-    /// Attention of single tokens.
+    /// Decode attention.
     pub decode: DecodeTuning,
-    /// The same of many sequences: the first whose workgroups are enough for the device.
+    /// Decode attention of many sequences. The first entry whose workgroups fill the device is used.
     pub decode_many: &'static [DecodeTuning],
     /// The gated delta rule.
-    pub delta: Delta,
-    /// The most tokens that an invocation of a causal convolution takes one after another.
-    pub most_convolved_in_turn: usize,
+    pub delta: DeltaTuning,
+    /// Maximum number of tokens that one invocation of the causal convolution computes one after another.
+    pub max_serial_conv_tokens: usize,
     /// Invocations per workgroup for norms and other reductions over a row.
     pub row_threads: u32,
 }
 
 impl Tuning {
-    /// How few vectors, `sizes[2]` of `sizes[0]` values, meet `sizes[1]` rows of weights of `format`, or of floats: those of
-    /// an expert, where tokens are `routed` to such.
+    /// Sizes for a small-M GEMV. `sizes` is K, rows of weights and number of vectors; `format` is `None` for float
+    /// weights; `routed` is set for matrices of experts.
     pub fn gemv(&self, format: Option<QuantFormat>, sizes: [usize; 3], routed: bool) -> &GemvTuning {
         let mut shapes = self.by_shape.iter();
         let found = shapes.find(|shape| shape.fits(format, sizes, routed));
         found.map_or_else(|| self.gemv_kind(format), |shape| &shape.gemv)
     }
 
-    /// The row for weights of a format, or for floats, of no shape in particular.
+    /// Sizes for a weight format regardless of the shape; `None` for float weights.
     pub(crate) fn gemv_kind(&self, format: Option<QuantFormat>) -> &GemvTuning {
         match format {
             None => &self.dense,
@@ -190,49 +191,53 @@ impl Tuning {
         }
     }
 
-    /// How a product of `tokens` tokens of `depth` values with `rows` rows of each of `parts` matrices is divided,
-    /// where fragments have `size` rows: of three quarters of a power of two as of that, with fewer tokens to a tile, so
-    /// that as many workgroups do less.
+    /// Tile for a GEMM of `tokens` tokens with K = `depth` and `rows` rows of each of `matrices` matrices; fragments
+    /// have `size` rows.
+    ///
+    /// Three quarters of a power of two of tokens use the tile of that power with a quarter fewer tokens: as many
+    /// workgroups have less work each.
     pub(crate) fn matrix_tile(
         &self,
         traits: &Traits,
         size: u32,
-        [tokens, depth, rows, parts]: [usize; 4],
+        [tokens, depth, rows, matrices]: [usize; 4],
     ) -> MatrixTile {
         let whole = tokens.next_power_of_two();
         if 4 * tokens == 3 * whole {
-            let tile = self.matrix_tile(traits, size, [whole, depth, rows, parts]);
+            let tile = self.matrix_tile(traits, size, [whole, depth, rows, matrices]);
             if let Some(tile) = tile.three_quarters(traits) {
                 return tile;
             }
         }
         let tiles = self.matrix.iter();
         let tiles =
-            tiles.filter(|tile| tokens <= tile.most_tokens && (tile.least_depth..=tile.most_depth).contains(&depth));
+            tiles.filter(|tile| tokens <= tile.max_tokens && (tile.min_depth..=tile.max_depth).contains(&depth));
         let tiles = tiles.map(|tile| tile.narrowed(traits, size, tokens));
-        let tiles = tiles.map(|tile| tile.with_room(traits, size, tokens, parts as u32));
+        let tiles = tiles.map(|tile| tile.shrunk_to_fit(traits, size, tokens, matrices as u32));
         let groups = |tile: &MatrixTile| {
-            let each = (tile.rows / parts as u32 * tile.subgroups_apart() * size) as usize;
+            let each = (tile.rows / matrices as u32 * tile.row_subgroups() * size) as usize;
             rows.div_ceil(each) * tokens.div_ceil((tile.tokens * tile.columns(size)) as usize)
         };
-        let mut tiles = tiles.skip_while(|tile| groups(tile) < tile.least_groups.on(traits));
-        tiles.next().expect("the last tile of a row is for any number")
+        let mut tiles = tiles.skip_while(|tile| groups(tile) < tile.min_groups.on(traits));
+        tiles.next().expect("the last tile of a row applies to every product")
     }
 
-    /// How products of `pairs` tokens in all with the matrices of `experts` experts are divided; none where
-    /// matrix cores are not for so few.
+    /// Tile for the grouped GEMM of `pairs` (token, expert) pairs over `experts` experts; `None` if there are too few
+    /// pairs for matrix cores.
     pub(crate) fn expert_tile(&self, traits: &Traits, size: u32, pairs: usize, experts: usize) -> Option<MatrixTile> {
-        let Experts {
-            most_for_a_pair, tiles, ..
+        let ExpertTuning {
+            max_experts_per_pair,
+            tiles,
+            ..
         } = self.experts;
         let tile = tiles
             .iter()
-            .find(|tile| pairs <= tile.most_tokens.saturating_mul(experts))?;
-        let enough = experts > 0 && experts < pairs.saturating_mul(most_for_a_pair);
-        enough.then(|| tile.with_room(traits, size, pairs, 1))
+            .find(|tile| pairs <= tile.max_tokens.saturating_mul(experts))?;
+        let enough = experts > 0 && experts < pairs.saturating_mul(max_experts_per_pair);
+        enough.then(|| tile.shrunk_to_fit(traits, size, pairs, 1))
     }
 
-    /// Whether a device can run the row's kernels at all.
+    /// Whether the device can run the row's kernels.
     pub fn fits(&self, traits: &Traits) -> bool {
         let threads = [
             self.dense.threads,
@@ -244,7 +249,7 @@ impl Tuning {
             self.decode.threads,
             self.row_threads,
         ];
-        let tile = self.tile.sizes.last().is_some_and(|size| size.has_room(traits));
+        let tile = self.tile.sizes.last().is_some_and(|size| size.fits_device(traits));
         let attention = [
             self.attention.threads,
             self.attention.grouped_threads,
@@ -256,28 +261,29 @@ impl Tuning {
     }
 }
 
-/// Shared memory of a workgroup of attention: a vec4 per invocation, beside the rows' maxima and sums.
+/// Bytes of shared memory of an attention workgroup: a vec4 per invocation, and the maxima and sums of the rows.
 pub(crate) fn attention_bytes(threads: u32) -> u32 {
     24 * threads
 }
 
-/// The row for a device: the user's, if there is one.
+/// Returns the row for a device: the user's if there is one, otherwise the first row of the table that matches.
 pub fn choose(traits: &Traits) -> &Tuning {
     if let Some(tuning) = &traits.tuning {
         return tuning;
     }
     let matches = |row: &&Tuning| {
         row.vendor.is_none_or(|vendor| vendor == traits.vendor)
-            && row.architecture.is_none_or(|wanted| wanted == traits.architecture)
-            && row.smallest_subgroup <= traits.subgroup_size
+            && row
+                .architecture
+                .is_none_or(|architecture| architecture == traits.architecture)
+            && row.min_subgroup_size <= traits.subgroup_size
             && (traits.integer_dot || !row.fixed_point)
             && row.fits(traits)
     };
     TABLE.iter().find(matches).unwrap_or(&TABLE[TABLE.len() - 1])
 }
 
-/// Invocations that share a row where a subgroup is to take it: a subgroup, or, without subgroup
-/// arithmetic, a number that suits a tree in shared memory.
+/// Invocations that share a row: a subgroup, or without subgroup arithmetic 32, for a tree reduction in shared memory.
 pub(crate) fn lanes(traits: &Traits) -> u32 {
     if traits.subgroup_arithmetic {
         traits.subgroup_size
@@ -286,8 +292,8 @@ pub(crate) fn lanes(traits: &Traits) -> u32 {
     }
 }
 
-/// Invocations per row of `columns` values, and rows per workgroup, for a reduction over rows: a few
-/// values for each invocation.
+/// Returns invocations per row and rows per workgroup for a reduction over rows of `columns` values. Each invocation
+/// gets a few values.
 pub(crate) fn row_lanes(traits: &Traits, columns: usize) -> (u32, u32) {
     let (threads, lanes) = (choose(traits).row_threads, lanes(traits));
     if columns > 16 * lanes as usize {
@@ -311,7 +317,7 @@ mod tests {
     use crate::MemoryKind;
 
     #[test]
-    fn several_vectors_are_not_divided_as_what_suits_one_alone() {
+    fn sizes_for_one_vector_do_not_apply_to_several() {
         let few_rows = |format, vectors| H200.gemv(Some(format), [4096, 6144, vectors], false).threads;
         for format in QuantFormat::ALL {
             let suits_one = format.bits <= 4 && !format.has_records();
@@ -321,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn three_quarters_of_tokens_are_divided_as_the_whole_with_fewer_to_a_tile() {
+    fn three_quarters_of_a_power_of_two_use_its_tile_with_fewer_tokens() {
         let traits = Traits {
             compute_units: Some(132),
             subgroup_size: 32,
@@ -343,45 +349,45 @@ mod tests {
     }
 
     #[test]
-    fn the_last_row_fits_the_least_device() {
-        let least = Traits::minimal();
-        assert!(TABLE[TABLE.len() - 1].fits(&least));
-        assert_eq!(choose(&least), &TABLE[TABLE.len() - 1]);
+    fn the_last_row_fits_the_minimal_device() {
+        let minimal = Traits::minimal();
+        assert!(TABLE[TABLE.len() - 1].fits(&minimal));
+        assert_eq!(choose(&minimal), &TABLE[TABLE.len() - 1]);
     }
 
     #[test]
-    fn rows_that_were_measured_say_where_when_and_what_and_are_for_no_other_line_of_cards() {
+    fn measured_rows_are_complete_and_for_one_architecture() {
         for (number, row) in TABLE.iter().enumerate() {
             for measured in row.measured {
-                let said = [measured.device, measured.driver, measured.date, measured.figure];
-                assert!(said.iter().all(|word| !word.is_empty()), "row {number}");
-                let line = Architecture::of(row.vendor.unwrap_or(0), measured.device, 32);
-                assert_eq!(row.architecture, Some(line), "row {number}");
+                let fields = [measured.device, measured.driver, measured.date, measured.result];
+                assert!(fields.iter().all(|field| !field.is_empty()), "row {number}");
+                let architecture = Architecture::of(row.vendor.unwrap_or(0), measured.device, 32);
+                assert_eq!(row.architecture, Some(architecture), "row {number}");
             }
             let families: Vec<KernelFamily> = row.measured.iter().map(|measured| measured.family).collect();
             assert!(
                 families.is_empty() || families == KernelFamily::ALL,
-                "row {number}: each once"
+                "row {number}: each family once"
             );
         }
     }
 
     #[test]
-    fn numbers_of_workgroups_follow_from_compute_units_and_are_an_h200s_where_nobody_tells() {
+    fn group_counts_scale_with_compute_units_if_the_device_reports_them() {
         let on = |compute_units| Traits {
             compute_units,
             ..Traits::minimal()
         };
-        let busy = GroupCount::of_units(264, 132);
+        let count = GroupCount::scaled(264, 132);
         assert_eq!(
-            [None, Some(132), Some(66), Some(24)].map(|units| busy.on(&on(units))),
+            [None, Some(132), Some(66), Some(24)].map(|units| count.on(&on(units))),
             [264, 264, 132, 48]
         );
         assert_eq!(GroupCount::fixed(3).on(&on(Some(24))), 3);
     }
 
     #[test]
-    fn a_vendors_row_is_used_for_that_vendor_alone() {
+    fn a_vendor_row_is_used_only_for_that_vendor() {
         let traits = Traits {
             vendor: NVIDIA,
             architecture: Architecture::Hopper,
@@ -396,7 +402,7 @@ mod tests {
             storage16: true,
             storage8: true,
             integer_dot: true,
-            subnormal_halves: true,
+            f16_subnormals: true,
             tickets: true,
             max_invocations: 1024,
             push_bytes: 256,

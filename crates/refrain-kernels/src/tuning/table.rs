@@ -1,54 +1,54 @@
-//! The rows of the table, by device.
+//! The rows of the tuning table.
 
 use super::gemv::{H200_GEMV, H200_SHAPES};
-use super::matrix_tiles::{EXPERTS, H200_UNITS, MATRIX, SOFTWARE_EXPERTS, SOFTWARE_MATRIX};
+use super::matrix_tiles::{H200_EXPERTS, H200_MATRIX_TILES, H200_UNITS, SOFTWARE_EXPERTS, SOFTWARE_MATRIX};
 use super::measurement::H200_MEASURED;
-use super::tile::{CARD_TILES, LEAST_TILES, NVIDIA_TILES, Tile, USUAL_TILES};
-use super::{AttentionTuning, DecodeTuning, Delta, GemvTuning, GroupCount, Tuning};
+use super::tile::{DEFAULT_TILES, MINIMAL_TILES, NVIDIA_TILES, TILES_8X8, Tile};
+use super::{AttentionTuning, DecodeTuning, DeltaTuning, GemvTuning, GroupCount, Tuning};
 use crate::Architecture;
 
 pub(super) const NVIDIA: u32 = 0x10de;
 pub(super) const INTEL: u32 = 0x8086;
 pub(super) const AMD: u32 = 0x1002;
-/// Mesa's software drivers.
+/// Vendor id of Mesa's software drivers.
 pub(crate) const MESA_SOFTWARE: u32 = 0x10005;
 
-/// For 512 tokens of 32 heads of 128 by 128 values on an H200 (driver 580): 184 µs; by one value 202, by four 264; by tiles
-/// of 8 tokens 215, of 32 177, but 301 by one value; by lanes of 32 to a value 567. In chunks of 32 tokens 83 µs, of 16
-/// 92; by 128 invocations 93. Of 64 tokens 28 µs in turn and 21 in chunks, which two dispatches make as slow. Measured on no
-/// other.
-const DELTA: Delta = Delta {
+/// Measured on an H200 (driver 580) with 512 tokens of 32 heads of 128 × 128 values: 184 µs. One value per row of
+/// invocations takes 202 µs, four values 264; tiles of 8 tokens 215, of 32 tokens 177 (but 301 with one value); 32
+/// lanes per value 567. Chunked, 32 tokens per chunk take 83 µs, 16 tokens 92, 128 invocations 93. 64 tokens take 28 µs
+/// recurrently and 21 chunked, plus one dispatch, which makes them equal. Not measured elsewhere.
+const DELTA: DeltaTuning = DeltaTuning {
     values: 2,
-    least_tokens: 8,
+    min_tokens: 8,
     lanes: 8,
     tile: 16,
     head_threads: 1024,
-    least_chunked: 128,
+    min_chunked_tokens: 128,
     chunk: 32,
     chunk_threads: 256,
 };
 
-/// A lane has a quarter of that: what RADV compiles for AMD's cards keeps all of it in registers then. Measured on none.
-const FEW_REGISTERS_DELTA: Delta = Delta {
+/// A lane has a quarter of the state, so that RADV keeps all of it in registers on AMD cards. Not measured.
+const FEW_REGISTERS_DELTA: DeltaTuning = DeltaTuning {
     values: 1,
     lanes: 16,
     tile: 8,
     ..DELTA
 };
 
-/// 64 sequences of Qwen3-8B behind 290 tokens on an H200: 42.3 µs a layer; by 32 positions 49, by 256 invocations 66. On an
-/// H100 by 2 heads 24 of them decode 4,855 tokens/s (by 4 4,695, by 256 invocations 4,620), but 31 of them 5,768 for 6,157,
-/// and 32 5,896 for 6,255.
+/// 64 sequences of Qwen3-8B after 290 tokens on an H200: 42.3 µs per layer; with 32 positions 49, with 256 invocations
+/// 66. On an H100, 24 sequences decode 4,855 tokens/s with 2 heads (with 4 heads 4,695, with 256 invocations 4,620).
+///     But 31 sequences drop from 6,157 to 5,768, and 32 from 6,255 to 5,896.
 const H200_DECODE_MANY: [DecodeTuning; 2] = [
     DecodeTuning {
         threads: 128,
-        most_heads: 4,
-        enough_groups: GroupCount::of_units(200, H200_UNITS),
+        max_heads: 4,
+        target_groups: GroupCount::scaled(200, H200_UNITS),
         ..H200_DECODE
     },
     DecodeTuning {
         threads: 128,
-        enough_groups: GroupCount::of_units(272, H200_UNITS),
+        target_groups: GroupCount::scaled(272, H200_UNITS),
         ..H200_DECODE
     },
 ];
@@ -56,9 +56,9 @@ const H200_DECODE_MANY: [DecodeTuning; 2] = [
 const H200_DECODE: DecodeTuning = DecodeTuning {
     threads: 256,
     positions: 64,
-    most_heads: 2,
-    most_parts: 64,
-    enough_groups: GroupCount::of_units(264, H200_UNITS),
+    max_heads: 2,
+    max_splits: 64,
+    target_groups: GroupCount::scaled(264, H200_UNITS),
     unrolled: true,
 };
 
@@ -67,205 +67,206 @@ pub(super) const H200: Tuning = Tuning {
     vendor: Some(NVIDIA),
     architecture: Some(Architecture::Hopper),
     measured: H200_MEASURED,
-    smallest_subgroup: 32,
+    min_subgroup_size: 32,
     dense: GemvTuning {
         loads: 4,
-        loads_of_several: 4,
+        batched_loads: 4,
         ..H200_GEMV
     },
     four_bit: H200_GEMV,
     by_shape: &H200_SHAPES,
     eight_bit: GemvTuning {
-        loads_of_several: 2,
+        batched_loads: 2,
         ..H200_GEMV
     },
     fixed_point: true,
     tile: Tile {
         sizes: NVIDIA_TILES,
-        most_parts: 16,
-        enough_groups: GroupCount::of_units(384, H200_UNITS),
+        max_splits: 16,
+        target_groups: GroupCount::scaled(384, H200_UNITS),
     },
-    matrix: MATRIX,
-    experts: EXPERTS,
+    matrix: H200_MATRIX_TILES,
+    experts: H200_EXPERTS,
     attention: AttentionTuning {
         threads: 1024,
         grouped_threads: 128,
         threads_split: 256,
-        most_heads_split: 2,
-        most_parts: 16,
-        most_heads: 4,
-        enough_groups: GroupCount::of_units(256, H200_UNITS),
-        least_matrix_tokens: 64,
+        max_heads_split: 2,
+        max_splits: 16,
+        max_heads: 4,
+        target_groups: GroupCount::scaled(256, H200_UNITS),
+        min_matrix_tokens: 64,
         matrix_fragments: 4,
         matrix_fragments_few: 2,
         matrix_subgroups: 8,
         matrix_subgroups_few: 4,
-        enough_matrix_groups: GroupCount::of_units(120, H200_UNITS),
+        target_matrix_groups: GroupCount::scaled(120, H200_UNITS),
     },
     decode: H200_DECODE,
     decode_many: &H200_DECODE_MANY,
     delta: DELTA,
-    most_convolved_in_turn: 16,
+    max_serial_conv_tokens: 16,
     row_threads: 1024,
 };
 
-/// NVIDIA's other cards, and these without dot products of bytes: not measured. They run the same instructions.
+/// Other NVIDIA cards. Not measured; they run the same instructions.
 const OTHER_NVIDIA: Tuning = Tuning {
     architecture: None,
     measured: &[],
     ..H200
 };
 
-/// Matrices on two cores, however they are stored.
+/// GEMV on software drivers with two CPU cores, for any weight format.
 const SOFTWARE_GEMV: GemvTuning = GemvTuning {
     threads: 128,
     rows: 2,
     loads: 1,
-    loads_of_several: 1,
-    most_groups: GroupCount::fixed(65535),
-    enough_groups: GroupCount::fixed(1),
+    batched_loads: 1,
+    max_groups: GroupCount::fixed(65535),
+    target_groups: GroupCount::fixed(1),
     staged_bytes: 32 << 10,
     unrolled: false,
-    most_vectors: 8,
-    most_beside_matrix: 2,
+    max_vectors: 8,
+    max_vectors_beside_matrix: 2,
 };
 
-/// Matrices on any device, however they are stored.
-const LEAST_GEMV: GemvTuning = GemvTuning {
+/// GEMV on any device, for any weight format.
+const MINIMAL_GEMV: GemvTuning = GemvTuning {
     threads: 128,
     rows: 1,
     loads: 1,
-    loads_of_several: 1,
-    most_groups: GroupCount::fixed(65535),
-    enough_groups: GroupCount::fixed(1),
+    batched_loads: 1,
+    max_groups: GroupCount::fixed(65535),
+    target_groups: GroupCount::fixed(1),
     staged_bytes: 12 << 10,
     unrolled: false,
-    most_vectors: 4,
-    most_beside_matrix: 4,
+    max_vectors: 4,
+    max_vectors_beside_matrix: 4,
 };
 
-/// Any device of the usual size; measured on none. Two workgroups share 64 KiB of shared memory.
-const USUAL: Tuning = Tuning {
+/// Any GPU of common size. Not measured. Two workgroups share 64 KiB of shared memory.
+const DEFAULT: Tuning = Tuning {
     vendor: None,
     architecture: None,
     measured: &[],
-    smallest_subgroup: 8,
+    min_subgroup_size: 8,
     dense: GemvTuning {
         threads: 256,
         rows: 1,
         loads: 2,
-        loads_of_several: 2,
-        most_groups: GroupCount::fixed(65535),
-        enough_groups: GroupCount::fixed(1),
+        batched_loads: 2,
+        max_groups: GroupCount::fixed(65535),
+        target_groups: GroupCount::fixed(1),
         staged_bytes: 28 << 10,
         unrolled: true,
-        most_vectors: 8,
-        most_beside_matrix: 2,
+        max_vectors: 8,
+        max_vectors_beside_matrix: 2,
     },
     four_bit: GemvTuning {
         threads: 256,
         rows: 2,
         loads: 4,
-        loads_of_several: 4,
-        most_groups: GroupCount::fixed(65535),
-        enough_groups: GroupCount::fixed(1),
+        batched_loads: 4,
+        max_groups: GroupCount::fixed(65535),
+        target_groups: GroupCount::fixed(1),
         staged_bytes: 28 << 10,
         unrolled: true,
-        most_vectors: 8,
-        most_beside_matrix: 2,
+        max_vectors: 8,
+        max_vectors_beside_matrix: 2,
     },
     by_shape: &[],
     eight_bit: GemvTuning {
         threads: 256,
         rows: 2,
         loads: 2,
-        loads_of_several: 2,
-        most_groups: GroupCount::fixed(65535),
-        enough_groups: GroupCount::fixed(1),
+        batched_loads: 2,
+        max_groups: GroupCount::fixed(65535),
+        target_groups: GroupCount::fixed(1),
         staged_bytes: 28 << 10,
         unrolled: true,
-        most_vectors: 8,
-        most_beside_matrix: 2,
+        max_vectors: 8,
+        max_vectors_beside_matrix: 2,
     },
     fixed_point: false,
     tile: Tile {
-        sizes: USUAL_TILES,
-        most_parts: 8,
-        enough_groups: GroupCount::of_units(128, 64),
+        sizes: DEFAULT_TILES,
+        max_splits: 8,
+        target_groups: GroupCount::scaled(128, 64),
     },
-    matrix: MATRIX,
-    experts: EXPERTS,
+    matrix: H200_MATRIX_TILES,
+    experts: H200_EXPERTS,
     attention: AttentionTuning {
         threads: 256,
         grouped_threads: 128,
         threads_split: 128,
-        most_heads_split: 1,
-        most_parts: 16,
-        most_heads: 2,
-        enough_groups: GroupCount::of_units(128, 64),
-        least_matrix_tokens: 64,
+        max_heads_split: 1,
+        max_splits: 16,
+        max_heads: 2,
+        target_groups: GroupCount::scaled(128, 64),
+        min_matrix_tokens: 64,
         matrix_fragments: 4,
         matrix_fragments_few: 4,
         matrix_subgroups: 8,
         matrix_subgroups_few: 4,
-        enough_matrix_groups: GroupCount::of_units(128, 64),
+        target_matrix_groups: GroupCount::scaled(128, 64),
     },
     decode: DecodeTuning {
         threads: 256,
         positions: 64,
-        most_heads: 2,
-        most_parts: 16,
-        enough_groups: GroupCount::of_units(128, 64),
+        max_heads: 2,
+        max_splits: 16,
+        target_groups: GroupCount::scaled(128, 64),
         unrolled: true,
     },
     decode_many: &[],
     delta: FEW_REGISTERS_DELTA,
-    most_convolved_in_turn: 16,
+    max_serial_conv_tokens: 16,
     row_threads: 256,
 };
 
-/// AMD's cards; measured on none. What RADV compiles of it takes registers that leave room for another workgroup.
+/// AMD cards. Not measured. Compiled by RADV, the kernels take few enough registers for a second workgroup.
 const AMD_TILE: Tile = Tile {
-    sizes: CARD_TILES,
-    ..USUAL.tile
+    sizes: TILES_8X8,
+    ..DEFAULT.tile
 };
 
-/// AMD's GCN; measured on none. A processor has four times 256 registers for each of 64 lanes and 64 KiB of shared memory.
-/// What RADV compiles for hawaii, polaris10 and vega10 takes 104 registers a lane with four chunks under way, which
-/// leaves two subgroups to each quarter, and 52 to 56 with two, which leaves four; four workgroups of 256 then need a
-/// quarter of the shared memory each.
+/// AMD GCN. Not measured. A compute unit has four SIMDs with 256 registers for each of 64 lanes, and 64 KiB of shared
+/// memory. Compiled by RADV for hawaii, polaris10 and vega10, four chunks in flight take 104 registers per lane, which
+/// allows two subgroups per SIMD. Two chunks take 52 to 56 registers, which allows four. Four workgroups of 256
+/// invocations then get a quarter of the shared memory each.
 pub(super) const GCN: Tuning = Tuning {
     vendor: Some(AMD),
     architecture: Some(Architecture::Gcn),
-    smallest_subgroup: 64,
+    min_subgroup_size: 64,
     dense: GemvTuning {
         staged_bytes: 13 << 10,
-        ..USUAL.dense
+        ..DEFAULT.dense
     },
     four_bit: GemvTuning {
         loads: 2,
-        loads_of_several: 2,
+        batched_loads: 2,
         staged_bytes: 13 << 10,
-        ..USUAL.four_bit
+        ..DEFAULT.four_bit
     },
     eight_bit: GemvTuning {
         staged_bytes: 13 << 10,
-        ..USUAL.eight_bit
+        ..DEFAULT.eight_bit
     },
     tile: AMD_TILE,
-    ..USUAL
+    ..DEFAULT
 };
 
-/// AMD's RDNA; measured on none. What RADV compiles for navi10, navi21 and gfx1100 takes at most 128 of 1024 registers:
-/// eight subgroups, more than two workgroups that share 64 KiB of shared memory have. So as any device, with twice as
-/// many subgroups to a long row of a norm or a reduction: they are half as wide as GCN's.
+/// AMD RDNA. Not measured. Compiled by RADV for navi10, navi21 and gfx1100, kernels take at most 128 of 1024 registers,
+/// which allows eight subgroups: more than two workgroups that share 64 KiB of shared memory have. So the sizes are
+/// those of any GPU, but with twice as many subgroups per long row of a norm or reduction, since they are half as wide
+/// as GCN's.
 pub(super) const RDNA: Tuning = Tuning {
     vendor: Some(AMD),
     architecture: Some(Architecture::Rdna),
-    smallest_subgroup: 32,
+    min_subgroup_size: 32,
     tile: AMD_TILE,
     row_threads: 512,
-    ..USUAL
+    ..DEFAULT
 };
 
 /// The rows, the most specific first. The last fits every device.
@@ -273,36 +274,37 @@ pub const TABLE: [Tuning; 9] = [
     H200,
     OTHER_NVIDIA,
     Tuning {
-        // As floats, one row at a time.
+        // Without integer dot products: one row at a time, as for floats.
         by_shape: &[],
         four_bit: GemvTuning {
-            loads_of_several: 2,
+            batched_loads: 2,
             ..H200_GEMV
         },
         eight_bit: GemvTuning {
             rows: 1,
             loads: 4,
-            loads_of_several: 4,
+            batched_loads: 4,
             ..H200_GEMV
         },
         fixed_point: false,
         ..OTHER_NVIDIA
     },
-    // Tried on two cores, without a record: few invocations, since each subgroup of a workgroup takes its turn.
+    // Tried on two CPU cores, without a record. Few invocations, since the subgroups of a workgroup run one after
+    // another.
     Tuning {
         vendor: Some(MESA_SOFTWARE),
         architecture: None,
         measured: &[],
-        smallest_subgroup: 4,
+        min_subgroup_size: 4,
         dense: SOFTWARE_GEMV,
         four_bit: SOFTWARE_GEMV,
         by_shape: &[],
         eight_bit: SOFTWARE_GEMV,
         fixed_point: false,
         tile: Tile {
-            sizes: USUAL_TILES,
-            most_parts: 1,
-            enough_groups: GroupCount::fixed(1),
+            sizes: DEFAULT_TILES,
+            max_splits: 1,
+            target_groups: GroupCount::fixed(1),
         },
         matrix: SOFTWARE_MATRIX,
         experts: SOFTWARE_EXPERTS,
@@ -310,100 +312,99 @@ pub const TABLE: [Tuning; 9] = [
             threads: 16,
             grouped_threads: 16,
             threads_split: 16,
-            most_heads_split: 1,
-            most_parts: 8,
-            most_heads: 4,
-            enough_groups: GroupCount::fixed(2),
-            least_matrix_tokens: 64,
+            max_heads_split: 1,
+            max_splits: 8,
+            max_heads: 4,
+            target_groups: GroupCount::fixed(2),
+            min_matrix_tokens: 64,
             matrix_fragments: 2,
             matrix_fragments_few: 2,
             matrix_subgroups: 8,
             matrix_subgroups_few: 4,
-            enough_matrix_groups: GroupCount::fixed(4),
+            target_matrix_groups: GroupCount::fixed(4),
         },
         decode: DecodeTuning {
             threads: 32,
             positions: 16,
-            most_heads: 2,
-            most_parts: 8,
-            enough_groups: GroupCount::fixed(2),
+            max_heads: 2,
+            max_splits: 8,
+            target_groups: GroupCount::fixed(2),
             unrolled: false,
         },
         decode_many: &[],
-        delta: Delta {
+        delta: DeltaTuning {
             values: 1,
-            least_tokens: 1,
+            min_tokens: 1,
             lanes: 8,
             tile: 8,
             head_threads: 8,
-            least_chunked: 16,
+            min_chunked_tokens: 16,
             chunk: 16,
             chunk_threads: 64,
         },
-        most_convolved_in_turn: 16,
+        max_serial_conv_tokens: 16,
         row_threads: 64,
     },
     GCN,
     RDNA,
-    // Not measured: as any device, with fewer values to an invocation. By subgroups of 16, registers have
-    // room for 64.
+    // Not measured: as any GPU, with fewer values per invocation. With subgroups of 16, registers have room for 64.
     Tuning {
         vendor: Some(INTEL),
         four_bit: GemvTuning {
             loads: 2,
-            loads_of_several: 2,
-            ..USUAL.four_bit
+            batched_loads: 2,
+            ..DEFAULT.four_bit
         },
         attention: AttentionTuning {
-            most_heads: 2,
-            ..USUAL.attention
+            max_heads: 2,
+            ..DEFAULT.attention
         },
-        ..USUAL
+        ..DEFAULT
     },
-    USUAL,
+    DEFAULT,
     Tuning {
         vendor: None,
         architecture: None,
         measured: &[],
-        smallest_subgroup: 1,
-        dense: LEAST_GEMV,
-        four_bit: LEAST_GEMV,
+        min_subgroup_size: 1,
+        dense: MINIMAL_GEMV,
+        four_bit: MINIMAL_GEMV,
         by_shape: &[],
-        eight_bit: LEAST_GEMV,
+        eight_bit: MINIMAL_GEMV,
         fixed_point: false,
         tile: Tile {
-            sizes: LEAST_TILES,
-            most_parts: 8,
-            enough_groups: GroupCount::of_units(64, 32),
+            sizes: MINIMAL_TILES,
+            max_splits: 8,
+            target_groups: GroupCount::scaled(64, 32),
         },
-        matrix: MATRIX,
-        experts: EXPERTS,
+        matrix: H200_MATRIX_TILES,
+        experts: H200_EXPERTS,
         attention: AttentionTuning {
             threads: 128,
             grouped_threads: 128,
             threads_split: 128,
-            most_heads_split: 1,
-            most_parts: 8,
-            most_heads: 2,
-            enough_groups: GroupCount::of_units(64, 32),
-            least_matrix_tokens: 64,
+            max_heads_split: 1,
+            max_splits: 8,
+            max_heads: 2,
+            target_groups: GroupCount::scaled(64, 32),
+            min_matrix_tokens: 64,
             matrix_fragments: 4,
             matrix_fragments_few: 4,
             matrix_subgroups: 4,
             matrix_subgroups_few: 4,
-            enough_matrix_groups: GroupCount::of_units(64, 32),
+            target_matrix_groups: GroupCount::scaled(64, 32),
         },
         decode: DecodeTuning {
             threads: 128,
             positions: 32,
-            most_heads: 2,
-            most_parts: 8,
-            enough_groups: GroupCount::of_units(64, 32),
+            max_heads: 2,
+            max_splits: 8,
+            target_groups: GroupCount::scaled(64, 32),
             unrolled: false,
         },
         decode_many: &[],
         delta: FEW_REGISTERS_DELTA,
-        most_convolved_in_turn: 16,
+        max_serial_conv_tokens: 16,
         row_threads: 128,
     },
 ];

@@ -1,65 +1,73 @@
-//! How products without matrix cores are divided.
+//! Tiles of GEMM kernels without matrix cores.
 
 use super::matrix_tiles::H200_UNITS;
 use super::{GroupCount, lanes};
 use crate::Traits;
 
-/// Tiled matrix product, of many tokens where there are no matrix cores.
+/// Sizes of the tiled GEMM, which is used for many tokens without matrix cores.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Tile {
-    /// Of these the first that suits a product; the last is for any.
+    /// Tile sizes; the first that suits a product is used. The last applies to every product.
     pub sizes: &'static [TileSize],
-    /// The most workgroups that share a tile's sums over k, where there are too few tiles and the device keeps tickets.
-    pub most_parts: u32,
-    /// Workgroups that keep the device busy.
-    pub enough_groups: GroupCount,
+    /// Split-K: maximum number of workgroups per tile if there are too few tiles, on devices with [`Traits::tickets`].
+    pub max_splits: u32,
+    /// Workgroups that fill the device.
+    pub target_groups: GroupCount,
 }
 
-/// What a workgroup computes of a product, and by how many invocations ([`TileSize::is_even`] says which numbers fit).
+/// Tile of a workgroup and register tile of an invocation. [`TileSize::divides_evenly`] checks the sizes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct TileSize {
-    /// The fewest workgroups for which it is used.
-    pub least_groups: GroupCount,
+    /// Minimum number of workgroups for which the size is used.
+    pub min_groups: GroupCount,
     /// Invocations along the result's rows.
     pub rows: u32,
     /// Invocations along the result's columns.
     pub columns: u32,
-    /// Fours of rows, and of columns, of which an invocation computes the elements.
-    pub fours: [u32; 2],
-    /// Such invocations for each element, which take its products in turn.
+    /// Register blocking: rows and columns per invocation, in units of four.
+    pub register_tile: [u32; 2],
+    /// Slice-K: invocations per element, each with every `slices`-th product.
     pub slices: u32,
-    /// Products per element between two barriers.
+    /// Length along k of the tiles in shared memory.
     pub depth: u32,
 }
 
 impl Tile {
-    /// How a product of `rows` rows with `parts` matrices at once is divided, the values of which come by so many as
-    /// `run`; `results` tells the tiles that it has of a size, `shared` how many workgroups may share one, `completes`
-    /// whether the device's driver lets its loops come to their ends. And how many share each.
+    /// Returns the tile size and the number of K splits for a product of `rows` rows with `matrices` matrices at once,
+    /// whose values are loaded in runs of `run`.
+    ///
+    /// `tiles` returns the number of tiles of a size. `splits` returns the number of splits for a wanted number.
+    /// `completes` says whether the device's driver runs the kernel's loops to their end.
     pub(crate) fn size(
         &self,
         traits: &Traits,
-        [rows, parts, run]: [usize; 3],
-        results: impl Fn(&TileSize) -> usize,
-        shared: impl Fn(&TileSize, u32) -> usize,
+        [rows, matrices, run]: [usize; 3],
+        tiles: impl Fn(&TileSize) -> usize,
+        splits: impl Fn(&TileSize, u32) -> usize,
         completes: impl Fn(&TileSize) -> bool,
     ) -> (TileSize, usize) {
-        let sizes = self.sizes.iter().map(|size| size.of_parts(parts as u32, run as u32));
+        let sizes = self
+            .sizes
+            .iter()
+            .map(|size| size.for_matrices(matrices as u32, run as u32));
         let last = sizes.clone().next_back().expect("a row has sizes");
-        // Half as much again as the smallest tiles compute, where rows fill no tile.
+        // A tile that rows do not fill may compute up to half as much again as the smallest tile.
         let computed = |size: &TileSize| rows.next_multiple_of(size.tile_rows());
-        let sharing = |size: &TileSize| {
-            let wanted = self.enough_groups.on(traits) / results(size).max(1);
-            shared(size, wanted.clamp(1, self.most_parts as usize) as u32)
+        let splits = |size: &TileSize| {
+            let wanted = self.target_groups.on(traits) / tiles(size).max(1);
+            splits(size, wanted.clamp(1, self.max_splits as usize) as u32)
         };
         let suits = |size: &TileSize| {
             2 * computed(size) <= 3 * computed(&last)
-                && results(size) * sharing(size) >= size.least_groups.on(traits)
-                && size.has_room(traits)
+                && tiles(size) * splits(size) >= size.min_groups.on(traits)
+                && size.fits_device(traits)
                 && completes(size)
         };
-        let size = sizes.clone().find(suits).unwrap_or_else(|| last.with_room(traits, run));
-        (size, sharing(&size))
+        let size = sizes
+            .clone()
+            .find(suits)
+            .unwrap_or_else(|| last.shrunk_to_fit(traits, run));
+        (size, splits(&size))
     }
 }
 
@@ -71,66 +79,67 @@ impl TileSize {
 
     /// Rows of a tile.
     pub fn tile_rows(&self) -> usize {
-        (4 * self.rows * self.fours[0]) as usize
+        (4 * self.rows * self.register_tile[0]) as usize
     }
 
     /// Columns of a tile, of all matrices.
     pub fn tile_columns(&self) -> usize {
-        (4 * self.columns * self.fours[1]) as usize
+        (4 * self.columns * self.register_tile[1]) as usize
     }
 
-    /// Whether invocations have equal parts of what is loaded and computed, as they must.
-    pub fn is_even(&self) -> bool {
-        let fours = self.depth / 4;
+    /// Whether invocations load and compute equal parts of the tile. Kernels require it.
+    pub fn divides_evenly(&self) -> bool {
+        let quads = self.depth / 4;
         self.rows.is_multiple_of(2)
             && self.columns.is_multiple_of(8)
-            && self.threads().is_multiple_of(16 * fours)
-            && self.tile_rows().is_multiple_of((self.threads() / fours) as usize)
+            && self.threads().is_multiple_of(16 * quads)
+            && self.tile_rows().is_multiple_of((self.threads() / quads) as usize)
             && self.depth.is_multiple_of(4 * self.slices)
-            && (4 * self.fours[0]).is_multiple_of(self.slices)
-            // Sums of slices meet in the memory of both sides.
-            && self.threads() * self.fours[1] <= self.depth * self.line()
+            && (4 * self.register_tile[0]).is_multiple_of(self.slices)
+            // The reduction over slices reuses the shared memory of both operands.
+            && self.threads() * self.register_tile[1] <= self.depth * self.row_stride()
     }
 
-    /// Whether a workgroup is none that the device cannot run.
-    pub(super) fn has_room(&self, traits: &Traits) -> bool {
+    /// Whether the device can run such a workgroup.
+    pub(super) fn fits_device(&self, traits: &Traits) -> bool {
         let threads = lanes(traits)..=traits.max_invocations;
         self.shared_bytes() <= traits.shared_bytes && threads.contains(&self.threads())
     }
 
-    /// Shared memory of a workgroup: both sides, a vec4 between lines; a factor for each row, and a number.
+    /// Bytes of shared memory of a workgroup: both operands with a vec4 of padding per row, a factor for each row, and
+    /// a number.
     pub fn shared_bytes(&self) -> u32 {
-        16 * self.line() * self.depth + 4 * self.tile_rows() as u32 + 16
+        16 * self.row_stride() * self.depth + 4 * self.tile_rows() as u32 + 16
     }
 
-    fn line(&self) -> u32 {
+    fn row_stride(&self) -> u32 {
         2 + (self.tile_rows() + self.tile_columns()) as u32 / 4
     }
 
-    /// The same with a four of columns of each matrix at least, and runs of values whole.
-    fn of_parts(&self, parts: u32, run: u32) -> TileSize {
-        let [rows, columns] = self.fours;
+    /// The size with at least four columns of each matrix and with whole runs of values.
+    fn for_matrices(&self, matrices: u32, run: u32) -> TileSize {
+        let [rows, columns] = self.register_tile;
         TileSize {
-            fours: [rows, (columns / parts).max(1) * parts],
+            register_tile: [rows, (columns / matrices).max(1) * matrices],
             depth: self.depth.max(run),
             ..*self
         }
     }
 
-    /// The same, less deep or with fewer rows, if it needs too much shared memory.
-    fn with_room(mut self, traits: &Traits, run: usize) -> TileSize {
+    /// Reduces the depth or the rows until the tile fits shared memory.
+    fn shrunk_to_fit(mut self, traits: &Traits, run: usize) -> TileSize {
         while self.shared_bytes() > traits.shared_bytes {
             let shallower = TileSize {
                 depth: self.depth / 2,
                 ..self
             };
-            let lower = TileSize {
+            let fewer_rows = TileSize {
                 rows: self.rows / 2,
                 slices: 2 * self.slices,
                 ..self
             };
-            let possible = |size: &TileSize| size.depth as usize >= run && size.rows > 0 && size.is_even();
-            match [shallower, lower].into_iter().find(possible) {
+            let possible = |size: &TileSize| size.depth as usize >= run && size.rows > 0 && size.divides_evenly();
+            match [shallower, fewer_rows].into_iter().find(possible) {
                 Some(size) => self = size,
                 None => break,
             }
@@ -139,59 +148,62 @@ impl TileSize {
     }
 }
 
-/// 8 × 8 elements to an invocation: where there are registers for them. The larger a tile, the less is loaded for a
-/// product; smaller ones are more, and their `threads` invocations take an element's products in turn.
-const fn eights(least_groups: usize, [rows, columns]: [u32; 2], threads: u32, depth: u32) -> TileSize {
+/// Tile with 8 × 8 elements per invocation, for devices with enough registers. Larger tiles load less per product.
+/// Smaller tiles yield more workgroups; their `threads` invocations split K (slice-K).
+const fn tile_8x8(min_groups: usize, [rows, columns]: [u32; 2], threads: u32, depth: u32) -> TileSize {
     TileSize {
-        least_groups: GroupCount::of_units(least_groups, H200_UNITS),
+        min_groups: GroupCount::scaled(min_groups, H200_UNITS),
         rows,
         columns,
-        fours: [2, 2],
+        register_tile: [2, 2],
         slices: threads / (rows * columns),
         depth,
     }
 }
 
-/// Of cards that give an invocation 255 registers: 8 × 16 elements to one before [`CARD_TILES`]. Gate and up of 512 tokens take
-/// 2,542 µs, but 1,671 of 256 (1,319), and down 1,488 (1,267): there are too few. AMD's compilers keep some in memory.
+/// For cards with 255 registers per invocation: first 8 × 16 elements per invocation, then [`TILES_8X8`]. With the
+/// first size, gate and up of 512 tokens take 2,542 µs. Gate and up of 256 tokens would take 1,671 instead of 1,319 µs,
+/// and down 1,488 instead of 1,267 µs, for lack of workgroups. AMD's compilers spill some of the accumulators.
 pub(super) const NVIDIA_TILES: &[TileSize] = &[
     TileSize {
-        fours: [2, 4],
-        ..eights(768, [16, 8], 128, 16)
+        register_tile: [2, 4],
+        ..tile_8x8(768, [16, 8], 128, 16)
     },
-    eights(384, [8, 16], 128, 16),
-    eights(250, [16, 8], 128, 16),
-    eights(120, [8, 8], 256, 32),
-    eights(120, [4, 8], 256, 64),
-    // 32 × 32, as few tokens meet few rows.
+    tile_8x8(384, [8, 16], 128, 16),
+    tile_8x8(250, [16, 8], 128, 16),
+    tile_8x8(120, [8, 8], 256, 32),
+    tile_8x8(120, [4, 8], 256, 64),
+    // 32 × 32, for few tokens and few rows.
     TileSize {
-        fours: [2, 1],
-        ..eights(1, [4, 8], 256, 64)
+        register_tile: [2, 1],
+        ..tile_8x8(1, [4, 8], 256, 64)
     },
 ];
 
-/// Of cards with 128 registers for each of 512 invocations. Those of 128 invocations are measured on an H200 with 8B's Q4_0
-/// matrices, µs of gate and up by 512 tokens: 64 × 128 2,605, 128 × 64 2,621; down on an H100 1,400, 1,267 (some per cent
-/// more than since loads stand among products). 128 × 128 by 256 invocations are one to a processor there. The others are
-/// measured on none.
-pub(super) const CARD_TILES: &[TileSize] = NVIDIA_TILES.split_at(1).1;
+/// For cards with 128 registers for each of 512 invocations.
+///
+/// Sizes with 128 invocations were measured on an H200 with the Q4_0 matrices of Qwen3-8B and 512 tokens. Gate and up
+/// take 2,605 µs with 64 × 128 and 2,621 µs with 128 × 64; down takes 1,400 and 1,267 µs on an H100. (Since loads are
+/// interleaved with products, all are some per cent faster.) 128 × 128 with 256 invocations leaves one workgroup per
+/// compute unit there. The other sizes were not measured.
+pub(super) const TILES_8X8: &[TileSize] = NVIDIA_TILES.split_at(1).1;
 
-/// Of any device: 4 × 4 elements to an invocation.
-pub(super) const USUAL_TILES: &[TileSize] = &[TileSize {
-    least_groups: GroupCount::fixed(1),
+/// For any GPU: 4 × 4 elements per invocation.
+pub(super) const DEFAULT_TILES: &[TileSize] = &[TileSize {
+    min_groups: GroupCount::fixed(1),
     rows: 16,
     columns: 16,
-    fours: [1, 1],
+    register_tile: [1, 1],
     slices: 1,
     depth: 32,
 }];
 
-/// Of devices with workgroups of 128 invocations and 16 KiB of shared memory.
-pub(super) const LEAST_TILES: &[TileSize] = &[TileSize {
-    least_groups: GroupCount::fixed(1),
+/// For devices with workgroups of 128 invocations and 16 KiB of shared memory.
+pub(super) const MINIMAL_TILES: &[TileSize] = &[TileSize {
+    min_groups: GroupCount::fixed(1),
     rows: 8,
     columns: 8,
-    fours: [1, 1],
+    register_tile: [1, 1],
     slices: 2,
     depth: 32,
 }];
@@ -202,40 +214,40 @@ mod tests {
     use crate::tuning::TABLE;
 
     #[test]
-    fn invocations_have_equal_parts_of_every_tile_with_room() {
+    fn all_tile_sizes_divide_evenly() {
         let small = Traits {
             max_invocations: 256,
             shared_bytes: 32 << 10,
             ..Traits::minimal()
         };
         let sizes = || TABLE.iter().flat_map(|row| row.tile.sizes);
-        assert!(sizes().all(TileSize::is_even));
+        assert!(sizes().all(TileSize::divides_evenly));
         let runs = || {
             [4, 8, 16, 32]
                 .into_iter()
-                .flat_map(|run| [1, 2, 3].map(|parts| (run, parts)))
+                .flat_map(|run| [1, 2, 3].map(|matrices| (run, matrices)))
         };
         for traits in [Traits::minimal(), small] {
-            for size in sizes().filter(|size| size.has_room(&traits)) {
-                for (run, parts) in runs() {
-                    let size = size.of_parts(parts, run);
-                    assert!(size.is_even() && size.depth.is_multiple_of(run), "{size:?}");
+            for size in sizes().filter(|size| size.fits_device(&traits)) {
+                for (run, matrices) in runs() {
+                    let size = size.for_matrices(matrices, run);
+                    assert!(size.divides_evenly() && size.depth.is_multiple_of(run), "{size:?}");
                 }
             }
-            // The last of a row is taken where none has room.
+            // The last size of a row is the fallback.
             let last = TABLE.iter().filter_map(|row| row.tile.sizes.last());
-            for size in last.filter(|size| size.has_room(&traits)) {
-                for (run, parts) in runs() {
-                    let size = size.of_parts(parts, run).with_room(&traits, run as usize);
-                    assert!(size.is_even() && size.depth.is_multiple_of(run), "{size:?}");
-                    assert!(size.has_room(&traits), "{size:?}");
+            for size in last.filter(|size| size.fits_device(&traits)) {
+                for (run, matrices) in runs() {
+                    let size = size.for_matrices(matrices, run).shrunk_to_fit(&traits, run as usize);
+                    assert!(size.divides_evenly() && size.depth.is_multiple_of(run), "{size:?}");
+                    assert!(size.fits_device(&traits), "{size:?}");
                 }
             }
         }
     }
 
     #[test]
-    fn tiles_are_smaller_where_tokens_or_rows_of_weights_are_few() {
+    fn tiles_shrink_with_the_number_of_tokens_and_rows() {
         let traits = Traits {
             compute_units: Some(132),
             max_invocations: 1024,
@@ -244,21 +256,21 @@ mod tests {
         };
         let tile = Tile {
             sizes: NVIDIA_TILES,
-            most_parts: 1,
-            enough_groups: GroupCount::of_units(384, H200_UNITS),
+            max_splits: 1,
+            target_groups: GroupCount::scaled(384, H200_UNITS),
         };
-        let divided = |most_parts: u32, tokens: usize, rows: usize| {
-            let results = |size: &TileSize| tokens.div_ceil(size.tile_rows()) * rows.div_ceil(size.tile_columns());
-            let tile = Tile { most_parts, ..tile };
-            let (size, parts) = tile.size(&traits, [tokens, 1, 8], results, |_, wanted| wanted as usize, |_| true);
-            ([size.tile_rows(), size.tile_columns()], parts)
+        let sized = |max_splits: u32, tokens: usize, rows: usize| {
+            let tiles = |size: &TileSize| tokens.div_ceil(size.tile_rows()) * rows.div_ceil(size.tile_columns());
+            let tile = Tile { max_splits, ..tile };
+            let (size, splits) = tile.size(&traits, [tokens, 1, 8], tiles, |_, wanted| wanted as usize, |_| true);
+            ([size.tile_rows(), size.tile_columns()], splits)
         };
-        assert_eq!(divided(16, 128, 24_576), ([64, 128], 1));
-        assert_eq!(divided(16, 128, 6144), ([64, 128], 4));
-        assert_eq!(divided(16, 128, 4096), ([64, 128], 6));
-        assert_eq!(divided(16, 512, 4096), ([128, 64], 1));
-        assert_eq!(divided(16, 32, 4096), ([32, 64], 6));
-        let size = |tokens, rows| divided(1, tokens, rows).0;
+        assert_eq!(sized(16, 128, 24_576), ([64, 128], 1));
+        assert_eq!(sized(16, 128, 6144), ([64, 128], 4));
+        assert_eq!(sized(16, 128, 4096), ([64, 128], 6));
+        assert_eq!(sized(16, 512, 4096), ([128, 64], 1));
+        assert_eq!(sized(16, 32, 4096), ([32, 64], 6));
+        let size = |tokens, rows| sized(1, tokens, rows).0;
         assert_eq!(size(512, 24_576), [128, 128]);
         assert_eq!(size(256, 24_576), [64, 128]);
         assert_eq!(size(512, 6144), [64, 128]);
@@ -269,8 +281,8 @@ mod tests {
         assert_eq!(size(32, 24_576), [32, 64]);
         assert_eq!(size(32, 4096), [32, 32]);
         assert_eq!(size(12, 24_576), [32, 64]);
-        assert_eq!(size(12, 1024), [32, 32], "the last is for any number");
-        // They would leave nearly half of two tiles of 128 empty.
+        assert_eq!(size(12, 1024), [32, 32], "the last size applies to every product");
+        // Two tiles of 128 would be nearly half empty.
         assert_eq!(size(129, 12_288), [64, 64]);
     }
 }

@@ -6,66 +6,66 @@ use super::MatrixCores;
 use crate::tuning::Tuning;
 use crate::{DType, Layout};
 
-/// A line of cards that wants other sizes than others of its vendor.
+/// GPU architecture, as far as kernel sizes depend on it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Architecture {
-    /// NVIDIA's H100 and H200, and what is built of them.
+    /// NVIDIA Hopper: H100, H200 and products built from them.
     Hopper,
-    /// AMD's cards that run 64 lanes together and no fewer: GCN, and CDNA after it.
+    /// AMD GCN and CDNA: subgroups of at least 64 lanes.
     Gcn,
-    /// AMD's cards that can run 32 lanes together: RDNA.
+    /// AMD RDNA: subgroups of 32 lanes.
     Rdna,
     /// Any other.
     Unknown,
 }
 
 impl Architecture {
-    /// That of a device by the name that its driver gives it and the fewest lanes that it runs together.
-    pub fn of(vendor: u32, name: &str, least_lanes: u32) -> Architecture {
+    /// Returns the architecture of a device from its vendor id, the name that its driver reports, and its minimum
+    /// subgroup size.
+    pub fn of(vendor: u32, name: &str, min_subgroup_size: u32) -> Architecture {
         const HOPPER: [&str; 6] = ["H100", "H200", "GH200", "H800", "H20", "H20-3e"];
-        let is_one = |word: &str| HOPPER.contains(&word);
+        let is_hopper = |word: &str| HOPPER.contains(&word);
         match vendor {
-            0x10de if name.split_whitespace().any(is_one) => Architecture::Hopper,
-            0x1002 if least_lanes >= 64 => Architecture::Gcn,
+            0x10de if name.split_whitespace().any(is_hopper) => Architecture::Hopper,
+            0x1002 if min_subgroup_size >= 64 => Architecture::Gcn,
             0x1002 => Architecture::Rdna,
             _ => Architecture::Unknown,
         }
     }
 }
 
-/// Where a device's memory is.
+/// Location of a device's memory.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum MemoryKind {
-    /// On its card.
+    /// On the card.
     Discrete,
-    /// With the host's.
+    /// Shared with the host.
     Unified,
 }
 
-/// What kernel choice may depend on: a device, as far as shaders can tell. Features that were
-/// switched off by the user are off here too.
+/// Properties of a device that the choice of kernels depends on. Features that the user has disabled are off here too.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Traits {
     /// PCI vendor id (0x10de NVIDIA, 0x1002 AMD, 0x8086 Intel, 0x10005 Mesa software).
     pub vendor: u32,
-    /// The line of cards.
+    /// GPU architecture.
     pub architecture: Architecture,
-    /// Processors that take workgroups (compute units, streaming multiprocessors), where the driver tells.
+    /// Number of compute units (streaming multiprocessors); `None` if the driver does not report it.
     pub compute_units: Option<u32>,
-    /// Where its memory is.
+    /// Location of the memory.
     pub memory: MemoryKind,
     /// Invocations per subgroup: a power of two, 4 to 128.
     pub subgroup_size: u32,
-    /// Kernels are to be run by subgroups of just that size: the driver would choose among several.
+    /// Pipelines must request that subgroup size, since the driver would choose among several.
     pub subgroup_required: bool,
-    /// Workgroups of a multiple of so many invocations are made of full subgroups.
+    /// Workgroups of a multiple of `subgroup_size` invocations consist of full subgroups.
     pub full_subgroups: bool,
-    /// Invocations of a subgroup that part come together again where the program's text says so
+    /// Diverged invocations of a subgroup reconverge where the source says so
     /// (`VK_KHR_shader_subgroup_uniform_control_flow`).
     pub subgroup_uniform_flow: bool,
-    /// `subgroupAdd`, `subgroupMax` … may be used in compute shaders.
+    /// Compute shaders may use `subgroupAdd`, `subgroupMax` …
     pub subgroup_arithmetic: bool,
-    /// `subgroupShuffleXor` … may be used in compute shaders.
+    /// Compute shaders may use `subgroupShuffleXor` …
     pub subgroup_shuffle: bool,
     /// 16-bit loads and stores from buffers (f16, bf16 operands without word packing).
     pub storage16: bool,
@@ -73,11 +73,11 @@ pub struct Traits {
     pub storage8: bool,
     /// Fast dot products of four packed bytes.
     pub integer_dot: bool,
-    /// `unpackHalf2x16` keeps subnormal halves, which devices may take for zeros.
-    pub subnormal_halves: bool,
-    /// What a workgroup writes is seen by the one that draws a later ticket: a promise of Vulkan's memory
-    /// model that not every layer over another interface can keep. Without it a second dispatch joins what
-    /// workgroups leave.
+    /// `unpackHalf2x16` keeps f16 subnormals; devices may flush them to zero.
+    pub f16_subnormals: bool,
+    /// Tickets (atomic counters that order workgroups) work: a workgroup sees what those with earlier tickets wrote.
+    /// Vulkan's memory model guarantees it, but not every layer over another API can. Without tickets a second dispatch
+    /// reduces the partial results of workgroups.
     pub tickets: bool,
     /// Largest workgroup, in invocations.
     pub max_invocations: u32,
@@ -85,14 +85,14 @@ pub struct Traits {
     pub push_bytes: u32,
     /// Shared memory per workgroup, in bytes.
     pub shared_bytes: u32,
-    /// Products of fragments, where kernels know in which order lanes hold them.
+    /// Matrix cores (cooperative matrices), if kernels can use them.
     pub matrix_cores: Option<MatrixCores>,
-    /// What the user has tuned, in place of the table's row.
+    /// The user's tuning row, which replaces the table's.
     pub tuning: Option<Arc<Tuning>>,
 }
 
 impl Traits {
-    /// The least that Vulkan 1.3 promises: what tests use to force the plainest variants.
+    /// The minimum that Vulkan 1.3 guarantees. Tests use it to force the simplest kernel variants.
     pub fn minimal() -> Traits {
         Traits {
             vendor: 0,
@@ -108,7 +108,7 @@ impl Traits {
             storage16: false,
             storage8: false,
             integer_dot: false,
-            subnormal_halves: false,
+            f16_subnormals: false,
             tickets: false,
             max_invocations: 128,
             push_bytes: 128,
@@ -118,37 +118,36 @@ impl Traits {
         }
     }
 
-    /// Whether kernels know which invocations share a subgroup, and these can read each other's values.
+    /// Whether subgroup membership is known and lanes can exchange values.
     pub fn exchanges_lanes(&self) -> bool {
         self.full_subgroups && self.subgroup_arithmetic && self.subgroup_shuffle
     }
 
-    /// Invocations of a workgroup: the largest power of two that is at most `wanted` and that the
-    /// device allows.
+    /// Returns the largest power of two that is at most `wanted` and that the device allows as workgroup size.
     pub fn workgroup(&self, wanted: u32) -> u32 {
-        let most = wanted.min(self.max_invocations).max(1);
-        1 << most.ilog2()
+        let max = wanted.min(self.max_invocations).max(1);
+        1 << max.ilog2()
     }
 }
 
-/// A shader's text and what it is specialised with. Cloning shares them.
+/// A shader's source and specialisation constants. Clones share them.
 #[derive(Clone, Debug)]
-pub struct KernelText {
-    /// Family and variant, such as `rms_norm.f32.f16`: for people.
+pub struct KernelSource {
+    /// Family and variant for display, such as `rms_norm.f32.f16`.
     pub name: Arc<str>,
     source: Arc<str>,
     identity: u128,
-    /// Specialisation constants: (id, value). Constants 0, 1, 2 are the workgroup's size where the
-    /// source says `layout(local_size_x_id = 0 …)`.
+    /// Specialisation constants: (id, value). Constants 0, 1 and 2 are the workgroup size if the source says
+    /// `layout(local_size_x_id = 0 …)`.
     pub constants: Arc<[(u32, u32)]>,
-    /// Workgroups are to be made of full subgroups.
+    /// The pipeline must require full subgroups.
     pub full_subgroups: bool,
 }
 
-impl KernelText {
-    /// A kernel of complete GLSL, from `#version` on.
-    pub fn new(name: &str, source: String, constants: &[(u32, u32)]) -> KernelText {
-        KernelText {
+impl KernelSource {
+    /// Creates a kernel from complete GLSL source, from `#version` on.
+    pub fn new(name: &str, source: String, constants: &[(u32, u32)]) -> KernelSource {
+        KernelSource {
             name: name.into(),
             identity: xxh3_128(source.as_bytes()),
             source: source.into(),
@@ -157,28 +156,28 @@ impl KernelText {
         }
     }
 
-    /// The GLSL.
+    /// The GLSL source.
     pub fn source(&self) -> &Arc<str> {
         &self.source
     }
 
-    /// A hash of the GLSL, made with it: it stands for the text wherever kernels are looked for.
+    /// Hash of the GLSL source, computed once. It identifies the source in caches.
     pub fn identity(&self) -> u128 {
         self.identity
     }
 }
 
-/// One push-constant member, in the order in which the shader declares them (scalar layout).
+/// One push-constant member. Members have the order of the shader's declaration (scalar layout).
 #[derive(Clone, PartialEq, Debug)]
 pub enum Push {
-    /// The address of operand `operand` (inputs first, then outputs) plus `bytes`: 8 bytes.
+    /// Address of an operand plus an offset: 8 bytes.
     Address {
-        /// Number of the operand.
+        /// Operand number: inputs first, then outputs.
         operand: usize,
-        /// Bytes from the operand's start.
+        /// Offset in bytes from the operand's start.
         bytes: u64,
     },
-    /// The address of a constant record that the recorder keeps alive: 8 bytes.
+    /// Address of a buffer with these constant words, which the recorder keeps alive: 8 bytes.
     Record(Vec<u32>),
     /// An unsigned number: 4 bytes.
     U32(u32),
@@ -187,7 +186,7 @@ pub enum Push {
 }
 
 impl Push {
-    /// Bytes this member takes.
+    /// Size in bytes.
     pub fn size(&self) -> u32 {
         match self {
             Push::Address { .. } | Push::Record(_) => 8,
@@ -196,30 +195,30 @@ impl Push {
     }
 }
 
-/// One dispatch, still symbolic.
+/// One dispatch with symbolic operands.
 #[derive(Clone, Debug)]
 pub struct Call {
-    /// What runs.
-    pub kernel: KernelText,
+    /// The kernel.
+    pub kernel: KernelSource,
     /// Workgroups in x, y, z: each at most 65,535.
     pub groups: [u32; 3],
-    /// At most [`Traits::push_bytes`] together; addresses first, so that they are aligned.
+    /// Push constants, at most [`Traits::push_bytes`] in total. Addresses come first, so that they are aligned.
     pub push: Vec<Push>,
 }
 
-/// What the calls of one computation wait for, beside what others wrote.
+/// Dependencies among the calls of one computation.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum CallOrder {
-    /// Nothing: no call touches what another one writes.
+    /// None: no call accesses what another one writes.
     #[default]
-    Apart,
-    /// The first: the others read what it wrote, and touch nothing that another of them writes.
-    BehindFirst,
-    /// The one before.
-    InTurn,
+    Independent,
+    /// Every call but the first reads what the first wrote, and accesses nothing that another one writes.
+    AfterFirst,
+    /// Every call depends on the one before it.
+    Sequential,
 }
 
-/// An operand as a kernel family sees it.
+/// An operand of a kernel family.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct OperandSpec {
     /// Storage type.
@@ -229,7 +228,7 @@ pub struct OperandSpec {
 }
 
 impl OperandSpec {
-    /// A gapless row-major operand.
+    /// Creates a dense row-major operand.
     pub fn contiguous(dtype: DType, shape: &[usize]) -> OperandSpec {
         OperandSpec {
             dtype,
@@ -237,7 +236,7 @@ impl OperandSpec {
         }
     }
 
-    /// The push member that holds this operand's first element's address, it being number `operand`.
+    /// Returns the push member with the address of this operand's first element; `operand` is its number.
     pub fn address(&self, operand: usize) -> Push {
         Push::Address {
             operand,
@@ -246,7 +245,7 @@ impl OperandSpec {
     }
 }
 
-/// Why a family cannot compute something as asked.
+/// Why a kernel family cannot compute something.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Unsupported {
     /// The family has no kernel for this dtype.
@@ -258,28 +257,28 @@ pub enum Unsupported {
         dtype: DType,
     },
     /// An operand must be made contiguous (by a copy) before this family takes it.
-    #[error("{op} needs operand {operand} without gaps")]
+    #[error("{op} needs a contiguous operand {operand}")]
     NeedsContiguous {
         /// The family.
         op: &'static str,
         /// Number of the operand.
         operand: usize,
     },
-    /// A size is beyond what the family or the device can do.
+    /// A size exceeds a limit of the family or the device, or sizes do not match.
     #[error("{op}: {what}")]
     Size {
         /// The family.
         op: &'static str,
-        /// What is too large or does not divide, with figures.
+        /// The problem, with numbers.
         what: String,
     },
 }
 
-impl From<refrain_quant::Unfit> for Unsupported {
-    fn from(unfit: refrain_quant::Unfit) -> Unsupported {
+impl From<refrain_quant::UnsupportedFormat> for Unsupported {
+    fn from(error: refrain_quant::UnsupportedFormat) -> Unsupported {
         Unsupported::Size {
             op: "quantised",
-            what: unfit.0,
+            what: error.0,
         }
     }
 }
@@ -289,7 +288,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cards_of_a_line_are_known_by_name_and_of_one_vendor() {
+    fn architecture_follows_from_vendor_name_and_subgroup_size() {
         for name in ["NVIDIA H200", "NVIDIA H100 80GB HBM3", "NVIDIA GH200 480GB"] {
             assert_eq!(Architecture::of(0x10de, name, 32), Architecture::Hopper, "{name}");
             assert_eq!(Architecture::of(0x8086, name, 32), Architecture::Unknown, "{name}");

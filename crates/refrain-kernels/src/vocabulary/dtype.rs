@@ -3,7 +3,7 @@ use std::str::FromStr;
 
 use refrain_quant::{QuantFormat, ScaleType, Scales};
 
-/// How one element is stored. Arithmetic is done in [`DType::compute`]'s type.
+/// Storage type of an element. Arithmetic uses the type [`DType::compute`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum DType {
     /// IEEE 754 binary32.
@@ -23,7 +23,7 @@ pub enum DType {
 }
 
 impl DType {
-    /// Every storage type, in the order in which tables list them.
+    /// All storage types, in table order.
     pub const ALL: [DType; 7] = [
         DType::F32,
         DType::F16,
@@ -43,7 +43,7 @@ impl DType {
         }
     }
 
-    /// The type in which elements are computed with: floats in f32, `I32` in i32, the rest in u32.
+    /// The type of arithmetic: f32 for floats, i32 for `I32`, u32 for the rest.
     pub const fn compute(self) -> DType {
         match self {
             DType::F32 | DType::F16 | DType::BF16 => DType::F32,
@@ -52,8 +52,8 @@ impl DType {
         }
     }
 
-    /// What scales of quantised matrices are that are stored so, if any are.
-    pub const fn as_scales(self) -> Option<ScaleType> {
+    /// The corresponding type of quantisation scales; `None` if scales never have this type.
+    pub const fn to_scale_type(self) -> Option<ScaleType> {
         match self {
             DType::F32 => Some(ScaleType::F32),
             DType::F16 => Some(ScaleType::F16),
@@ -64,7 +64,7 @@ impl DType {
         }
     }
 
-    /// What the scales of a format are stored as, floats as `floats`.
+    /// The storage type of a format's scales: `floats` if the format stores them as floats.
     pub fn of_scales(format: QuantFormat, floats: DType) -> DType {
         match format.scales {
             Scales::Float => floats,
@@ -77,7 +77,7 @@ impl DType {
         matches!(self.compute(), DType::F32)
     }
 
-    /// The lower-case name used in kernel names, messages and tables.
+    /// Lower-case name in kernel names, messages and tables.
     pub const fn name(self) -> &'static str {
         match self {
             DType::F32 => "f32",

@@ -2,23 +2,23 @@ use std::fmt;
 
 use smallvec::{SmallVec, smallvec};
 
-/// Dimensions or strides: up to four lie in place, for programs have them for every use of every result.
+/// Dimensions or strides. Up to four are stored inline, since programs hold them for every use of every result.
 pub type Dimensions = SmallVec<[usize; 4]>;
 
-/// Where the elements of an operand lie in its buffer: element `(i0, i1, …)` is at
-/// `offset + Σ strides[d] · i_d`, counted in elements. A stride of 0 repeats (broadcast).
+/// Position of an operand's elements in its buffer: element `(i0, i1, …)` is at `offset + Σ strides[d] · i_d`, counted
+/// in elements. A stride of 0 broadcasts.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Layout {
     /// Extent of each dimension; empty for a scalar.
     pub shape: Dimensions,
-    /// Elements between neighbours along each dimension.
+    /// Stride of each dimension, in elements.
     pub strides: Dimensions,
-    /// Elements before the first one.
+    /// Position of the first element.
     pub offset: usize,
 }
 
 impl Layout {
-    /// Row-major, without gaps, from the start of the buffer.
+    /// Dense row-major layout from the start of the buffer.
     pub fn contiguous(shape: &[usize]) -> Layout {
         let mut strides: Dimensions = smallvec![1; shape.len()];
         for d in (1..shape.len()).rev() {
@@ -41,8 +41,8 @@ impl Layout {
         self.shape.iter().product()
     }
 
-    /// Row-major without gaps, at any offset. Strides of dimensions with extent 1 do not matter; no
-    /// elements lie without gaps.
+    /// Whether the layout is dense and row-major, at any offset. Strides of dimensions with extent 1 do not matter. An
+    /// empty layout is contiguous.
     pub fn is_contiguous(&self) -> bool {
         if self.count() == 0 {
             return true;
@@ -57,7 +57,7 @@ impl Layout {
         true
     }
 
-    /// Elements from the start of the buffer to just after the last element that is reached (0 when empty).
+    /// Position just after the last element, from the start of the buffer; 0 if there are no elements.
     pub fn end(&self) -> usize {
         if self.count() == 0 {
             return 0;
@@ -66,8 +66,8 @@ impl Layout {
         self.offset + last + 1
     }
 
-    /// The same elements with neighbouring dimensions merged wherever their strides allow, and
-    /// dimensions of extent 1 dropped: the fewest loops that visit the elements in the same order.
+    /// Merges adjacent dimensions where strides allow, and drops dimensions of extent 1. The result has the minimum
+    /// number of nested loops that visit the elements in the same order.
     pub fn collapsed(&self) -> Layout {
         let mut shape = Dimensions::new();
         let mut strides = Dimensions::new();
@@ -93,7 +93,7 @@ impl Layout {
         }
     }
 
-    /// The same elements seen with another shape, where that needs no copy.
+    /// The same elements with another shape; `None` if that needs a copy.
     pub fn reshape(&self, shape: &[usize]) -> Option<Layout> {
         if shape.iter().product::<usize>() != self.count() {
             return None;
@@ -131,7 +131,7 @@ impl Layout {
         })
     }
 
-    /// The same elements with the dimensions in another order; `axes` is a permutation.
+    /// The same elements with permuted dimensions; `axes` is the permutation.
     pub fn permute(&self, axes: &[usize]) -> Layout {
         Layout {
             shape: axes.iter().map(|&a| self.shape[a]).collect(),
@@ -140,7 +140,7 @@ impl Layout {
         }
     }
 
-    /// Repeated to `shape` by NumPy's broadcasting rules; `None` where they do not allow it.
+    /// Broadcasts to `shape` by NumPy's rules; `None` if they do not allow it.
     pub fn broadcast(&self, shape: &[usize]) -> Option<Layout> {
         let missing = shape.len().checked_sub(self.rank())?;
         let mut strides: Dimensions = smallvec![0; shape.len()];
@@ -158,7 +158,7 @@ impl Layout {
         })
     }
 
-    /// Elements `start[d], start[d] + step[d], …` before `stop[d]` along each dimension (steps ≥ 1).
+    /// Slices each dimension: elements `start[d], start[d] + step[d], …` before `stop[d]`. Steps are at least 1.
     pub fn slice(&self, start: &[usize], stop: &[usize], step: &[usize]) -> Layout {
         let mut out = self.clone();
         for d in 0..self.rank() {
@@ -213,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reshape_of_a_transposed_matrix_needs_a_copy_unless_dimensions_only_split() {
+    fn reshape_of_a_transposed_matrix_can_split_but_not_merge_dimensions() {
         let t = Layout::contiguous(&[4, 6]).permute(&[1, 0]);
         assert!(t.reshape(&[24]).is_none());
         let split = t.reshape(&[2, 3, 4]).expect("6 splits into 2 and 3");
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn collapsing_merges_what_lies_together() {
+    fn collapsed_merges_adjacent_dimensions() {
         let l = Layout::contiguous(&[2, 1, 3, 4]);
         assert_eq!(l.collapsed().shape[..], [24]);
         let s = l.slice(&[0, 0, 0, 0], &[2, 1, 3, 2], &[1, 1, 1, 1]);
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn no_elements_lie_without_gaps() {
+    fn empty_layouts_are_contiguous() {
         assert!(Layout::contiguous(&[3, 0, 5]).is_contiguous());
         assert!(
             Layout::contiguous(&[2, 3])

@@ -1,36 +1,36 @@
-//! What kernels know of matrix cores: the size of fragments, and how lanes hold them.
+//! Properties of matrix cores: the fragment size, and the layout of fragments in lanes.
 
-/// Products of square fragments of f16 with sums in f32, by a subgroup.
+/// Matrix cores: a subgroup multiplies square f16 fragments with f32 accumulators.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct MatrixCores {
     /// Rows, columns and depth of a fragment.
     pub size: u32,
-    /// Rows, columns and depth of what an instruction multiplies: a whole fragment, or, where the order is hidden, a part.
+    /// M, N and K of an instruction. With an opaque layout it may be smaller than a fragment.
     pub shape: [u32; 3],
-    /// How lanes hold a fragment.
+    /// Layout of a fragment in lanes.
     pub order: FragmentOrder,
-    /// Whether instructions multiply fragments of half as many columns too, which lanes hold in the same order.
+    /// Whether there are also instructions for fragments with half as many columns, in the same layout.
     pub narrow: bool,
 }
 
-/// How the lanes of a subgroup hold the rows of a fragment, whether of A, of B transposed, or of sums.
+/// Layout of a fragment's rows in the lanes of a subgroup. It holds for A, for B transposed, and for accumulators.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum FragmentOrder {
-    /// A row lies in four neighbouring lanes, each of which has two pairs of columns, 8 apart: NVIDIA's.
+    /// Four consecutive lanes hold a row; each has two pairs of columns, 8 apart. NVIDIA's layout.
     Quads,
-    /// Each lane has a column: Mesa's software driver's.
+    /// Each lane holds a column. The layout of Mesa's software driver.
     Columns,
-    /// None that kernels know: fragments are loaded and stored by way of shared memory, where a lane has eight
-    /// neighbours of each of its rows.
-    Hidden,
+    /// Unknown to kernels. Fragments are loaded and stored through shared memory, where a lane has eight consecutive
+    /// values of each of its rows.
+    Opaque,
 }
 
 impl MatrixCores {
-    /// The largest fragments that kernels are made for.
-    const LARGEST: u32 = 32;
+    /// Maximum fragment size that kernels support.
+    const MAX_SIZE: u32 = 32;
 
-    /// Of instructions that multiply whole fragments, whose order is known.
-    pub fn known(size: u32, order: FragmentOrder) -> MatrixCores {
+    /// Matrix cores whose instructions multiply whole fragments, in a known layout.
+    pub fn with_order(size: u32, order: FragmentOrder) -> MatrixCores {
         MatrixCores {
             size,
             shape: [size; 3],
@@ -39,7 +39,7 @@ impl MatrixCores {
         }
     }
 
-    /// The same by fragments of half as many columns.
+    /// The same matrix cores with fragments of half as many columns.
     pub(crate) fn narrowed(self) -> MatrixCores {
         let size = self.size;
         MatrixCores {
@@ -48,21 +48,22 @@ impl MatrixCores {
         }
     }
 
-    /// Columns of a fragment of x or of sums.
+    /// Columns of a fragment of x or of accumulators.
     pub(crate) fn columns(self) -> u32 {
-        if self.is_hidden() { self.size } else { self.shape[1] }
+        if self.is_opaque() { self.size } else { self.shape[1] }
     }
 
-    /// Of instructions that multiply `shape` (rows, columns, depth) by `lanes` lanes, whose order is hidden: the smallest
-    /// fragments that have such parts, and of which each lane has eight elements at least. None if there are no such.
-    pub fn hidden(shape: [u32; 3], lanes: u32) -> Option<MatrixCores> {
+    /// Matrix cores with an opaque layout, whose instructions multiply `shape` (M, N, K) with `lanes` lanes. The
+    /// fragment size is the smallest that `shape` divides and that gives each lane at least eight elements. `None` if
+    /// there is no such size.
+    pub fn opaque(shape: [u32; 3], lanes: u32) -> Option<MatrixCores> {
         if !lanes.is_power_of_two() || !shape.iter().all(|&n| n >= 4 && n.is_power_of_two()) {
             return None;
         }
-        let mut sizes = (0..).map(|n| 1 << n).take_while(|&size| size <= Self::LARGEST);
+        let mut sizes = (0..).map(|n| 1 << n).take_while(|&size| size <= Self::MAX_SIZE);
         let holds = |size: &u32| shape.iter().all(|n| n <= size) && size * size >= 8 * lanes;
         let size = sizes.find(holds)?;
-        let order = FragmentOrder::Hidden;
+        let order = FragmentOrder::Opaque;
         let narrow = false;
         Some(MatrixCores {
             size,
@@ -72,56 +73,56 @@ impl MatrixCores {
         })
     }
 
-    /// Whether fragments go by way of shared memory, since nobody knows which lane holds what.
-    pub fn is_hidden(self) -> bool {
-        self.order == FragmentOrder::Hidden
+    /// Whether the layout is unknown, so that fragments go through shared memory.
+    pub fn is_opaque(self) -> bool {
+        self.order == FragmentOrder::Opaque
     }
 
-    /// Lanes that share a row.
+    /// Number of lanes that share a row.
     pub fn lanes_per_row(self) -> u32 {
         self.order.lanes_per_row(self.size)
     }
 
-    /// Values of a row that a lane holds.
+    /// Number of values of a row that a lane holds.
     pub(crate) fn values(self) -> u32 {
         self.size / self.lanes_per_row()
     }
 }
 
 impl FragmentOrder {
-    /// The orders that kernels know of what a device does.
+    /// The layouts that kernels know.
     pub const ALL: [FragmentOrder; 2] = [FragmentOrder::Quads, FragmentOrder::Columns];
 
-    /// Lanes that share a row of fragments of `size` rows.
+    /// Number of lanes that share a row of a fragment of `size` rows.
     fn lanes_per_row(self, size: u32) -> u32 {
         match self {
             FragmentOrder::Quads => 4,
             FragmentOrder::Columns => size,
-            FragmentOrder::Hidden => size / 8,
+            FragmentOrder::Opaque => size / 8,
         }
     }
 
-    /// Column of value `value` of a row in lane `lane` of those that share it, in GLSL.
+    /// GLSL expression for the column of value `value` in lane `lane` of the lanes that share a row.
     pub(crate) fn column(self) -> &'static str {
         match self {
             FragmentOrder::Quads => "2u * (lane) + ((value) & 1u) + 8u * ((value) >> 1)",
             FragmentOrder::Columns => "(lane)",
-            FragmentOrder::Hidden => "8u * (lane) + (value)",
+            FragmentOrder::Opaque => "8u * (lane) + (value)",
         }
     }
 
-    /// The same in Rust.
+    /// As [`FragmentOrder::column`], in Rust.
     fn column_of(self, lane: u32, value: u32) -> u32 {
         match self {
             FragmentOrder::Quads => 2 * lane + (value & 1) + 8 * (value >> 1),
             FragmentOrder::Columns => lane,
-            FragmentOrder::Hidden => 8 * lane + value,
+            FragmentOrder::Opaque => 8 * lane + value,
         }
     }
 
-    /// Row and column of element `number` of lane `lane`, of fragments of `size` rows in which it has `values` values
-    /// each.
-    pub(crate) fn place(self, size: u32, lanes: u32, values: u32, lane: u32, number: u32) -> [u32; 2] {
+    /// Returns row and column of element `number` of lane `lane`, for fragments of `size` rows and `values` values of a
+    /// row per lane.
+    pub(crate) fn position(self, size: u32, lanes: u32, values: u32, lane: u32, number: u32) -> [u32; 2] {
         let per_row = self.lanes_per_row(size);
         let row = lane / per_row + number / values * (lanes / per_row);
         [row, self.column_of(lane % per_row, number % values)]

@@ -1,4 +1,4 @@
-//! What is said of kernels: operands, calls, devices' traits, and why there is no kernel.
+//! Types that all kernel families share: operands, calls, device traits, and the error [`Unsupported`].
 
 mod call;
 mod dtype;
@@ -6,7 +6,7 @@ mod layout;
 mod matrix_cores;
 mod values;
 
-pub use call::{Architecture, Call, CallOrder, KernelText, MemoryKind, OperandSpec, Push, Traits, Unsupported};
+pub use call::{Architecture, Call, CallOrder, KernelSource, MemoryKind, OperandSpec, Push, Traits, Unsupported};
 pub use dtype::DType;
 pub use layout::{Dimensions, Layout};
 pub use matrix_cores::{FragmentOrder, MatrixCores};

@@ -4,8 +4,7 @@ use half::{bf16, f16};
 
 use crate::{DType, Layout};
 
-/// Elements in the type they are computed in ([`DType::compute`]), row-major without gaps: what
-/// references read and return.
+/// Dense row-major elements in their compute type ([`DType::compute`]): the inputs and outputs of the CPU references.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Values {
     /// f32, f16 and bf16 elements.
@@ -17,11 +16,11 @@ pub enum Values {
 }
 
 impl Values {
-    /// Reads the elements of `layout` from `bytes` (a whole buffer, little-endian).
+    /// Reads the elements of `layout` from a whole little-endian buffer.
     pub fn load(dtype: DType, layout: &Layout, bytes: &[u8]) -> Values {
         fn gather<const N: usize, T>(layout: &Layout, bytes: &[u8], decode: impl Fn([u8; N]) -> T) -> Vec<T> {
-            if let Some(places) = contiguous_range(layout) {
-                let (elements, _) = bytes[places.start * N..places.end * N].as_chunks();
+            if let Some(range) = contiguous_range(layout) {
+                let (elements, _) = bytes[range.start * N..range.end * N].as_chunks();
                 return elements.iter().map(|&element| decode(element)).collect();
             }
             let mut out = Vec::with_capacity(layout.count());
@@ -38,10 +37,10 @@ impl Values {
         }
     }
 
-    /// Writes the elements to the places of `layout` in `bytes`, rounded to `dtype`.
+    /// Writes the elements to their positions in `bytes`, rounded to `dtype`.
     ///
     /// # Panics
-    /// When `dtype` is not computed in this type: convert with [`Values::cast`] first.
+    /// Panics if `dtype` has another compute type; convert with [`Values::cast`] first.
     pub fn store(&self, dtype: DType, layout: &Layout, bytes: &mut [u8]) {
         fn scatter<const N: usize, T: Copy>(
             values: &[T],
@@ -49,14 +48,14 @@ impl Values {
             bytes: &mut [u8],
             encode: impl Fn(T) -> [u8; N],
         ) {
-            if let Some(places) = contiguous_range(layout) {
-                let (elements, _) = bytes[places.start * N..places.end * N].as_chunks_mut();
-                let pairs = elements.iter_mut().zip(&values[..places.len()]);
+            if let Some(range) = contiguous_range(layout) {
+                let (elements, _) = bytes[range.start * N..range.end * N].as_chunks_mut();
+                let pairs = elements.iter_mut().zip(&values[..range.len()]);
                 return pairs.for_each(|(element, &value)| *element = encode(value));
             }
             let mut values = values.iter();
             layout.for_each(|i| {
-                let value = *values.next().expect("as many values as places");
+                let value = *values.next().expect("as many values as elements");
                 bytes[i * N..][..N].copy_from_slice(&encode(value));
             });
         }
@@ -98,7 +97,7 @@ impl Values {
     /// The elements as f32.
     ///
     /// # Panics
-    /// When they are integers.
+    /// Panics if they are integers.
     pub fn f32(&self) -> &[f32] {
         match self {
             Values::F32(v) => v,
@@ -106,8 +105,8 @@ impl Values {
         }
     }
 
-    /// The elements converted to `to` and rounded as `to` stores them: floats to integers saturate
-    /// (NaN gives 0), integers wrap, anything but zero is true.
+    /// Converts the elements to `to` and rounds them as `to` stores them. Floats to integers saturate (NaN gives 0),
+    /// integers wrap, and anything but zero is true.
     pub fn cast(&self, to: DType) -> Values {
         match (self, to) {
             (Values::F32(v), DType::I32) => Values::I32(map(v, |x| x as i32)),
@@ -124,11 +123,11 @@ impl Values {
         }
     }
 
-    /// The elements as `dtype` stores them: f16 and bf16 to the nearest, ties to even; u8 wraps;
-    /// bool is 0 or 1.
+    /// Rounds the elements as `dtype` stores them. f16 and bf16 round to nearest, ties to even; u8 wraps; bool is 0 or
+    /// 1.
     ///
     /// # Panics
-    /// When `dtype` is not computed in this type: convert with [`Values::cast`].
+    /// Panics if `dtype` has another compute type; convert with [`Values::cast`].
     pub fn rounded(mut self, dtype: DType) -> Values {
         match (&mut self, dtype) {
             (Values::F32(v), DType::F16) => {
@@ -144,7 +143,7 @@ impl Values {
         self
     }
 
-    /// `count` times zero, in `dtype`'s compute type.
+    /// `count` zeros in `dtype`'s compute type.
     pub fn zeros(dtype: DType, count: usize) -> Values {
         match dtype.compute() {
             DType::F32 => Values::F32(vec![0.0; count]),
@@ -153,10 +152,10 @@ impl Values {
         }
     }
 
-    /// The elements of numbers `range`.
+    /// The elements of a range.
     ///
     /// # Panics
-    /// When the range reaches beyond the end.
+    /// Panics if the range exceeds the length.
     pub fn slice(&self, range: std::ops::Range<usize>) -> Values {
         match self {
             Values::F32(v) => Values::F32(v[range].to_vec()),
@@ -165,12 +164,12 @@ impl Values {
         }
     }
 
-    /// For each place the element with that number, or zero where there is none.
-    pub(crate) fn gather(&self, places: impl Iterator<Item = Option<usize>>) -> Values {
+    /// Gathers elements by index; `None` yields zero.
+    pub(crate) fn gather(&self, indices: impl Iterator<Item = Option<usize>>) -> Values {
         match self {
-            Values::F32(v) => Values::F32(places.map(|p| p.map_or(0.0, |p| v[p])).collect()),
-            Values::I32(v) => Values::I32(places.map(|p| p.map_or(0, |p| v[p])).collect()),
-            Values::U32(v) => Values::U32(places.map(|p| p.map_or(0, |p| v[p])).collect()),
+            Values::F32(v) => Values::F32(indices.map(|i| i.map_or(0.0, |i| v[i])).collect()),
+            Values::I32(v) => Values::I32(indices.map(|i| i.map_or(0, |i| v[i])).collect()),
+            Values::U32(v) => Values::U32(indices.map(|i| i.map_or(0, |i| v[i])).collect()),
         }
     }
 }
@@ -179,8 +178,8 @@ fn map<T: Copy, U>(values: &[T], convert: impl Fn(T) -> U) -> Vec<U> {
     values.iter().map(|&x| convert(x)).collect()
 }
 
-/// The places of elements that lie in row-major order without gaps.
+/// The range of the elements if they are dense, row-major and not empty.
 fn contiguous_range(layout: &Layout) -> Option<Range<usize>> {
-    let places = layout.offset..layout.offset + layout.count();
-    (layout.is_contiguous() && !places.is_empty()).then_some(places)
+    let range = layout.offset..layout.offset + layout.count();
+    (layout.is_contiguous() && !range.is_empty()).then_some(range)
 }

@@ -1,4 +1,4 @@
-//! Conversions, orders and functions at the edges of their range.
+//! Conversions, comparisons and functions at the edges of their range.
 
 use refrain_kernels::elementwise::{self, BinaryOp, Expression, UnaryOp};
 use refrain_kernels::{DType, Layout, Values};
@@ -6,8 +6,8 @@ use refrain_kernels::{DType, Layout, Values};
 use crate::common::{Random, assert_close, variants};
 use crate::elementwise::{binary, run_contiguous, unary};
 
-/// Floats where conversions and orders go wrong.
-fn awkward() -> Vec<f32> {
+/// Floats at the edges of conversions and comparisons.
+fn edge_cases() -> Vec<f32> {
     let mut values = vec![
         0.0,
         0.5,
@@ -43,12 +43,12 @@ fn awkward() -> Vec<f32> {
 }
 
 #[test]
-fn casts_are_exact_between_all_dtypes() {
+fn casts_between_all_dtypes_are_exact() {
     let mut random = Random::new(3);
     for from in DType::ALL {
         let mut input = random.values(from, 300, 300.0);
         if let Values::F32(x) = &mut input {
-            x.extend(awkward());
+            x.extend(edge_cases());
         }
         let input = input.rounded(from);
         for to in DType::ALL {
@@ -63,23 +63,23 @@ fn casts_are_exact_between_all_dtypes() {
 }
 
 #[test]
-fn every_half_survives_and_floats_round_to_the_nearest_half() {
+fn every_f16_is_preserved_and_floats_round_to_the_nearest() {
     let all: Vec<u8> = (0..=u16::MAX).flat_map(u16::to_le_bytes).collect();
-    let halves = Values::load(DType::F16, &Layout::contiguous(&[65_536]), &all);
+    let all_f16 = Values::load(DType::F16, &Layout::contiguous(&[65_536]), &all);
     let mut random = Random::new(4);
     let any = |bits: u64| f32::from_bits(bits as u32);
     let mut floats: Vec<f32> = (0..20_000).map(|_| any(random.bits())).collect();
     floats.retain(|x| x.is_normal());
     floats.extend((0..20_000).map(|_| 65_536.0 * random.unit() * random.unit().powi(8)));
-    // Halfway between neighbours: ties go to the even one.
-    let positive = halves.f32()[..0x7c00].windows(2);
+    // Midpoints between neighbours: ties round to even.
+    let positive = all_f16.f32()[..0x7c00].windows(2);
     floats.extend(positive.map(|pair| (pair[0] + pair[1]) / 2.0));
     floats.extend((0x3f00..0x3fff).map(|upper| any(upper << 16 | 0x8000)));
     let floats = Values::F32(floats);
     for traits in variants() {
         let widen = Expression::cast(DType::F16, DType::F32);
-        let found = run_contiguous(&traits, &widen, std::slice::from_ref(&halves));
-        assert_close("halves", &found, &halves, 0.0);
+        let found = run_contiguous(&traits, &widen, std::slice::from_ref(&all_f16));
+        assert_close("f16", &found, &all_f16, 0.0);
         for to in [DType::F16, DType::BF16] {
             let narrow = Expression::cast(DType::F32, to);
             let found = run_contiguous(&traits, &narrow, std::slice::from_ref(&floats));
@@ -89,9 +89,9 @@ fn every_half_survives_and_floats_round_to_the_nearest_half() {
 }
 
 #[test]
-fn comparisons_and_extremes_of_awkward_floats_agree() {
-    let awkward = awkward();
-    let pairs = awkward.iter().flat_map(|&a| awkward.iter().map(move |&b| (a, b)));
+fn comparisons_and_extremes_of_edge_cases_match_the_reference() {
+    let floats = edge_cases();
+    let pairs = floats.iter().flat_map(|&a| floats.iter().map(move |&b| (a, b)));
     let (a, b): (Vec<f32>, Vec<f32>) = pairs.unzip();
     let inputs = [Values::F32(a), Values::F32(b)];
     use BinaryOp::{Eq, Ge, Gt, Le, Lt, Max, Min, Ne};
@@ -104,7 +104,7 @@ fn comparisons_and_extremes_of_awkward_floats_agree() {
 }
 
 #[test]
-fn remainders_are_exact_whatever_the_quotient() {
+fn remainders_are_exact_for_any_quotient() {
     let mut random = Random::new(5);
     let mut float = || {
         let x = f32::from_bits(random.bits() as u32);
@@ -120,7 +120,7 @@ fn remainders_are_exact_whatever_the_quotient() {
     assert_close("remainder", &found, &expected, 0.0);
 }
 
-/// Largest difference from `exact`, divided by `1` or by the exact magnitude.
+/// Returns the largest difference from `exact`, absolute or relative.
 fn worst(op: UnaryOp, inputs: &[f32], exact: fn(f64) -> f64, relative: bool) -> f64 {
     let found = run_contiguous(&variants()[0], &unary(op, DType::F32), &[Values::F32(inputs.to_vec())]);
     let pairs = found.f32().iter().zip(inputs);
@@ -134,7 +134,7 @@ fn worst(op: UnaryOp, inputs: &[f32], exact: fn(f64) -> f64, relative: bool) -> 
 }
 
 #[test]
-fn transcendental_functions_are_accurate_over_their_range() {
+fn transcendental_functions_are_accurate_over_their_ranges() {
     let mut random = Random::new(6);
     let mut spread = |scale: f32| -> Vec<f32> { (0..20_000).map(|_| scale * random.unit()).collect() };
     let near = spread(2.0);
@@ -152,13 +152,13 @@ fn transcendental_functions_are_accurate_over_their_range() {
     assert!(worst(UnaryOp::Erf, &spread(9.0), libm::erf, true) < 1e-6);
     let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
     assert!(worst(UnaryOp::Sigmoid, &spread(8.0), sigmoid, true) < 1e-6);
-    // Far from zero the exponent's own rounding counts.
+    // Far from zero, the rounding of the exponent dominates.
     assert!(worst(UnaryOp::Sigmoid, &spread(80.0), sigmoid, true) < 5e-6);
 }
 
 #[test]
-fn limits_of_transcendental_functions_are_those_of_the_reference() {
-    let mut input = awkward();
+fn transcendental_functions_match_the_reference_at_their_limits() {
+    let mut input = edge_cases();
     input.extend([-1000.0, 1000.0, 88.7, 88.8, -103.0]);
     let inputs = [Values::F32(input)];
     use UnaryOp::{Cos, Erf, Exp, Log, Rsqrt, Sigmoid, Sin, Sqrt, Tanh};
@@ -171,7 +171,7 @@ fn limits_of_transcendental_functions_are_those_of_the_reference() {
 }
 
 #[test]
-fn powers_of_all_signs_agree() {
+fn powers_of_all_signs_match_the_reference() {
     let bases = [
         0.0,
         -0.0,

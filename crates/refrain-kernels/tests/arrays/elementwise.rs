@@ -1,4 +1,4 @@
-//! Expressions on the device against the reference.
+//! Compares expressions on the device with the reference.
 
 use refrain_kernels::elementwise::{self, BinaryOp, Expression, ExpressionStep, Scalar, UnaryOp};
 use refrain_kernels::{DType, OperandSpec, Traits, Values};
@@ -74,7 +74,7 @@ pub fn binary(op: BinaryOp, dtype: DType) -> Expression {
 }
 
 #[test]
-fn unary_ops_agree_on_any_layout() {
+fn unary_ops_match_the_reference_on_any_layout() {
     let mut random = Random::new(1);
     for dtype in DType::ALL {
         for op in UnaryOp::ALL {
@@ -87,7 +87,7 @@ fn unary_ops_agree_on_any_layout() {
 }
 
 #[test]
-fn binary_ops_agree_on_any_layout() {
+fn binary_ops_match_the_reference_on_any_layout() {
     let mut random = Random::new(2);
     for dtype in DType::ALL {
         for op in BinaryOp::ALL {
@@ -99,7 +99,7 @@ fn binary_ops_agree_on_any_layout() {
     }
 }
 
-/// A random expression over one dtype, with constants, an index and casts to and fro.
+/// Returns a random expression over one dtype, with constants, an index and casts.
 fn random_expression(random: &mut Random, dtype: DType) -> Expression {
     let mut steps = vec![
         ExpressionStep::Input(0),
@@ -138,7 +138,7 @@ fn random_expression(random: &mut Random, dtype: DType) -> Expression {
     }
 }
 
-/// The same steps, each by a kernel of its own.
+/// Runs each step of the expression as its own kernel.
 fn run_unfused(traits: &Traits, expression: &Expression, inputs: &[Values]) -> Values {
     let dtypes = expression.dtypes().expect("valid");
     let mut done: Vec<Values> = Vec::new();
@@ -152,7 +152,7 @@ fn run_unfused(traits: &Traits, expression: &Expression, inputs: &[Values]) -> V
                 done.push(inputs[n].clone());
                 continue;
             }
-            // The input gives the number of elements alone.
+            // The input only gives the number of elements.
             leaf => (vec![0], leaf),
         };
         let mut steps: Vec<ExpressionStep> = (0..operands.len()).map(ExpressionStep::Input).collect();
@@ -165,7 +165,7 @@ fn run_unfused(traits: &Traits, expression: &Expression, inputs: &[Values]) -> V
 }
 
 #[test]
-fn joining_steps_changes_no_bit() {
+fn fused_steps_are_bit_identical_to_separate_kernels() {
     let mut random = Random::new(7);
     for dtype in [DType::F32, DType::F16, DType::BF16, DType::I32, DType::U8] {
         for _ in 0..2 {
@@ -182,7 +182,7 @@ fn joining_steps_changes_no_bit() {
 }
 
 #[test]
-fn fills_and_numbers_need_no_input() {
+fn fills_and_ranges_need_no_input() {
     let traits = &variants()[1];
     let out = OperandSpec::contiguous(DType::BF16, &[1000]);
     let mut steps = vec![ExpressionStep::Index, ExpressionStep::Cast(0, DType::BF16)];
@@ -204,7 +204,7 @@ fn fills_and_numbers_need_no_input() {
 }
 
 #[test]
-fn constants_do_not_change_the_kernel() {
+fn constants_do_not_change_the_kernel_identity() {
     let with = |value: f32| Expression {
         inputs: vec![DType::F32],
         steps: vec![
@@ -226,7 +226,7 @@ fn constants_do_not_change_the_kernel() {
 }
 
 #[test]
-fn more_elements_than_one_grid_dimension_of_workgroups_holds() {
+fn elements_beyond_one_grid_dimension_are_computed() {
     let count = 9_000_001;
     let expression = Expression {
         inputs: vec![],
@@ -245,7 +245,7 @@ fn more_elements_than_one_grid_dimension_of_workgroups_holds() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused() {
+fn rejects_mismatched_operands() {
     let (x, y) = (
         OperandSpec::contiguous(DType::F32, &[3]),
         OperandSpec::contiguous(DType::F32, &[4]),
@@ -254,7 +254,7 @@ fn what_does_not_fit_is_refused() {
     let error = elementwise::call(&Traits::minimal(), &copy, &[&x, &y]).expect_err("shapes differ");
     assert_eq!(
         error.to_string(),
-        "elementwise: operands of shapes [3] and [4] do not go together"
+        "elementwise: operands have different shapes [3] and [4]"
     );
     let half = OperandSpec::contiguous(DType::F16, &[3]);
     assert!(elementwise::call(&Traits::minimal(), &copy, &[&x, &half]).is_err());

@@ -1,10 +1,10 @@
-//! Take, take-along and row writes on the device against the references.
+//! Compares take, take-along, row writes and slots on the device with the references.
 
 use refrain_kernels::{DType, OperandSpec, Values, slots, take, take_along, write_rows};
 
 use crate::common::{Random, assert_close, bytes_of, index_values, operand, run, values, variants};
 
-/// An index operand of random layout that holds indices in and out of `extent`.
+/// Returns an index operand of random layout with indices inside and outside `extent`.
 fn indices(random: &mut Random, dtype: DType, shape: &[usize], extent: usize) -> (OperandSpec, Vec<u8>) {
     let layout = random.layout(shape, true);
     let content = index_values(random, dtype, layout.end(), extent);
@@ -12,7 +12,7 @@ fn indices(random: &mut Random, dtype: DType, shape: &[usize], extent: usize) ->
 }
 
 #[test]
-fn slices_of_a_table_are_taken_along_any_axis() {
+fn take_matches_the_reference_along_any_axis() {
     let mut random = Random::new(21);
     for dtype in DType::ALL {
         for round in 0..4 {
@@ -22,15 +22,15 @@ fn slices_of_a_table_are_taken_along_any_axis() {
             for traits in variants() {
                 let (table, content) = operand(&mut random, dtype, &table_shape, 2.0, true);
                 let index_dtype = random.pick(&[DType::I32, DType::U32]);
-                let (index, places) = indices(&mut random, index_dtype, &picked, table_shape[axis]);
+                let (index, index_bytes) = indices(&mut random, index_dtype, &picked, table_shape[axis]);
                 let shape = take::output_shape(&table_shape, &picked, axis);
                 let (out, before) = operand(&mut random, dtype, &shape, 2.0, false);
                 let call = take::call(&traits, &table, &index, axis, &out).expect("supported");
-                let after = run(&[call], &[content.clone(), places.clone(), before.clone()], 2);
+                let after = run(&[call], &[content.clone(), index_bytes.clone(), before.clone()], 2);
                 let expected = take::reference(
                     &Values::load(dtype, &table.layout, &content),
                     &table_shape,
-                    &Values::load(index_dtype, &index.layout, &places),
+                    &Values::load(index_dtype, &index.layout, &index_bytes),
                     axis,
                 );
                 let what = format!("{dtype} {} by {} along {axis}", table.layout, index.layout);
@@ -41,7 +41,7 @@ fn slices_of_a_table_are_taken_along_any_axis() {
 }
 
 #[test]
-fn elements_are_taken_along_rows() {
+fn take_along_matches_the_reference() {
     let mut random = Random::new(22);
     for dtype in DType::ALL {
         for _ in 0..3 {
@@ -52,14 +52,14 @@ fn elements_are_taken_along_rows() {
             *picked.last_mut().expect("a last axis") = m;
             for traits in variants() {
                 let (x, content) = operand(&mut random, dtype, &shape, 2.0, true);
-                let (index, places) = indices(&mut random, DType::I32, &picked, n);
+                let (index, index_bytes) = indices(&mut random, DType::I32, &picked, n);
                 let (out, before) = operand(&mut random, dtype, &picked, 2.0, false);
                 let call = take_along::call(&traits, &x, &index, &out).expect("supported");
-                let after = run(&[call], &[content.clone(), places.clone(), before.clone()], 2);
+                let after = run(&[call], &[content.clone(), index_bytes.clone(), before.clone()], 2);
                 let expected = take_along::reference(
                     &Values::load(dtype, &x.layout, &content),
                     n,
-                    &Values::load(DType::I32, &index.layout, &places),
+                    &Values::load(DType::I32, &index.layout, &index_bytes),
                     m,
                 );
                 let what = format!("{dtype} {} by {}", x.layout, index.layout);
@@ -69,7 +69,7 @@ fn elements_are_taken_along_rows() {
     }
 }
 
-/// Distinct slots, some outside the state.
+/// Returns distinct slots, some of them outside the state.
 fn slots(random: &mut Random, count: usize, extent: usize) -> Vec<i32> {
     let mut all: Vec<i32> = (-2..extent as i32 + 2).collect();
     for i in (1..all.len()).rev() {
@@ -80,7 +80,7 @@ fn slots(random: &mut Random, count: usize, extent: usize) -> Vec<i32> {
 }
 
 #[test]
-fn rows_are_written_where_slots_say_and_nowhere_else() {
+fn write_rows_changes_only_the_given_slots() {
     let mut random = Random::new(23);
     for state_dtype in DType::ALL {
         for dtype in DType::ALL {
@@ -112,14 +112,14 @@ fn rows_are_written_where_slots_say_and_nowhere_else() {
 }
 
 #[test]
-fn rows_that_do_not_fit_the_state_are_refused() {
+fn write_rows_rejects_mismatched_shapes_and_gaps() {
     let rows = OperandSpec::contiguous(DType::F32, &[2, 3]);
     let slots = OperandSpec::contiguous(DType::I32, &[2]);
     let state = OperandSpec::contiguous(DType::F32, &[8, 4]);
     let error = write_rows::call(&variants()[0], &rows, &slots, &state).expect_err("3 is not 4");
     assert_eq!(
         error.to_string(),
-        "write_rows: rows of shape [2, 3] and slots of shape [2] do not fit a state of shape [8, 4]"
+        "write_rows: rows of shape [2, 3] and slots of shape [2] do not match a state of shape [8, 4]"
     );
     let mut gaps = OperandSpec::contiguous(DType::F32, &[8, 3]);
     gaps.layout.strides[0] = 4;
@@ -127,13 +127,13 @@ fn rows_that_do_not_fit_the_state_are_refused() {
 }
 
 #[test]
-fn positions_find_their_slots() {
+fn slots_match_the_reference() {
     let mut random = Random::new(24);
     for _ in 0..6 {
         let (tokens, rows, table) = (random.extent(), random.extent(), random.extent());
         let page_size = random.pick(&[1, 3, 16, 256]);
-        let reach = table * page_size;
-        let positions: Vec<i32> = (0..tokens).map(|_| random.below(reach + 4) as i32 - 2).collect();
+        let capacity = table * page_size;
+        let positions: Vec<i32> = (0..tokens).map(|_| random.below(capacity + 4) as i32 - 2).collect();
         let sequences: Vec<u32> = (0..tokens).map(|_| random.below(rows + 1) as u32).collect();
         let pages: Vec<u32> = (0..rows * table).map(|_| random.below(99) as u32).collect();
         let operands = [

@@ -1,11 +1,11 @@
-//! Messages from the host put words where they belong and nowhere else.
+//! Inbox messages write exactly the words that they address.
 
 use refrain_kernels::{Push, inbox};
 
 use crate::common::{Arena, Random, variants};
 
 #[test]
-fn a_message_changes_the_words_that_it_names_and_no_others() {
+fn message_writes_only_the_addressed_words() {
     let mut random = Random::new(77);
     for entries in [0, 1, 63, 64, 65, 300] {
         for traits in variants() {
@@ -14,10 +14,10 @@ fn a_message_changes_the_words_that_it_names_and_no_others() {
             for state in &states {
                 arena.add(bytemuck::cast_slice::<u32, u8>(state));
             }
-            let mut places: Vec<(usize, usize)> = (0..400).map(|w| (0, w)).chain((0..90).map(|w| (1, w))).collect();
+            let mut free_words: Vec<(usize, usize)> = (0..400).map(|w| (0, w)).chain((0..90).map(|w| (1, w))).collect();
             let message: Vec<(u64, u32)> = (0..entries)
                 .map(|_| {
-                    let (state, word) = places.swap_remove(random.below(places.len()));
+                    let (state, word) = free_words.swap_remove(random.below(free_words.len()));
                     let value = random.below(1 << 31) as u32;
                     states[state][word] = value;
                     (arena.address(state) + 4 * word as u64, value)

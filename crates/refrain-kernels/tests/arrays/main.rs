@@ -1,4 +1,4 @@
-//! The array families (elementwise, reductions, choices, gathers) and the inbox on the Vulkan device.
+//! Array kernels (elementwise, reductions, top-k and argmax, gathers) and the inbox on the Vulkan device.
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -1,12 +1,12 @@
-//! Reductions, softmax, argmax and top-k on the device against the references.
+//! Compares reductions, softmax, argmax and top-k on the device with the references.
 
 use refrain_kernels::reduce::{self, ReduceOp};
 use refrain_kernels::{Call, DType, Layout, OperandSpec, Traits, Values, argmax, softmax, top_k};
 
 use crate::common::{Random, assert_close, bytes_of, operand, run, tolerance, values, variants};
 
-/// The device's traits, the least that Vulkan promises, and subgroups that turn out to be half as
-/// large as the kernels were made for.
+/// Returns the device's traits, the minimum that Vulkan guarantees, and traits whose subgroups are twice as large as
+/// the device's.
 fn all_variants() -> Vec<Traits> {
     let mut all = variants();
     let own = all[0].clone();
@@ -18,14 +18,14 @@ fn all_variants() -> Vec<Traits> {
     all
 }
 
-/// What operand 1 holds after calls with the workspace that they asked for, which is full of rubbish.
+/// Runs calls with a workspace of arbitrary contents; returns the contents of operand 1.
 fn run_with_workspace((calls, workspace): (Vec<Call>, Option<OperandSpec>), operands: &[&[u8]]) -> Vec<u8> {
     let mut operands: Vec<Vec<u8>> = operands.iter().map(|bytes| bytes.to_vec()).collect();
     operands.extend(workspace.map(|workspace| vec![0xee; workspace.layout.count() * workspace.dtype.size()]));
     run(&calls, &operands, 1)
 }
 
-/// Row lengths at which a row takes part of a subgroup, several subgroups, or a large workgroup.
+/// Row lengths that need part of a subgroup, several subgroups, or a large workgroup.
 const COLUMNS: [usize; 7] = [1, 3, 8, 31, 100, 700, 20_001];
 
 fn leading(random: &mut Random) -> Vec<usize> {
@@ -33,14 +33,14 @@ fn leading(random: &mut Random) -> Vec<usize> {
     (0..rank).map(|_| random.pick(&[1, 2, 3, 5, 17])).collect()
 }
 
-fn check_reduce(random: &mut Random, op: ReduceOp, dtype: DType, kept: &[usize], reduced: &[usize]) {
+fn check_reduce(random: &mut Random, op: ReduceOp, dtype: DType, leading_shape: &[usize], reduced: &[usize]) {
     let Some(result) = reduce::output_dtype(op, dtype) else {
         return;
     };
-    let shape = [kept, reduced].concat();
+    let shape = [leading_shape, reduced].concat();
     for traits in all_variants() {
         let (x, content) = operand(random, dtype, &shape, 1.5, true);
-        let (out, before) = operand(random, result, kept, 1.0, false);
+        let (out, before) = operand(random, result, leading_shape, 1.0, false);
         let calls = reduce::calls(&traits, op, &x, reduced.len(), &out).expect("supported");
         let after = run_with_workspace(calls, &[&content, &before]);
         let found = values(&out, &before, &after);
@@ -54,16 +54,16 @@ fn check_reduce(random: &mut Random, op: ReduceOp, dtype: DType, kept: &[usize],
 }
 
 #[test]
-fn reductions_agree_on_any_layout() {
+fn reductions_match_the_reference_on_any_layout() {
     let mut random = Random::new(11);
     for dtype in DType::ALL {
         for op in ReduceOp::ALL {
-            let kept = leading(&mut random);
+            let leading_shape = leading(&mut random);
             let reduced = match random.below(3) {
                 0 => vec![random.extent(), random.extent()],
                 _ => vec![random.pick(&COLUMNS[..6])],
             };
-            check_reduce(&mut random, op, dtype, &kept, &reduced);
+            check_reduce(&mut random, op, dtype, &leading_shape, &reduced);
         }
     }
     for op in ReduceOp::ALL {
@@ -72,7 +72,7 @@ fn reductions_agree_on_any_layout() {
 }
 
 #[test]
-fn long_rows_that_workgroups_share_are_joined() {
+fn long_rows_are_split_and_combined() {
     let mut random = Random::new(18);
     let columns = 300_001;
     for (op, dtype) in [
@@ -91,19 +91,19 @@ fn long_rows_that_workgroups_share_are_joined() {
         assert!(calls.len() == 2 && workspace.is_some());
         check_reduce(&mut random, op, dtype, &[], &[columns]);
     }
-    // In two dimensions, of which the outer is the longer; two rows.
+    // Two rows over two dimensions, the outer of which is longer.
     check_reduce(&mut random, ReduceOp::Sum, DType::F32, &[2], &[70_000, 3]);
 }
 
-/// Elements of a row that one workgroup cannot read before software drivers end its loops.
+/// One workgroup could not read such a row before software drivers end its loops.
 #[test]
-fn sums_of_62_million_elements_are_whole() {
+fn sums_of_62_million_elements_are_complete() {
     let columns = 62_000_000;
     let (x, out) = (
         OperandSpec::contiguous(DType::U8, &[columns]),
         OperandSpec::contiguous(DType::U32, &[]),
     );
-    let content: Vec<u8> = (0..columns).map(|place| (place % 251) as u8).collect();
+    let content: Vec<u8> = (0..columns).map(|index| (index % 251) as u8).collect();
     let expected: u64 = content.iter().map(|&x| u64::from(x)).sum();
     let calls = reduce::calls(&variants()[0], ReduceOp::Sum, &x, 1, &out).expect("supported");
     let found = run_with_workspace(calls, &[&content, &[0; 4]]);
@@ -111,7 +111,7 @@ fn sums_of_62_million_elements_are_whole() {
 }
 
 #[test]
-fn reductions_of_nothing_are_neutral() {
+fn reductions_of_no_elements_give_the_identity() {
     let mut random = Random::new(12);
     use ReduceOp::{All, Any, Max, Mean, Min, Prod, Sum};
     for op in [Sum, Prod, Any, All, Mean] {
@@ -128,7 +128,7 @@ fn reductions_of_nothing_are_neutral() {
 }
 
 #[test]
-fn columns_far_apart_are_reduced_row_by_row() {
+fn strided_columns_are_reduced() {
     let x = OperandSpec {
         dtype: DType::F32,
         layout: Layout::contiguous(&[300, 1000]).permute(&[1, 0]),
@@ -145,7 +145,7 @@ fn columns_far_apart_are_reduced_row_by_row() {
 }
 
 #[test]
-fn extremes_of_rows_with_nan_are_nan() {
+fn max_and_min_of_rows_with_nan_are_nan() {
     let x = OperandSpec::contiguous(DType::F32, &[2, 3]);
     let out = OperandSpec::contiguous(DType::F32, &[2]);
     let content = Values::F32(vec![1.0, f32::NAN, 3.0, -0.5, f32::NEG_INFINITY, -2.0]);
@@ -161,7 +161,7 @@ fn extremes_of_rows_with_nan_are_nan() {
 }
 
 #[test]
-fn softmax_agrees_on_any_layout() {
+fn softmax_matches_the_reference_on_any_layout() {
     let mut random = Random::new(14);
     for (from, to) in [
         (DType::F32, DType::F32),
@@ -187,7 +187,7 @@ fn softmax_agrees_on_any_layout() {
 }
 
 #[test]
-fn softmax_of_masked_rows_is_finite_unless_all_is_masked() {
+fn softmax_of_masked_rows_is_finite_unless_all_are_masked() {
     let x = OperandSpec::contiguous(DType::F32, &[3, 2]);
     let inf = f32::NEG_INFINITY;
     let content = Values::F32(vec![inf, 5.0, -3e38, -3e38, inf, inf]);
@@ -201,7 +201,7 @@ fn softmax_of_masked_rows_is_finite_unless_all_is_masked() {
     }
 }
 
-/// Random values of which many are equal, with NaN and infinities among the floats.
+/// Returns random values with many ties, and NaN and infinities among floats.
 fn with_ties(random: &mut Random, dtype: DType, count: usize) -> Values {
     let mut values = random.values(dtype, count, 4.0);
     if let Values::F32(x) = &mut values {
@@ -218,7 +218,7 @@ fn with_ties(random: &mut Random, dtype: DType, count: usize) -> Values {
     values
 }
 
-fn check_choices(random: &mut Random, dtype: DType, rows: usize, columns: usize, k: usize) {
+fn check_selections(random: &mut Random, dtype: DType, rows: usize, columns: usize, k: usize) {
     let content = with_ties(random, dtype, rows * columns).rounded(dtype);
     let contiguous = Layout::contiguous(&[rows, columns]);
     for traits in all_variants() {
@@ -228,51 +228,50 @@ fn check_choices(random: &mut Random, dtype: DType, rows: usize, columns: usize,
         };
         let mut bytes = vec![0; x.layout.end() * dtype.size()];
         content.store(dtype, &x.layout, &mut bytes);
-        let (places, before) = operand(random, DType::U32, &[rows, k], 1.0, false);
-        let calls = top_k::calls(&traits, &x, &places, None).expect("supported");
+        let (indices, before) = operand(random, DType::U32, &[rows, k], 1.0, false);
+        let calls = top_k::calls(&traits, &x, &indices, None).expect("supported");
         let after = run_with_workspace(calls, &[&bytes, &before]);
         let expected = Values::U32(top_k::reference(&content, columns, k));
         let what = format!("top {k} of {dtype} {contiguous}");
-        assert_close(&what, &values(&places, &before, &after), &expected, 0.0);
+        assert_close(&what, &values(&indices, &before, &after), &expected, 0.0);
 
-        let (place, before) = operand(random, DType::U32, &[rows], 1.0, false);
-        let call = argmax::call(&traits, &x, &place).expect("supported");
+        let (index, before) = operand(random, DType::U32, &[rows], 1.0, false);
+        let call = argmax::call(&traits, &x, &index).expect("supported");
         let after = run(&[call], &[bytes, before.clone()], 1);
         let expected = Values::U32(argmax::reference(&content, columns));
         let what = format!("argmax of {dtype} {contiguous}");
-        assert_close(&what, &values(&place, &before, &after), &expected, 0.0);
+        assert_close(&what, &values(&index, &before, &after), &expected, 0.0);
     }
 }
 
 #[test]
-fn the_largest_are_found_in_order_with_ties_by_place() {
+fn top_k_and_argmax_order_ties_by_index() {
     let mut random = Random::new(15);
     for dtype in DType::ALL {
         for columns in [1usize, 2, 9, 300, 5000] {
             let k = random.pick(&[1, columns.div_ceil(3), columns.min(64), columns]);
             let rows = random.pick(&[1, 3, 7]);
-            check_choices(&mut random, dtype, rows, columns, k);
+            check_selections(&mut random, dtype, rows, columns, k);
         }
     }
 }
 
 #[test]
-fn a_vocabulary_yields_few_or_thousands() {
+fn top_k_of_a_vocabulary_gives_few_or_thousands() {
     let mut random = Random::new(16);
-    check_choices(&mut random, DType::F32, 2, 151_936, 40);
-    // Shorter, because checking every address takes loops too, of which software drivers do not
-    // finish more than 65,535 iterations.
-    check_choices(&mut random, DType::BF16, 1, 30_000, 3000);
+    check_selections(&mut random, DType::F32, 2, 151_936, 40);
+    // Shorter, because GPU-assisted address checks add loop iterations, and software drivers end loops after 65,535.
+    check_selections(&mut random, DType::BF16, 1, 30_000, 3000);
 }
 
 #[test]
-fn candidates_of_long_rows_are_chosen_by_several_workgroups() {
+fn top_k_splits_long_rows_across_workgroups() {
     let mut random = Random::new(19);
-    let (x, places) = (
+    let (x, indices) = (
         OperandSpec::contiguous(DType::F32, &[100_000]),
         OperandSpec::contiguous(DType::U32, &[7]),
     );
-    let (calls, workspace) = top_k::calls(&variants()[0], &x, &places, None).expect("supported");
+    let (calls, workspace) = top_k::calls(&variants()[0], &x, &indices, None).expect("supported");
     assert!(calls.len() == 2 && workspace.is_some());
     for (dtype, columns, k) in [
         (DType::F32, 100_000, 7),
@@ -280,12 +279,12 @@ fn candidates_of_long_rows_are_chosen_by_several_workgroups() {
         (DType::I32, 65_537, 1),
         (DType::Bool, 80_000, 300),
     ] {
-        check_choices(&mut random, dtype, 1, columns, k);
+        check_selections(&mut random, dtype, 1, columns, k);
     }
 }
 
 #[test]
-fn the_largest_of_4_million_are_found() {
+fn top_k_of_4_million_elements() {
     let columns = 4_000_000;
     let mut random = Random::new(20);
     let content = Values::U32((0..columns).map(|_| random.below(1 << 30) as u32).collect());
@@ -301,7 +300,7 @@ fn the_largest_of_4_million_are_found() {
 }
 
 #[test]
-fn rows_of_equal_elements_are_taken_in_order() {
+fn top_k_of_equal_elements_is_in_index_order() {
     let x = OperandSpec::contiguous(DType::F32, &[1, 3000]);
     let out = OperandSpec::contiguous(DType::U32, &[1, 1500]);
     for traits in variants() {
@@ -313,7 +312,7 @@ fn rows_of_equal_elements_are_taken_in_order() {
 }
 
 #[test]
-fn all_of_a_vocabulary_can_be_sorted() {
+fn top_k_of_all_elements_sorts_a_vocabulary() {
     let columns = 20_000;
     let content = Random::new(17).values(DType::F32, columns, 1.0);
     let (x, out) = (
@@ -327,7 +326,7 @@ fn all_of_a_vocabulary_can_be_sorted() {
 }
 
 #[test]
-fn choices_that_are_not_there_are_refused() {
+fn rejects_k_out_of_range_and_empty_rows() {
     let traits = Traits::minimal();
     let (x, empty) = (
         OperandSpec::contiguous(DType::F32, &[2, 3]),
@@ -335,7 +334,10 @@ fn choices_that_are_not_there_are_refused() {
     );
     let four = OperandSpec::contiguous(DType::U32, &[2, 4]);
     let error = top_k::calls(&traits, &x, &four, None).expect_err("k is too large");
-    assert_eq!(error.to_string(), "top_k: the largest 4 of 3 elements");
+    assert_eq!(
+        error.to_string(),
+        "top_k: k is 4, but must be from 1 to 3, the number of elements"
+    );
     let one = OperandSpec::contiguous(DType::U32, &[2]);
     assert!(argmax::call(&traits, &empty, &one).is_err());
 }

@@ -1,4 +1,4 @@
-//! Every variant's text compiles to valid SPIR-V.
+//! Every variant's shader compiles to valid SPIR-V.
 
 use refrain_kernels::elementwise::{self, BinaryOp, Expression, ExpressionStep, Scalar, UnaryOp};
 use refrain_kernels::reduce::{self, ReduceOp};
@@ -20,7 +20,7 @@ fn elementwise_call(traits: &Traits, expression: &Expression) -> Call {
     elementwise::call(traits, expression, &operands).expect("supported")
 }
 
-/// One expression that applies every op that takes `dtype`, joined to one result.
+/// Returns one expression that applies every op of `dtype` and combines their results.
 fn every_op(dtype: DType) -> Expression {
     let value = Scalar::F32(1.5);
     let mut steps = vec![
@@ -37,11 +37,11 @@ fn every_op(dtype: DType) -> Expression {
         steps.push(ExpressionStep::Binary(op, 0, 1));
         truths.push(steps.len() - 1);
     }
-    let mut joined = None;
+    let mut combined = None;
     for step in truths {
         steps.push(ExpressionStep::Cast(step, DType::Bool));
         let truth = steps.len() - 1;
-        joined = Some(match joined {
+        combined = Some(match combined {
             None => truth,
             Some(earlier) => {
                 steps.push(ExpressionStep::Select(truth, earlier, truth));
@@ -56,7 +56,7 @@ fn every_op(dtype: DType) -> Expression {
 }
 
 #[test]
-fn expressions_of_every_op_and_cast() {
+fn expressions_of_every_op_and_cast_compile() {
     let mut calls = Vec::new();
     for traits in both_traits() {
         for from in DType::ALL {
@@ -70,7 +70,7 @@ fn expressions_of_every_op_and_cast() {
 }
 
 #[test]
-fn rows_of_every_dtype() {
+fn row_kernels_of_every_dtype_compile() {
     let mut calls = Vec::new();
     for traits in both_traits() {
         for dtype in DType::ALL {
@@ -83,22 +83,22 @@ fn rows_of_every_dtype() {
                         OperandSpec::contiguous(dtype, &[1 << 22]),
                         OperandSpec::contiguous(result, &[]),
                     );
-                    let (shared, _) = reduce::calls(&traits, op, &long, 1, &out).expect("supported");
-                    assert_eq!(shared.len(), 2);
-                    calls.extend(shared);
+                    let (split, _) = reduce::calls(&traits, op, &long, 1, &out).expect("supported");
+                    assert_eq!(split.len(), 2);
+                    calls.extend(split);
                 }
             }
-            let place = OperandSpec::contiguous(DType::U32, &[3, 4]);
-            calls.push(argmax::call(&traits, &x, &place).expect("supported"));
-            let places = OperandSpec::contiguous(DType::U32, &[3, 4, 2]);
-            calls.extend(top_k::calls(&traits, &x, &places, None).expect("supported").0);
+            let index_out = OperandSpec::contiguous(DType::U32, &[3, 4]);
+            calls.push(argmax::call(&traits, &x, &index_out).expect("supported"));
+            let indices = OperandSpec::contiguous(DType::U32, &[3, 4, 2]);
+            calls.extend(top_k::calls(&traits, &x, &indices, None).expect("supported").0);
             let (long, few) = (
                 OperandSpec::contiguous(dtype, &[1 << 22]),
                 OperandSpec::contiguous(DType::U32, &[5]),
             );
-            let (shared, _) = top_k::calls(&traits, &long, &few, None).expect("supported");
-            assert_eq!(shared.len(), 2);
-            calls.extend(shared);
+            let (split, _) = top_k::calls(&traits, &long, &few, None).expect("supported");
+            assert_eq!(split.len(), 2);
+            calls.extend(split);
         }
         for x in FLOATS {
             for y in FLOATS {
@@ -111,7 +111,7 @@ fn rows_of_every_dtype() {
 }
 
 #[test]
-fn gathers_and_row_writes_of_every_dtype() {
+fn gathers_and_row_writes_of_every_dtype_compile() {
     let mut calls = Vec::new();
     for traits in both_traits() {
         for dtype in DType::ALL {

@@ -1,6 +1,8 @@
+//! Comparison of results with expected values.
+
 use refrain_kernels::{DType, Values};
 
-/// Largest difference allowed, relative to the largest expected magnitude.
+/// Returns the largest allowed difference, relative to the largest expected magnitude.
 pub fn tolerance(dtype: DType) -> f32 {
     match dtype {
         DType::F16 => 2e-3,
@@ -9,8 +11,8 @@ pub fn tolerance(dtype: DType) -> f32 {
     }
 }
 
-/// Integers must be equal; floats may differ by `tolerance` times the largest finite expected
-/// magnitude, and NaN and infinities must stand at the same places.
+/// Asserts that integers are equal, that floats differ by at most `tolerance` times the largest finite expected
+/// magnitude, and that NaN and infinities are at the same indices.
 pub fn assert_close(what: &str, found: &Values, expected: &Values, tolerance: f32) {
     assert_eq!(found.len(), expected.len(), "{what}: number of elements");
     let (Values::F32(found), Values::F32(expected)) = (found, expected) else {
@@ -19,14 +21,14 @@ pub fn assert_close(what: &str, found: &Values, expected: &Values, tolerance: f3
     };
     let finite = expected.iter().filter(|x| x.is_finite());
     let scale = finite.fold(0.0, |top: f32, x| top.max(x.abs()));
-    // Results below the smallest normal number may be flushed to zero.
+    // Subnormal results may be flushed to zero.
     let allowed = (tolerance * scale).max(f32::MIN_POSITIVE);
-    for (place, (&a, &b)) in found.iter().zip(expected).enumerate() {
+    for (index, (&a, &b)) in found.iter().zip(expected).enumerate() {
         let close = if b.is_finite() {
             (a - b).abs() <= allowed
         } else {
             a == b || (a.is_nan() && b.is_nan())
         };
-        assert!(close, "{what}: element {place} is {a:?}, expected {b:?} (±{allowed:e})");
+        assert!(close, "{what}: element {index} is {a:?}, expected {b:?} (±{allowed:e})");
     }
 }

@@ -1,19 +1,21 @@
+//! The Vulkan device of the tests, and runs of calls on it.
+
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use refrain_kernels::tuning::{self, Tuning};
 use refrain_kernels::{Call, OperandSpec, Push, Traits, Values};
 use refrain_testing::sample;
-use refrain_vulkan::{Access, Choice, Command, CommandList, Device, MemoryClass, OpenOptions, Options, Vulkan};
+use refrain_vulkan::{Access, DeviceChoice, Command, CommandList, Device, MemoryClass, OpenOptions, Options, Vulkan};
 
 use super::driver;
 
-/// Bytes around each operand that no kernel may touch.
+/// Guard bytes around each operand, which no kernel may write.
 const GUARD: usize = 64;
 
-/// Vulkan and the device that tests run on, under core and synchronization validation; with
-/// `REFRAIN_GPU_ASSISTED` set accesses through addresses are checked too. `REFRAIN_NO_VALIDATION` is
-/// for machines without the layer.
+/// Returns Vulkan and the device that tests run on, with core and synchronization validation. `REFRAIN_GPU_ASSISTED`
+/// enables GPU-assisted validation of accesses through addresses. `REFRAIN_NO_VALIDATION` disables validation on
+/// machines without the layer.
 fn opened() -> &'static (Vulkan, Arc<Device>) {
     static OPENED: OnceLock<(Vulkan, Arc<Device>)> = OnceLock::new();
     OPENED.get_or_init(|| {
@@ -21,10 +23,10 @@ fn opened() -> &'static (Vulkan, Arc<Device>) {
             validation: std::env::var_os("REFRAIN_NO_VALIDATION").is_none(),
             gpu_assisted: std::env::var_os("REFRAIN_GPU_ASSISTED").is_some(),
         };
-        let vulkan = Vulkan::load(options).expect("Vulkan and the validation layer are there");
-        let index = vulkan.choose(&Choice::Auto).expect("a usable device");
+        let vulkan = Vulkan::load(options).expect("Vulkan and the validation layer are installed");
+        let index = vulkan.choose(&DeviceChoice::Auto).expect("a usable device");
         let options = OpenOptions {
-            // Shared by all tests, so that each shader is compiled once.
+            // Shared by all tests, so that each shader compiles once.
             cache_dir: Some(Path::new(env!("CARGO_TARGET_TMPDIR")).join("refrain")),
             ..OpenOptions::default()
         };
@@ -33,23 +35,23 @@ fn opened() -> &'static (Vulkan, Arc<Device>) {
     })
 }
 
-/// The device that tests run on; they fail where there is none.
+/// Returns the device that tests run on. Tests fail without one.
 pub fn device() -> &'static Arc<Device> {
     &opened().1
 }
 
-/// What the device can do, and the least that Vulkan promises: the variants that tests force.
+/// Returns the device's traits, and the minimum that Vulkan guarantees.
 pub fn variants() -> Vec<Traits> {
     vec![driver::traits(device()), Traits::minimal()]
 }
 
-/// Rows of the tuning table for such a device.
+/// Returns a sample of the tuning table's rows that fit such a device.
 pub fn rows(traits: &Traits) -> Vec<&'static Tuning> {
     sample(tuning::TABLE.iter().filter(|row| row.fits(traits)), 3)
 }
 
-/// Runs the calls one after another on copies of the operands' bytes; returns what operand `output`
-/// then holds. Fails if bytes outside the operands change.
+/// Runs the calls one after another on copies of the operands' bytes; returns the bytes of operand `output`. Fails if
+/// bytes outside the operands change.
 pub fn run(calls: &[Call], operands: &[Vec<u8>], output: usize) -> Vec<u8> {
     let mut arena = Arena::new();
     for operand in operands {
@@ -59,14 +61,14 @@ pub fn run(calls: &[Call], operands: &[Vec<u8>], output: usize) -> Vec<u8> {
     arena.read(output)
 }
 
-/// Operands in device memory, each between guards.
+/// Operands in device memory, each between guard bytes.
 #[derive(Default)]
 pub struct Arena {
     operands: Vec<(refrain_vulkan::Buffer, usize)>,
 }
 
 impl Arena {
-    /// Without operands.
+    /// Returns an arena without operands.
     pub fn new() -> Arena {
         Arena::default()
     }
@@ -79,7 +81,7 @@ impl Arena {
         self.operands.push((upload(&guarded), bytes.len()));
     }
 
-    /// Where an operand lies.
+    /// Returns an operand's address.
     pub fn address(&self, operand: usize) -> u64 {
         self.operands[operand].0.address() + GUARD as u64
     }
@@ -107,7 +109,7 @@ impl Arena {
         device().submit(list).expect("the calls are submitted");
     }
 
-    /// An operand's bytes, after checking its guards.
+    /// Returns an operand's bytes, after checking its guard bytes.
     pub fn read(&self, operand: usize) -> Vec<u8> {
         let (buffer, length) = &self.operands[operand];
         let mut bytes = vec![0; buffer.bytes() as usize];
@@ -153,8 +155,7 @@ fn upload(bytes: &[u8]) -> refrain_vulkan::Buffer {
     buffer
 }
 
-/// Reads an operand's values, and checks that bytes between its elements are as they were in
-/// `before`.
+/// Reads an operand's values. Checks that bytes between its elements equal those in `before`.
 pub fn values(operand: &OperandSpec, before: &[u8], after: &[u8]) -> Values {
     let size = operand.dtype.size();
     let mut untouched = after.to_vec();

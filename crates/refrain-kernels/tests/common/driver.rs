@@ -1,10 +1,10 @@
-//! What kernels are told of a Vulkan device, and what it is told of them; benchmarks use this too.
+//! Conversion of a Vulkan device's properties to [`Traits`], and of kernels to pipelines. Benchmarks use this too.
 
 use refrain_kernels::fragments::{self, MatrixCores};
-use refrain_kernels::{Architecture, KernelText, MemoryKind, Traits};
-use refrain_vulkan::{Access, Command, CommandList, Device, Feature, MemoryClass, ShaderText};
+use refrain_kernels::{Architecture, KernelSource, MemoryKind, Traits};
+use refrain_vulkan::{Access, Command, CommandList, Device, Feature, MemoryClass, ShaderSource};
 
-/// What the device can do.
+/// Returns the device's traits.
 pub fn traits(device: &Device) -> Traits {
     let (info, features) = (device.info(), device.features());
     let traits = Traits {
@@ -22,7 +22,7 @@ pub fn traits(device: &Device) -> Traits {
         storage16: features.contains(Feature::Storage16),
         storage8: features.contains(Feature::Storage8),
         integer_dot: features.contains(Feature::IntegerDot),
-        subnormal_halves: true,
+        f16_subnormals: true,
         tickets: true,
         max_invocations: info.limits.max_workgroup_invocations,
         push_bytes: info.limits.max_push_constants.min(256),
@@ -36,38 +36,38 @@ pub fn traits(device: &Device) -> Traits {
     }
 }
 
-/// The device's matrix cores, of the first shape that works.
+/// Returns the device's matrix cores, of the first working shape.
 fn matrix_cores(device: &Device, traits: &Traits) -> Option<MatrixCores> {
-    let shapes = device.matrix_shapes_of_halves();
-    fragments::found(traits, &shapes, true, |shape| Some(probed(device, traits, shape)))
+    let shapes = device.f16_matrix_shapes();
+    fragments::detect(traits, &shapes, true, |shape| Some(probed(device, traits, shape)))
 }
 
-/// What the device answers to the probe of a shape.
+/// Runs the probe of a shape and returns its output.
 fn probed(device: &Device, traits: &Traits, shape: [u32; 3]) -> Vec<u32> {
     let call = fragments::probe(traits, shape);
     let mut words = vec![0; fragments::probe_words(traits, shape)];
     let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut words);
-    let held = device.allocate(MemoryClass::Scratch, bytes.len() as u64);
-    let held = held.expect("memory");
+    let buffer = device.allocate(MemoryClass::Scratch, bytes.len() as u64);
+    let buffer = buffer.expect("memory");
     let mut list = CommandList::new("fragments");
     list.commands.push(Command::Dispatch {
         pipeline: device
             .pipeline(&translated(&call.kernel, 8))
             .expect("the probe compiles"),
         groups: call.groups,
-        push: held.address().to_le_bytes().to_vec(),
+        push: buffer.address().to_le_bytes().to_vec(),
     });
-    list.uses = vec![(held.clone(), Access::Write)];
+    list.uses = vec![(buffer.clone(), Access::Write)];
     device.submit(list).expect("the probe runs");
-    device.read(&held, 0, bytes).expect("the probe's answer");
+    device.read(&buffer, 0, bytes).expect("the probe's output");
     words
 }
 
-/// A kernel as the runtime compiles it.
-pub fn translated(kernel: &KernelText, push_bytes: usize) -> refrain_vulkan::Kernel {
+/// Converts a kernel as the runtime does.
+pub fn translated(kernel: &KernelSource, push_bytes: usize) -> refrain_vulkan::Kernel {
     refrain_vulkan::Kernel {
         name: kernel.name.to_string(),
-        source: ShaderText::identified(kernel.source().clone(), kernel.identity()),
+        source: ShaderSource::with_hash(kernel.source().clone(), kernel.identity()),
         defines: Vec::new(),
         constants: kernel.constants.to_vec(),
         push_bytes: push_bytes as u32,

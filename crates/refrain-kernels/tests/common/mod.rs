@@ -1,4 +1,4 @@
-//! What kernel tests share: the Vulkan device, random operands, comparison, checks of shader text.
+//! Helpers shared by kernel tests: the Vulkan device, random operands, comparison, checks of shaders.
 
 #![allow(dead_code, unused_imports, reason = "each test file uses a part of this")]
 

@@ -1,15 +1,17 @@
+//! Random values, layouts and operands.
+
 use refrain_kernels::{DType, Layout, OperandSpec, Values};
 
-/// SplitMix64 (Steele, Lea and Flood, 2014): the same numbers in every run.
+/// SplitMix64 (Steele, Lea and Flood, 2014): a deterministic random number generator.
 pub struct Random(u64);
 
 impl Random {
-    /// A sequence of its own for each seed.
+    /// Returns a generator of its own sequence for each seed.
     pub fn new(seed: u64) -> Random {
         Random(seed)
     }
 
-    /// 64 random bits.
+    /// Returns 64 random bits.
     pub fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -18,22 +20,22 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// From 0 to `end` - 1.
+    /// Returns a number from 0 to `end` - 1.
     pub fn below(&mut self, end: usize) -> usize {
         (self.bits() % end as u64) as usize
     }
 
-    /// Between -1 and 1.
+    /// Returns a number from -1 to 1.
     pub fn unit(&mut self) -> f32 {
         (self.bits() >> 40) as f32 / (1 << 23) as f32 - 1.0
     }
 
-    /// One of the choices.
+    /// Returns one of the choices.
     pub fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
         choices[self.below(choices.len())]
     }
 
-    /// Values that `dtype` stores: floats of ±`scale`, small and large integers, truth values.
+    /// Returns values of `dtype`: floats within ±`scale`, small and large integers, truth values.
     pub fn values(&mut self, dtype: DType, count: usize, scale: f32) -> Values {
         let values = match dtype.compute() {
             DType::F32 => Values::F32((0..count).map(|_| scale * self.unit()).collect()),
@@ -54,8 +56,8 @@ impl Random {
         }
     }
 
-    /// A layout of `shape` with permuted storage order, gaps and an offset; `repeats` allows
-    /// dimensions of stride 0 too.
+    /// Returns a layout of `shape` with permuted storage order, gaps and an offset. `repeats` also allows dimensions of
+    /// stride 0.
     pub fn layout(&mut self, shape: &[usize], repeats: bool) -> Layout {
         let rank = shape.len();
         let mut order: Vec<usize> = (0..rank).collect();
@@ -80,13 +82,13 @@ impl Random {
         }
     }
 
-    /// An extent that kernels find awkward, or 1.
+    /// Returns an extent that does not divide evenly into workgroups, or a small one.
     pub fn extent(&mut self) -> usize {
         self.pick(&[1, 2, 3, 5, 7, 8, 17, 33])
     }
 }
 
-/// An operand of random layout, and a buffer that holds random values (in the gaps too).
+/// Returns an operand of random layout, and a buffer of random values, also in the gaps.
 pub fn operand(
     random: &mut Random,
     dtype: DType,
@@ -100,14 +102,14 @@ pub fn operand(
     (OperandSpec { dtype, layout }, bytes)
 }
 
-/// The bytes of contiguous values.
+/// Returns the bytes of contiguous values.
 pub fn bytes_of(dtype: DType, values: &Values) -> Vec<u8> {
     let mut bytes = vec![0; values.len() * dtype.size()];
     values.store(dtype, &Layout::contiguous(&[values.len()]), &mut bytes);
     bytes
 }
 
-/// Indices from -2 to `extent` + 1 as i32, or from 0 as u32.
+/// Returns indices from -2 to `extent` + 1 as i32; as u32, negative ones wrap.
 pub fn index_values(random: &mut Random, dtype: DType, count: usize, extent: usize) -> Values {
     let mut index = || random.below(extent + 4) as i32 - 2;
     match dtype {

@@ -1,3 +1,5 @@
+//! Compilation and validation of shaders.
+
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -10,8 +12,8 @@ use rayon::prelude::*;
 use refrain_kernels::{Architecture, Call, MemoryKind, Push, Traits};
 use refrain_testing::sample;
 
-/// Fails unless each call's text compiles to valid SPIR-V, its identity stands for one text, and push
-/// constants and grids stay within what Vulkan promises.
+/// Checks that each call's shader compiles to valid SPIR-V, that its identity belongs to one text, and that push
+/// constants and grids stay within Vulkan's guaranteed limits.
 pub fn check_texts(calls: Vec<Call>) {
     let mut texts: BTreeMap<u128, Call> = BTreeMap::new();
     for call in calls {
@@ -32,7 +34,7 @@ pub fn check_texts(calls: Vec<Call>) {
     let texts: Vec<Call> = sample(texts.into_values(), 8);
     texts.par_iter().for_each(|call| {
         let spirv = compile(call);
-        // Validators that distributions have may be older than cooperative matrices.
+        // Distributions' validators may predate cooperative matrices.
         if !call.kernel.source().contains("GL_KHR_cooperative_matrix") {
             validate(&call.kernel.name, &spirv);
         }
@@ -76,7 +78,7 @@ fn validate(name: &str, spirv: &[u8]) {
     assert!(output.status.success(), "{name}: {log}");
 }
 
-/// A device that can do everything but multiply matrices.
+/// Returns the traits of a device with all features except matrix cores.
 pub fn all_features() -> Traits {
     Traits {
         vendor: 0x10005,
@@ -92,7 +94,7 @@ pub fn all_features() -> Traits {
         storage16: true,
         storage8: true,
         integer_dot: true,
-        subnormal_halves: true,
+        f16_subnormals: true,
         tickets: true,
         max_invocations: 1024,
         push_bytes: 256,
@@ -102,7 +104,7 @@ pub fn all_features() -> Traits {
     }
 }
 
-/// That device, and one that can do nothing but what it must.
+/// Returns the traits with all features, and the minimum that Vulkan guarantees.
 pub fn both_traits() -> [Traits; 2] {
     [all_features(), Traits::minimal()]
 }

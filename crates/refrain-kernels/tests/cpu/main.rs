@@ -1,4 +1,4 @@
-//! What the CPU executor computes with agrees with the plain references.
+//! Compares the CPU executor's kernels with the plain references.
 
 #[path = "../common/random.rs"]
 #[expect(dead_code, reason = "other tests use more of it")]
@@ -29,7 +29,7 @@ impl RandomPlanes {
         let count = rows * format.scales(columns);
         let record = format.scales(256);
         let mut plane = || match parameters {
-            // Records of words, of which the first holds factors below 1/32.
+            // Records of words; the first word holds factors below 1/32.
             DType::U32 => (0..count)
                 .flat_map(|word| {
                     (random.bits() as u32 & if word % record == 0 { 0xa7ff_a7ff } else { !0 }).to_le_bytes()
@@ -64,7 +64,7 @@ impl RandomPlanes {
     }
 }
 
-/// Every format, with each type of scales it may have.
+/// Returns every format with each dtype of its scales.
 fn formats() -> impl Iterator<Item = (QuantFormat, DType)> {
     let types = |format: QuantFormat| {
         if format.scales == Scales::Float {
@@ -88,7 +88,7 @@ fn product(w: &dyn WeightRows, x: &[f32]) -> Vec<f32> {
     out
 }
 
-/// The largest of the sums of all terms' magnitudes: what rounding is to be compared with.
+/// Returns the largest sum of the terms' magnitudes: the scale of rounding errors.
 fn magnitude(w: &dyn WeightRows, x: &[f32]) -> f32 {
     let (mut row, mut largest) = (vec![0.0; w.columns()], 0.0f32);
     for r in 0..w.count() {
@@ -107,13 +107,13 @@ fn assert_close(actual: &[f32], expected: &[f32], magnitude: f32, what: &str) {
     }
 }
 
-/// Vectors that are multiplied in one order, however many there are.
-const FEW: usize = 3;
+/// Maximum number of vectors for which the order of summation does not depend on their number.
+const MAX_SMALL_M: usize = 3;
 
-/// Compares products of several numbers of vectors, whole and in part, and of each vector by itself.
+/// Compares products of several vectors, of ranges of rows, and of each vector alone.
 fn check(random: &mut Random, fast: &FastRows<'_>, plain: &dyn WeightRows, what: &str) {
     let (n, k) = (plain.count(), plain.columns());
-    for m in [1, 2, FEW, 4, 7] {
+    for m in [1, 2, MAX_SMALL_M, 4, 7] {
         let x = floats(random, m * k);
         let (actual, expected) = (product(fast, &x), product(plain, &x));
         assert_close(
@@ -124,23 +124,23 @@ fn check(random: &mut Random, fast: &FastRows<'_>, plain: &dyn WeightRows, what:
         );
         for (x, batched) in x.chunks(k).zip(actual.chunks(n)) {
             let (alone, what) = (product(fast, x), format!("one of {m} vectors and {what}"));
-            if m <= FEW || matches!(fast, FastRows::Stored(_)) {
+            if m <= MAX_SMALL_M || matches!(fast, FastRows::Stored(_)) {
                 assert_eq!(alone, batched, "{what}");
             } else {
                 assert_close(&alone, batched, magnitude(plain, x), &what);
             }
         }
         let part = n / 3..n - n / 4;
-        let mut some = vec![f32::NAN; m * part.len()];
-        fast.multiply(&x, part.clone(), &mut some);
-        for (i, some) in some.chunks(part.len()).enumerate() {
-            assert_eq!(some, &actual[i * n..][part.clone()], "rows {part:?} of {what}");
+        let mut partial = vec![f32::NAN; m * part.len()];
+        fast.multiply(&x, part.clone(), &mut partial);
+        for (i, partial) in partial.chunks(part.len()).enumerate() {
+            assert_eq!(partial, &actual[i * n..][part.clone()], "rows {part:?} of {what}");
         }
     }
 }
 
 #[test]
-fn products_with_quantised_rows_of_every_format() {
+fn quantised_products_match_the_reference_for_every_format() {
     let mut random = Random::new(1);
     for (format, parameters) in formats() {
         let unit = if format.has_records() {
@@ -157,7 +157,7 @@ fn products_with_quantised_rows_of_every_format() {
 }
 
 #[test]
-fn every_value_of_a_quantised_row_counts_bit_for_bit() {
+fn quantised_products_with_unit_vectors_give_the_exact_weights() {
     let mut random = Random::new(2);
     for (format, parameters) in formats() {
         let planes = RandomPlanes::random(&mut random, format, [5, 256], parameters);
@@ -169,7 +169,7 @@ fn every_value_of_a_quantised_row_counts_bit_for_bit() {
         for r in 0..5 {
             fast.read(r, &mut row);
             let found: Vec<f32> = (0..256).map(|c| columns[c * 5 + r]).collect();
-            // A product of scales of 24 bits is rounded before the sum there, and perhaps not here.
+            // The product with an f32 scale may be rounded before the sum in one of them only.
             let exact = parameters != DType::F32 || !format.has_biases();
             let tolerance = if exact {
                 0.0
@@ -185,7 +185,7 @@ fn every_value_of_a_quantised_row_counts_bit_for_bit() {
 }
 
 #[test]
-fn products_with_stored_rows() {
+fn float_products_match_the_reference() {
     let mut random = Random::new(3);
     for dtype in FLOATS {
         for shape in [[1, 1], [3, 7], [37, 67], [5, 31], [64, 32], [500, 130]] {
@@ -199,7 +199,7 @@ fn products_with_stored_rows() {
 }
 
 #[test]
-fn sums_over_nothing_are_zero_and_no_rows_give_nothing() {
+fn empty_sums_are_zero_and_no_rows_give_no_output() {
     let fast = |n, k| FastRows::Stored(StoredRows::new(DType::F32, n, k, &[]).expect("long enough"));
     let mut out = [1.0; 6];
     fast(3, 0).multiply(&[], 0..3, &mut out);
@@ -208,7 +208,7 @@ fn sums_over_nothing_are_zero_and_no_rows_give_nothing() {
 }
 
 #[test]
-fn what_is_no_number_stays_so() {
+fn nan_and_infinity_propagate() {
     let values = [f32::NAN, 1.0, f32::INFINITY, -1.0];
     let bytes = bytes_of(DType::F32, &Values::F32(values.to_vec()));
     let fast = FastRows::Stored(StoredRows::new(DType::F32, 2, 2, &bytes).expect("long enough"));
@@ -217,7 +217,7 @@ fn what_is_no_number_stays_so() {
 }
 
 #[test]
-fn attention_over_pages() {
+fn paged_attention_matches_the_reference() {
     let mut random = Random::new(4);
     let sizes = [(1, 1, 8), (4, 2, 64), (6, 1, 72), (2, 2, 136), (16, 8, 128)].map(|(h, kvh, d)| (h, kvh, [d, d]));
     for (heads, kv_heads, dims) in sizes.into_iter().chain([(4, 4, [192, 128]), (6, 2, [8, 72])]) {

@@ -1,4 +1,4 @@
-//! Attention of any tokens against its reference.
+//! Attention against its reference.
 
 mod case;
 mod prompts;
@@ -8,11 +8,11 @@ use refrain_kernels::{DType, OperandSpec, Unsupported, attention};
 use refrain_testing::sample;
 
 use crate::common::{Random, rows};
-use crate::support::{FLOATS, all_traits, device_traits, gappy, swapped};
+use crate::support::{FLOATS, all_traits, device_traits, padded, swapped};
 use case::Case;
 
 #[test]
-fn every_dtype_and_padding() {
+fn supports_every_dtype_and_padding() {
     for traits in sample(all_traits(), 3) {
         let tuning = tuning::choose(&traits);
         for i in 0..3 {
@@ -27,7 +27,7 @@ fn every_dtype_and_padding() {
 }
 
 #[test]
-fn heads_of_any_even_size_and_ratio() {
+fn supports_even_head_dims_and_any_head_ratio() {
     let traits = device_traits();
     let sizes = [(1, 1, 2), (3, 1, 16), (6, 2, 34), (4, 4, 128), (7, 1, 256)];
     for (heads, kv_heads, head_dim) in sizes {
@@ -42,14 +42,14 @@ fn heads_of_any_even_size_and_ratio() {
 }
 
 #[test]
-fn values_of_another_size_than_keys() {
+fn supports_values_of_another_size_than_keys() {
     let mut random = Random::new(7);
     for traits in sample(all_traits(), 3) {
         for (head_dim, value_dim) in [(192, 128), (24, 16), (16, 40), (2, 34), (254, 2), (50, 256)] {
             let mut pick = |count: usize| random.bits() as usize % count;
             let mut tuning = *tuning::choose(&traits);
-            // One workgroup for all positions, or several.
-            tuning.attention.enough_groups = GroupCount::fixed([1, 1000][pick(2)]);
+            // One workgroup for all positions, or several splits.
+            tuning.attention.target_groups = GroupCount::fixed([1, 1000][pick(2)]);
             let kv_heads = 1 + pick(3);
             Case {
                 heads: kv_heads * (1 + pick(4)),
@@ -76,7 +76,7 @@ fn values_of_another_size_than_keys() {
 }
 
 #[test]
-fn windows() {
+fn sliding_windows_match_the_reference() {
     for traits in sample(all_traits(), 3) {
         for window in [0, 1, 6, 1000] {
             let params = attention::AttentionParams {
@@ -94,7 +94,7 @@ fn windows() {
 }
 
 #[test]
-fn many_tokens_take_heads_together_and_a_long_context_is_shared_by_rows() {
+fn many_tokens_and_long_contexts_match_the_reference() {
     let traits = device_traits();
     for tuning in rows(&traits) {
         let tokens = 150;
@@ -125,9 +125,9 @@ fn many_tokens_take_heads_together_and_a_long_context_is_shared_by_rows() {
 }
 
 #[test]
-fn contexts_too_long_for_loops_of_software_drivers_are_walked_to_their_end() {
+fn contexts_beyond_software_loop_limits_are_complete() {
     let traits = device_traits();
-    // Where more rows are enough, and where loops must be unrolled.
+    // Contexts for which more rows suffice, and contexts for which loops must be unrolled.
     for (heads, head_dim, table) in [(4, 64, 140), (2, 32, 800)] {
         let last = table * 64 - 1;
         Case {
@@ -153,11 +153,11 @@ fn contexts_too_long_for_loops_of_software_drivers_are_walked_to_their_end() {
 }
 
 #[test]
-fn sinks_take_their_share() {
+fn attention_sinks_match_the_reference() {
     for traits in sample(all_traits(), 3) {
-        for (sinks, enough_groups) in FLOATS.into_iter().zip([1, 1000, 1]) {
+        for (sinks, target_groups) in FLOATS.into_iter().zip([1, 1000, 1]) {
             let mut tuning = *tuning::choose(&traits);
-            tuning.attention.enough_groups = GroupCount::fixed(enough_groups);
+            tuning.attention.target_groups = GroupCount::fixed(target_groups);
             Case {
                 sinks: Some(sinks),
                 ..Case::default()
@@ -168,10 +168,10 @@ fn sinks_take_their_share() {
 }
 
 #[test]
-fn parts_of_the_positions_are_joined() {
+fn splits_of_positions_are_combined() {
     for traits in sample(all_traits(), 3) {
         let mut tuning = *tuning::choose(&traits);
-        tuning.attention.enough_groups = GroupCount::fixed(1000);
+        tuning.attention.target_groups = GroupCount::fixed(1000);
         let case = Case {
             slots: 2 * 12 * 64,
             pages: (0..24).map(|page| (page * 5 + 3) % 24).collect(),
@@ -204,7 +204,7 @@ fn parts_of_the_positions_are_joined() {
 }
 
 #[test]
-fn numbers_out_of_range_are_clamped() {
+fn out_of_range_indices_are_clamped() {
     for traits in sample(all_traits(), 3) {
         let case = Case {
             positions: vec![3, 9, i32::MAX, i32::MIN, 20],
@@ -218,7 +218,7 @@ fn numbers_out_of_range_are_clamped() {
 }
 
 #[test]
-fn scores_far_apart_do_not_overflow() {
+fn extreme_scores_do_not_overflow() {
     let traits = device_traits();
     let params = attention::AttentionParams {
         scale: 1e4,
@@ -232,12 +232,12 @@ fn scores_far_apart_do_not_overflow() {
 }
 
 #[test]
-fn queries_and_results_may_be_strided_but_not_within_a_head() {
+fn queries_and_results_need_contiguous_heads_only() {
     let traits = device_traits();
     let tuning = tuning::choose(&traits);
     let case = Case::default();
     let shape = &case.q().layout.shape;
-    let (q, out) = (gappy(DType::F32, shape), swapped(DType::F32, shape, 0, 1));
+    let (q, out) = (padded(DType::F32, shape), swapped(DType::F32, shape, 0, 1));
     case.check_into(tuning, &traits, &q, &out);
     let across = swapped(DType::F32, shape, 1, 2);
     let state = OperandSpec::contiguous(DType::F32, &[64, 2, 32]);

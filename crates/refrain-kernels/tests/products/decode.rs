@@ -1,4 +1,4 @@
-//! Attention of single tokens against its pieces, one after another.
+//! Fused decode attention against its separate steps.
 
 mod case;
 
@@ -13,14 +13,14 @@ use crate::support::{FLOATS, all_traits, device_traits};
 use case::{Case, NORM, halves};
 
 #[test]
-fn queries_and_keys_are_made_kept_and_attended_with() {
+fn fused_decode_matches_separate_steps() {
     for traits in sample(all_traits(), 3) {
         for (i, state) in FLOATS.into_iter().enumerate() {
             Case {
                 state,
-                // The first position, the end of a page, its start; padding beside others.
+                // The first position, the end of a page, the start of a page; padding in between.
                 positions: [vec![0], vec![31, 64, -1, 190], vec![100, 16]][i].clone(),
-                ..Case::usual()
+                ..Case::typical()
             }
             .check(tuning::choose(&traits), &traits);
         }
@@ -28,7 +28,7 @@ fn queries_and_keys_are_made_kept_and_attended_with() {
 }
 
 #[test]
-fn pieces_may_be_missing() {
+fn fused_steps_are_optional() {
     let traits = device_traits();
     let unweighted = Some(Norm {
         eps: 1e-5,
@@ -48,20 +48,20 @@ fn pieces_may_be_missing() {
             rope,
             norms,
             window: Some(40),
-            ..Case::usual()
+            ..Case::typical()
         }
         .check(tuning::choose(&traits), &traits);
     }
 }
 
 #[test]
-fn gates_lie_between_queries() {
+fn gates_between_queries_are_skipped() {
     for traits in sample(all_traits(), 3) {
         for positions in [vec![100], vec![31, -1, 190]] {
             Case {
                 positions,
                 gated: true,
-                ..Case::usual()
+                ..Case::typical()
             }
             .check(tuning::choose(&traits), &traits);
         }
@@ -69,17 +69,17 @@ fn gates_lie_between_queries() {
 }
 
 #[test]
-fn sinks_take_their_share_of_one_part_and_of_several() {
+fn sinks_match_with_one_and_several_splits() {
     for traits in sample(all_traits(), 3) {
-        for (enough_groups, gated) in [(1, false), (1 << 20, false), (1 << 20, true)] {
+        for (target_groups, gated) in [(1, false), (1 << 20, false), (1 << 20, true)] {
             let mut tuning = *tuning::choose(&traits);
-            tuning.decode.enough_groups = GroupCount::fixed(enough_groups);
+            tuning.decode.target_groups = GroupCount::fixed(target_groups);
             Case {
                 positions: vec![100, -1, 3],
                 norms: [None, None],
                 sinks: true,
                 gated,
-                ..Case::usual()
+                ..Case::typical()
             }
             .check(&tuning, &traits);
         }
@@ -87,7 +87,7 @@ fn sinks_take_their_share_of_one_part_and_of_several() {
 }
 
 #[test]
-fn heads_of_any_even_size_and_ratio() {
+fn supports_even_head_dims_and_any_head_ratio() {
     for traits in [device_traits(), Traits::minimal()] {
         for (heads, kv_heads, head_dim) in [(3, 1, 2), (4, 4, 6), (6, 2, 80), (2, 1, 256), (5, 5, 128)] {
             Case {
@@ -95,7 +95,7 @@ fn heads_of_any_even_size_and_ratio() {
                 kv_heads,
                 head_dim,
                 rope: halves(head_dim / 4 * 2),
-                ..Case::usual()
+                ..Case::typical()
             }
             .check(tuning::choose(&traits), &traits);
         }
@@ -103,14 +103,14 @@ fn heads_of_any_even_size_and_ratio() {
 }
 
 #[test]
-fn values_of_another_size_than_keys() {
+fn supports_values_of_another_size_than_keys() {
     let mut random = Random::new(11);
     let dims = [(192, 128), (24, 16), (16, 40), (2, 34), (254, 2), (50, 256)];
     for traits in sample(all_traits(), 3) {
         for (i, (head_dim, value_dim)) in dims.into_iter().enumerate() {
             let mut pick = |count: usize| random.bits() as usize % count;
             let mut tuning = *tuning::choose(&traits);
-            tuning.decode.enough_groups = GroupCount::fixed([1, 1 << 20][pick(2)]);
+            tuning.decode.target_groups = GroupCount::fixed([1, 1 << 20][pick(2)]);
             let kv_heads = 1 + pick(3);
             let norm = [None, NORM][pick(2)];
             let [sinks, gated] = [[false, false], [true, false], [false, true]][pick(3)];
@@ -126,7 +126,7 @@ fn values_of_another_size_than_keys() {
                 state: FLOATS[i % 3],
                 sinks,
                 gated,
-                ..Case::usual()
+                ..Case::typical()
             }
             .check(&tuning, &traits);
         }
@@ -134,18 +134,18 @@ fn values_of_another_size_than_keys() {
 }
 
 #[test]
-fn every_tuning_row_joins_parts_of_long_contexts() {
+fn every_tuning_row_combines_splits_of_long_contexts() {
     let traits = device_traits();
     for tuning in rows(&traits) {
-        for enough_groups in [1, 1 << 20] {
+        for target_groups in [1, 1 << 20] {
             let mut tuning = *tuning;
-            tuning.decode.enough_groups = GroupCount::fixed(enough_groups);
-            // Less than one tile, a full one, and more than there are parts.
+            tuning.decode.target_groups = GroupCount::fixed(target_groups);
+            // Less than one tile, a full tile, and more than the maximum number of splits.
             for (positions, table) in [(vec![tuning.decode.positions as i32 - 1, 5], 12), (vec![1999], 130)] {
                 Case {
                     positions,
                     table,
-                    ..Case::usual()
+                    ..Case::typical()
                 }
                 .check(&tuning, &traits);
             }
@@ -154,11 +154,11 @@ fn every_tuning_row_joins_parts_of_long_contexts() {
 }
 
 #[test]
-fn workgroups_for_many_sequences_attend_as_those_for_few() {
+fn settings_for_many_sequences_match_those_for_few() {
     let traits = device_traits();
     for tuning in rows(&traits) {
         for mut many in tuning.decode_many.iter().copied() {
-            many.enough_groups = GroupCount::fixed(1);
+            many.target_groups = GroupCount::fixed(1);
             let tuning = Tuning {
                 decode_many: vec![many].leak(),
                 ..*tuning
@@ -167,7 +167,7 @@ fn workgroups_for_many_sequences_attend_as_those_for_few() {
                 Case {
                     positions,
                     table,
-                    ..Case::usual()
+                    ..Case::typical()
                 }
                 .check(&tuning, &traits);
             }
@@ -176,43 +176,43 @@ fn workgroups_for_many_sequences_attend_as_those_for_few() {
 }
 
 #[test]
-fn a_second_call_joins_parts_where_tickets_are_not_promised() {
+fn a_second_call_combines_splits_without_tickets() {
     let traits = Traits {
         tickets: false,
         ..device_traits()
     };
     let mut tuning = *tuning::choose(&traits);
-    tuning.decode.enough_groups = GroupCount::fixed(1 << 20);
+    tuning.decode.target_groups = GroupCount::fixed(1 << 20);
     for (positions, table) in [(vec![tuning.decode.positions as i32 - 1, 5], 12), (vec![1999], 130)] {
         Case {
             positions,
             table,
-            ..Case::usual()
+            ..Case::typical()
         }
         .check(&tuning, &traits);
     }
 }
 
 #[test]
-fn contexts_too_long_for_loops_of_software_drivers_are_shared_by_more_parts() {
+fn contexts_beyond_software_loop_limits_get_more_splits() {
     let traits = device_traits();
     Case {
         page_size: 64,
         table: 800,
         positions: vec![51_150],
-        ..Case::usual()
+        ..Case::typical()
     }
     .check(tuning::choose(&traits), &traits);
 }
 
 #[test]
-fn what_does_not_exist_is_neither_read_nor_written() {
+fn out_of_range_operands_are_neither_read_nor_written() {
     let traits = device_traits();
     let case = Case {
         positions: vec![500, 3],
-        ..Case::usual()
+        ..Case::typical()
     };
-    // A position beyond the table is attended from as far as the table goes.
+    // A position beyond the page table attends up to the table's end.
     case.check(tuning::choose(&traits), &traits);
     let operands = case.operands();
     let out = OperandSpec::contiguous(DType::F32, &[2, 8, 16]);

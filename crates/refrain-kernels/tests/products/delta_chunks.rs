@@ -1,22 +1,22 @@
-//! The delta rule in chunks, on matrix cores.
+//! The chunked delta rule on matrix cores.
 
 use refrain_kernels::DType;
 use refrain_kernels::Traits;
-use refrain_kernels::tuning::{self, Delta, Tuning};
+use refrain_kernels::tuning::{self, DeltaTuning, Tuning};
 use refrain_testing::sample;
 
 use crate::delta_rules::DeltaCase;
-use crate::recurrences::Places;
-use crate::support::{FLOATS, with_matrix_cores, with_parts_of_fragments};
+use crate::recurrences::TokenSequences;
+use crate::support::{FLOATS, with_matrix_cores, with_split_fragments};
 
-/// What chunks may differ by from tokens in turn, of the largest: queries, keys and the memory are halves in them.
+/// Tolerance relative to the largest value: chunks keep queries, keys and the state in f16.
 const TOLERANCE: f32 = 2e-3;
 
-/// Sequences that states are made for: of more than one workgroup's.
+/// Number of sequences with states: more than one workgroup handles.
 const STATES: usize = 11;
 
-/// Tokens of sequences that go on, begin anew within a chunk or at its begin, take turns, or are not there, with padding.
-fn places() -> Places {
+/// Tokens of sequences that continue, restart within a chunk or at its start, alternate, or are missing, with padding.
+fn batch() -> TokenSequences {
     let run = |sequence: u32, from: i32, count: i32| (from..from + count).map(move |at| (at, sequence));
     let padding = |count: usize| std::iter::repeat_n((-1, 0), count);
     let turns = (0..30).map(|i| (9 + i / 2, [1, 2][i as usize % 2]));
@@ -31,15 +31,15 @@ fn places() -> Places {
         .chain(run(14, 3, 20))
         .chain(run(0, 0, 9))
         .chain(padding(5));
-    Places::of(tokens)
+    TokenSequences::of(tokens)
 }
 
-/// The device's row of the table, but for chunks of so many tokens.
+/// The device's tuning row with the given tokens per chunk.
 fn with_chunks(traits: &Traits, chunk: u32) -> Tuning {
     Tuning {
-        delta: Delta {
+        delta: DeltaTuning {
             chunk,
-            least_chunked: 1,
+            min_chunked_tokens: 1,
             ..tuning::choose(traits).delta
         },
         ..*tuning::choose(traits)
@@ -47,18 +47,18 @@ fn with_chunks(traits: &Traits, chunk: u32) -> Tuning {
 }
 
 #[test]
-fn chunks_remember_what_their_tokens_would_in_turn() {
-    let places = places();
+fn chunked_states_match_recurrent_states() {
+    let batch = batch();
     let all = [[2, 32, 4, 48], [2, 64, 2, 32], [1, 16, 3, 16], [1, 128, 2, 128]];
-    for (number, traits) in with_matrix_cores().iter().chain(&with_parts_of_fragments()).enumerate() {
-        // What is large takes software drivers long to compile: once is enough.
+    for (number, traits) in with_matrix_cores().iter().chain(&with_split_fragments()).enumerate() {
+        // Software drivers take long to compile large kernels: once is enough.
         for (i, sizes) in all.into_iter().enumerate().take(if number == 0 { 4 } else { 3 }) {
             let case = DeltaCase {
                 sizes,
                 dtypes: [0, 1, 2].map(|j| FLOATS[(i + j) % 3]),
                 gaps: i % 2 == 1,
                 scale: 1.0,
-                places: &places,
+                batch: &batch,
                 states: STATES,
             };
             for chunk in sample([16, 32], 2) {
@@ -69,8 +69,8 @@ fn chunks_remember_what_their_tokens_would_in_turn() {
 }
 
 #[test]
-fn chunks_hold_values_that_no_half_holds() {
-    let places = places();
+fn chunks_support_values_beyond_f16() {
+    let batch = batch();
     for traits in with_matrix_cores() {
         for scale in [1e6, 1e-9] {
             let case = DeltaCase {
@@ -78,7 +78,7 @@ fn chunks_hold_values_that_no_half_holds() {
                 dtypes: [DType::F32; 3],
                 gaps: false,
                 scale,
-                places: &places,
+                batch: &batch,
                 states: STATES,
             };
             assert_eq!(case.check(&with_chunks(&traits, 32), &traits, TOLERANCE), 2);

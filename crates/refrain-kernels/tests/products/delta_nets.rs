@@ -4,15 +4,15 @@ use refrain_kernels::{Architecture, DType, OperandSpec, Traits, Unsupported, Val
 use refrain_testing::sample;
 
 use crate::common::{self, Arena, Random};
-use crate::recurrences::{Places, STATES};
-use crate::support::{FLOATS, all_traits, assert_close, device_traits, encode, floats, gappy, stored};
+use crate::recurrences::{STATES, TokenSequences};
+use crate::support::{FLOATS, all_traits, assert_close, device_traits, encode, floats, padded, stored};
 
-/// Sizes: HK, D, H, E, taps.
+/// Checks the sizes HK, D, H, E, taps.
 fn check(traits: &Traits, sizes: [usize; 5], dtype: DType, weighted: bool) {
     let [key_heads, key_dim, heads, value_dim, taps] = sizes;
     let what = format!("{sizes:?} of {dtype}, subgroups of {}", traits.subgroup_size);
-    let places = Places::new();
-    let tokens = places.positions.len();
+    let batch = TokenSequences::new();
+    let tokens = batch.positions.len();
     let (channels, values) = (2 * key_heads * key_dim + heads * value_dim, heads * value_dim);
     let params = DeltaNetParams {
         eps: 1e-6,
@@ -30,11 +30,11 @@ fn check(traits: &Traits, sizes: [usize; 5], dtype: DType, weighted: bool) {
         given.push((operand, Values::F32(kept.clone())));
         kept
     };
-    let x = add(gappy(dtype, &[tokens, channels]), 2.0, 0.0);
+    let x = add(padded(dtype, &[tokens, channels]), 2.0, 0.0);
     let weights = add(OperandSpec::contiguous(FLOATS[taps % 3], &[channels, taps]), 1.0, 0.0);
-    let decay = add(gappy(DType::F32, &[tokens, heads]), 0.5, 0.5);
-    let beta = add(gappy(dtype, &[tokens, heads]), 0.5, 0.5);
-    let z = add(gappy(dtype, &[tokens, values]), 3.0, 0.0);
+    let decay = add(padded(DType::F32, &[tokens, heads]), 0.5, 0.5);
+    let beta = add(padded(dtype, &[tokens, heads]), 0.5, 0.5);
+    let z = add(padded(dtype, &[tokens, values]), 3.0, 0.0);
     let mut window = add(
         OperandSpec::contiguous(DType::F32, &[STATES, taps - 1, channels]),
         1.0,
@@ -46,10 +46,10 @@ fn check(traits: &Traits, sizes: [usize; 5], dtype: DType, weighted: bool) {
         0.0,
     );
     let norm_weight = weighted.then(|| add(OperandSpec::contiguous(dtype, &[value_dim]), 1.0, 1.0));
-    for (number, (operand, values)) in places.inputs().into_iter().enumerate() {
+    for (number, (operand, values)) in batch.inputs().into_iter().enumerate() {
         given.insert(5 + number, (operand.clone(), values));
     }
-    let out = gappy(DType::F32, &[tokens, values]);
+    let out = padded(DType::F32, &[tokens, values]);
     let all: Vec<&OperandSpec> = given.iter().map(|(operand, _)| operand).chain([&out]).collect();
     let (call, tickets) = delta_net::call(traits, &delta_net::DeltaNetOperands::of(&all), &params)
         .unwrap_or_else(|error| panic!("{what}: {error}"));
@@ -61,7 +61,7 @@ fn check(traits: &Traits, sizes: [usize; 5], dtype: DType, weighted: bool) {
     let blank = vec![0xff; out.layout.end() * 4];
     arena.add(&blank);
     arena.add(&vec![0; tickets * 4]);
-    // Twice: counters are as they were, and states go on.
+    // Runs twice: counters must be zero again, and states must continue.
     arena.run(&[call.clone(), call]);
     let inputs = delta_net::DeltaNetInputs {
         x: &x,
@@ -69,8 +69,8 @@ fn check(traits: &Traits, sizes: [usize; 5], dtype: DType, weighted: bool) {
         decay: &decay,
         beta: &beta,
         z: &z,
-        positions: &places.positions,
-        sequences: &places.sequences,
+        positions: &batch.positions,
+        sequences: &batch.sequences,
         norm_weight: norm_weight.as_deref(),
         sizes: [key_heads, key_dim, heads, value_dim],
     };
@@ -87,7 +87,7 @@ fn check(traits: &Traits, sizes: [usize; 5], dtype: DType, weighted: bool) {
 }
 
 #[test]
-fn delta_nets_do_what_their_pieces_do() {
+fn fused_delta_nets_match_separate_steps() {
     let all = [
         [1, 1, 1, 1, 1],
         [2, 24, 4, 16, 4],
@@ -101,7 +101,7 @@ fn delta_nets_do_what_their_pieces_do() {
     };
     for traits in sample(all_traits(), 3).into_iter().chain([scarce]) {
         for (i, sizes) in all.into_iter().enumerate() {
-            // Without counters value heads cannot share the window of a key head.
+            // Without counters, value heads cannot share the window of a key head.
             if traits.tickets || sizes[0] == sizes[2] {
                 check(&traits, sizes, FLOATS[i % 3], i % 2 == 1);
             }
@@ -110,7 +110,7 @@ fn delta_nets_do_what_their_pieces_do() {
 }
 
 #[test]
-fn delta_nets_that_do_not_fit_are_refused() {
+fn rejects_mismatched_delta_nets() {
     let f32s = |shape: &[usize]| OperandSpec::contiguous(DType::F32, shape);
     let check = |traits: &Traits, heads: usize, key_dim: usize| {
         let channels = 4 * key_dim + heads * 16;
@@ -141,10 +141,10 @@ fn delta_nets_that_do_not_fit_are_refused() {
         tickets: true,
         ..device_traits()
     };
-    let least = Traits::minimal();
+    let minimal = Traits::minimal();
     assert_eq!(check(&own, 4, 16), Ok(2));
-    assert_eq!(check(&least, 2, 16), Ok(0));
-    for (traits, heads, key_dim) in [(&least, 4, 16), (&own, 3, 16), (&own, 4, 1 << 20)] {
+    assert_eq!(check(&minimal, 2, 16), Ok(0));
+    for (traits, heads, key_dim) in [(&minimal, 4, 16), (&own, 3, 16), (&own, 4, 1 << 20)] {
         let error = check(traits, heads, key_dim);
         assert!(
             matches!(error, Err(Unsupported::Size { .. })),

@@ -1,43 +1,43 @@
-//! The gated delta rule.
+//! The gated delta rule against its reference.
 
-use refrain_kernels::tuning::{self, Delta, Tuning};
+use refrain_kernels::tuning::{self, DeltaTuning, Tuning};
 use refrain_kernels::{DType, OperandSpec, Traits, Values, gated_delta};
 use refrain_testing::sample;
 
 use crate::common::{self, Random};
-use crate::recurrences::{Places, STATES};
-use crate::support::{FLOATS, all_traits, device_traits, floats, gappy, outcome_and_state, stored};
+use crate::recurrences::{STATES, TokenSequences};
+use crate::support::{FLOATS, all_traits, device_traits, floats, outcome_and_state, padded, stored};
 
-/// What a call is given.
+/// Operands of a call.
 pub struct DeltaCase<'p> {
-    /// HK, D, H, E.
+    /// Sizes HK, D, H, E.
     pub sizes: [usize; 4],
-    /// Of keys, values, gates and results.
+    /// Types of keys, values, gates and results.
     pub dtypes: [DType; 3],
     pub gaps: bool,
-    /// By what values and the memory are larger than one.
+    /// Scale of the values and the state.
     pub scale: f32,
-    pub places: &'p Places,
-    /// Sequences that there is a memory for; the first of them begins anew.
+    pub batch: &'p TokenSequences,
+    /// Number of sequences with states; the first of them restarts.
     pub states: usize,
 }
 
-/// Numbers within ± `scale` around `add`, as the operand holds them.
-fn drawn(random: &mut Random, operand: &OperandSpec, scale: f32, add: f32) -> Vec<f32> {
+/// Random numbers within ± `scale` around `add`, as the operand stores them.
+fn random_values(random: &mut Random, operand: &OperandSpec, scale: f32, add: f32) -> Vec<f32> {
     let values = floats(random, operand.layout.count());
     stored(operand, &values.iter().map(|x| x * scale + add).collect::<Vec<f32>>())
 }
 
 impl DeltaCase<'_> {
-    /// Compares results and memory with the reference, which they are to be as near as their types allow or, if that is
-    /// further, by `tolerance`; the number of calls.
+    /// Compares results and states with the reference. They may differ by the tolerance of their types or by
+    /// `tolerance`, whichever is larger. Returns the number of calls.
     pub fn check(&self, tuning: &Tuning, traits: &Traits, tolerance: f32) -> usize {
         let &DeltaCase {
             sizes,
             dtypes,
             gaps,
             scale,
-            places,
+            batch,
             states,
         } = self;
         let [key_heads, key_dim, heads, value_dim] = sizes;
@@ -45,30 +45,25 @@ impl DeltaCase<'_> {
             "{sizes:?} of {dtypes:?}, gaps {gaps}, {:?}, subgroups of {}, {:?}",
             tuning.delta, traits.subgroup_size, traits.matrix_cores
         );
-        let tokens = places.positions.len();
-        let operand = |dtype, shape: &[usize]| {
-            if gaps {
-                gappy(dtype, shape)
-            } else {
-                OperandSpec::contiguous(dtype, shape)
-            }
-        };
+        let tokens = batch.positions.len();
+        let contiguous = |dtype, shape: &[usize]| OperandSpec::contiguous(dtype, shape);
+        let operand = if gaps { padded } else { contiguous };
         let keys = operand(dtypes[0], &[tokens, key_heads, key_dim]);
         let v = operand(dtypes[1], &[tokens, heads, value_dim]);
         let gate = OperandSpec::contiguous(dtypes[2], &[tokens, heads]);
         let state = OperandSpec::contiguous(DType::F32, &[states, heads, value_dim, key_dim]);
         let out = operand(dtypes[2], &[tokens, heads, value_dim]);
         let random = &mut Random::new(7 * key_dim as u64);
-        // Keys about as long as one, as they are where they are normalised; gates between 0 and 1.
+        // Keys have about unit length, as if normalised; gates are between 0 and 1.
         let length = (3.0 / key_dim as f32).sqrt();
-        let mut drawn = |operand: &OperandSpec, scale: f32, add: f32| drawn(random, operand, scale, add);
-        let (qs, ks) = (drawn(&keys, length, 0.0), drawn(&keys, length, 0.0));
-        let vs = drawn(&v, scale, 0.0);
-        let (decays, betas) = (drawn(&gate, 0.5, 0.5), drawn(&gate, 0.5, 0.5));
-        let mut memory = drawn(&state, scale, 0.0);
-        // What the memory of one that begins anew held is of no account.
+        let mut values = |operand: &OperandSpec, scale: f32, add: f32| random_values(random, operand, scale, add);
+        let (qs, ks) = (values(&keys, length, 0.0), values(&keys, length, 0.0));
+        let vs = values(&v, scale, 0.0);
+        let (decays, betas) = (values(&gate, 0.5, 0.5), values(&gate, 0.5, 0.5));
+        let mut memory = values(&state, scale, 0.0);
+        // The initial state of a sequence that restarts is ignored.
         memory[..heads * value_dim * key_dim].fill(f32::NAN);
-        let [positions, sequences] = places.operands();
+        let [positions, sequences] = batch.operands();
         let operands = gated_delta::GatedDeltaOperands {
             q: &keys,
             k: &keys,
@@ -82,7 +77,7 @@ impl DeltaCase<'_> {
         };
         let (calls, workspace) =
             gated_delta::calls_tuned(tuning, traits, &operands).unwrap_or_else(|error| panic!("{what}: {error}"));
-        let [p, s] = places.inputs();
+        let [p, s] = batch.inputs();
         let f32s = |values: &[f32]| Values::F32(values.to_vec());
         let inputs = [
             (&keys, f32s(&qs)),
@@ -101,8 +96,8 @@ impl DeltaCase<'_> {
                 v: &vs,
                 decay: &decays,
                 beta: &betas,
-                positions: &places.positions,
-                sequences: &places.sequences,
+                positions: &batch.positions,
+                sequences: &batch.sequences,
                 sizes,
             },
             &mut memory,
@@ -116,12 +111,12 @@ impl DeltaCase<'_> {
     }
 }
 
-/// The device's row of the table, but for values of the delta rule that are taken together.
+/// The device's tuning row with the given values per row of lanes.
 fn with_values(traits: &Traits, values: u32) -> Tuning {
     Tuning {
-        delta: Delta {
+        delta: DeltaTuning {
             values,
-            least_tokens: 1,
+            min_tokens: 1,
             lanes: 2,
             tile: 2 * values,
             ..tuning::choose(traits).delta
@@ -131,8 +126,8 @@ fn with_values(traits: &Traits, values: u32) -> Tuning {
 }
 
 #[test]
-fn delta_rules_correct_what_their_sequences_remember() {
-    let places = Places::new();
+fn delta_rules_match_the_reference() {
+    let batch = TokenSequences::new();
     for traits in sample(all_traits(), 3) {
         let all = [
             [1, 1, 1, 1],
@@ -149,7 +144,7 @@ fn delta_rules_correct_what_their_sequences_remember() {
                     dtypes,
                     gaps,
                     scale: 1.0,
-                    places: &places,
+                    batch: &batch,
                     states: STATES,
                 };
                 assert_eq!(case.check(&with_values(&traits, values), &traits, 0.0), 1);
@@ -159,7 +154,7 @@ fn delta_rules_correct_what_their_sequences_remember() {
 }
 
 #[test]
-fn delta_rules_leave_the_same_bits_however_tokens_are_cut_and_values_shared() {
+fn delta_rules_are_bit_identical_for_any_batching_and_tuning() {
     let traits = device_traits();
     let (tokens, [key_heads, key_dim, heads, value_dim]) = (20, [2, 128, 4, 37]);
     let random = &mut Random::new(3);

@@ -1,4 +1,4 @@
-//! A format that no table knows: products and rows on the device and by the CPU executor.
+//! A format outside the table: products and row lookup on the device and on the CPU.
 
 #[path = "../../../refrain-quant/tests/dummy_format/record.rs"]
 mod record;
@@ -14,7 +14,7 @@ use refrain_kernels::{DType, OperandSpec, tuning};
 use refrain_testing::sample;
 
 #[test]
-fn a_format_from_elsewhere_is_multiplied_on_the_device() {
+fn a_custom_format_works_on_the_device() {
     for traits in sample(all_traits(), 3) {
         for fixed_point in [false, true] {
             let row = tuning::Tuning {
@@ -32,14 +32,14 @@ fn a_format_from_elsewhere_is_multiplied_on_the_device() {
 }
 
 #[test]
-fn the_cpu_executor_multiplies_what_blocks_hold() {
-    let format = RECORD.block.expect("it has blocks");
+fn a_custom_format_works_on_the_cpu() {
+    let format = RECORD.block.expect("the format has blocks");
     let mut random = Random::new(9);
     let (mut quants, mut scales, mut values) = (vec![0; 32 * 6], vec![0; 2 * 6], vec![0.0; 64 * 6]);
     for b in 0..6 {
         let wanted: Vec<f32> = (0..64).map(|_| random.unit()).collect();
         let mut block = [0; 34];
-        (format.encode.expect("it is written"))(&wanted, &mut block).expect("small numbers");
+        (format.encode.expect("the format has an encoder"))(&wanted, &mut block).expect("small numbers");
         (format.repack)(&block, &mut quants[32 * b..][..32]);
         (format.scale)(&block, &mut scales[2 * b..][..2]);
         RECORD.dequantise_block(&block, &mut values[64 * b..][..64]);
@@ -50,6 +50,6 @@ fn the_cpu_executor_multiplies_what_blocks_hold() {
     FastRows::Quantised(rows).multiply(&x, 0..2, &mut products);
     for (row, product) in values.chunks(192).zip(products) {
         let expected: f32 = row.iter().zip(&x).map(|(w, x)| w * x).sum();
-        assert!((product - expected).abs() < 1e-4, "{product} is not {expected}");
+        assert!((product - expected).abs() < 1e-4, "got {product}, expected {expected}");
     }
 }

@@ -9,20 +9,20 @@ use refrain_testing::sample;
 use crate::common::Random;
 use crate::projections::epilogue;
 use crate::quantised::RandomWeights as Quantised;
-use crate::support::{FLOATS, all_traits, assert_product_close, device_traits, floats, gappy, outcome, stored};
+use crate::support::{FLOATS, all_traits, assert_product_close, device_traits, floats, outcome, padded, stored};
 
 struct Case {
-    /// Experts, rows of each, tokens, experts of each token, columns.
+    /// Experts, rows per expert, tokens, experts per token, columns.
     sizes: [usize; 5],
     weights: WeightStorage,
     parts: usize,
     norm: Option<Norm>,
     routed: Routed,
-    /// Of x, the scales or matrices, and the weights of experts.
+    /// Types of x, of the scales or matrices, and of the experts' weights.
     dtypes: [DType; 3],
 }
 
-/// Adds an operand of random values; returns them as they are stored.
+/// Adds an operand of random values; returns the values as stored.
 fn add(given: &mut Vec<(OperandSpec, Values)>, operand: OperandSpec, random: &mut Random) -> Vec<f32> {
     let kept = stored(&operand, &floats(random, operand.layout.count()));
     given.push((operand, Values::F32(kept.clone())));
@@ -34,15 +34,15 @@ impl Case {
         let [experts, n, tokens, used, k] = self.sizes;
         let [x_dtype, _, routing_dtype] = self.dtypes;
         let mut random = Random::new((experts + n * tokens + k) as u64);
-        // Of every second case others' rows lie between those of an expert and the next.
+        // In every second case, other rows lie between those of consecutive experts.
         let between = n + (n + used) % 2 * 3;
         let rows = (experts - 1) * between + n;
-        let apart = self.routed == Routed::Apart;
+        let apart = self.routed == Routed::PerExpert;
         let pairs = tokens * used;
         let (x_rows, results) = if apart { (tokens, pairs) } else { (pairs, tokens) };
         let mut given = Vec::new();
         let x = if apart {
-            add(&mut given, gappy(x_dtype, &[x_rows, k]), &mut random)
+            add(&mut given, padded(x_dtype, &[x_rows, k]), &mut random)
         } else {
             add(&mut given, OperandSpec::contiguous(x_dtype, &[x_rows, k]), &mut random)
         };
@@ -50,20 +50,20 @@ impl Case {
             .map(|_| add(&mut given, OperandSpec::contiguous(DType::F16, &[k]), &mut random));
         let routing = (!apart).then(|| {
             let columns = if self.routed == Routed::Scored { experts } else { used };
-            add(&mut given, gappy(routing_dtype, &[tokens, columns]), &mut random)
+            add(&mut given, padded(routing_dtype, &[tokens, columns]), &mut random)
         });
         let matrices: Vec<Vec<f32>> = (0..self.parts)
             .map(|_| self.matrix(&mut given, [rows, k], &mut random))
             .collect();
-        let extra = gappy(DType::F32, &[results, n]);
+        let extra = padded(DType::F32, &[results, n]);
         let extras = vec![Values::F32(add(&mut given, extra, &mut random))];
-        let chosen = self.chosen(&mut random);
+        let chosen = self.expert_ids(&mut random);
         let operand = OperandSpec::contiguous(DType::U32, &[tokens, used]);
         given.insert(1, (operand, Values::U32(chosen.clone())));
         let out = if apart {
             OperandSpec::contiguous(DType::F32, &[results, n])
         } else {
-            gappy(DType::F32, &[results, n])
+            padded(DType::F32, &[results, n])
         };
 
         let projection = ExpertProjection {
@@ -95,8 +95,8 @@ impl Case {
         assert_product_close(&calls, &actual, expected.f32().to_vec(), DType::F32, &what);
     }
 
-    /// Random experts, at times one that there is not.
-    fn chosen(&self, random: &mut Random) -> Vec<u32> {
+    /// Random experts, sometimes one out of range.
+    fn expert_ids(&self, random: &mut Random) -> Vec<u32> {
         let [experts, _, tokens, used, _] = self.sizes;
         let mut chosen: Vec<u32> = (0..tokens * used).map(|_| random.below(experts) as u32).collect();
         if chosen.len() > 2 && self.routed != Routed::Scored {
@@ -105,7 +105,7 @@ impl Case {
         chosen
     }
 
-    /// A random matrix, its planes added to the operands; returns what it stands for.
+    /// Adds the planes of a random matrix to the operands; returns its values.
     fn matrix(&self, given: &mut Vec<(OperandSpec, Values)>, shape: [usize; 2], random: &mut Random) -> Vec<f32> {
         let stored_as = self.dtypes[1];
         match self.weights {
@@ -134,7 +134,7 @@ const NORM: Norm = Norm {
 };
 
 #[test]
-fn experts_with_norms_and_epilogues_and_sums_of_their_results() {
+fn expert_projections_match_the_reference() {
     for traits in sample(all_traits(), 3) {
         let step = if traits == device_traits() { 1 } else { 5 };
         for (i, format) in sample(QuantFormat::ALL.into_iter().enumerate().step_by(step), 6) {
@@ -145,15 +145,15 @@ fn experts_with_norms_and_epilogues_and_sums_of_their_results() {
                 weights: WeightStorage::Quantised(format),
                 parts: 1 + (i / 3) % 2,
                 norm: (j == 0).then_some(NORM),
-                routed: [Routed::Apart, Routed::Weighted, Routed::Scored][j],
+                routed: [Routed::PerExpert, Routed::Weighted, Routed::Scored][j],
                 dtypes: [FLOATS[i % 3], FLOATS[(i + j) % 3], FLOATS[(i + 1) % 3]],
             }
             .check(&traits);
         }
         for (i, dtype) in FLOATS.into_iter().enumerate() {
             for (routed, k) in [
-                (Routed::Apart, 96),
-                (Routed::Apart, 71),
+                (Routed::PerExpert, 96),
+                (Routed::PerExpert, 71),
                 (Routed::Weighted, 96),
                 (Routed::Scored, 648),
             ] {
@@ -161,7 +161,7 @@ fn experts_with_norms_and_epilogues_and_sums_of_their_results() {
                     sizes: [4, 9, 1 + i, 3, k],
                     weights: WeightStorage::Dense,
                     parts: 1 + i % 2,
-                    norm: (routed == Routed::Apart && i > 0).then_some(NORM),
+                    norm: (routed == Routed::PerExpert && i > 0).then_some(NORM),
                     routed,
                     dtypes: [dtype; 3],
                 }
@@ -172,7 +172,7 @@ fn experts_with_norms_and_epilogues_and_sums_of_their_results() {
 }
 
 #[test]
-fn expert_projections_that_do_not_fit_are_refused() {
+fn rejects_mismatched_expert_projections() {
     let check = |routed, k: usize, rows: usize, norm| {
         let projection = ExpertProjection {
             norm,
@@ -181,7 +181,7 @@ fn expert_projections_that_do_not_fit_are_refused() {
             between: 5,
         };
         let f32s = |shape: &[usize]| OperandSpec::contiguous(DType::F32, shape);
-        let apart = routed == Routed::Apart;
+        let apart = routed == Routed::PerExpert;
         let mut operands = vec![
             f32s(&[if apart { 2 } else { 6 }, k]),
             OperandSpec::contiguous(DType::U32, &[2, 3]),
@@ -194,14 +194,14 @@ fn expert_projections_that_do_not_fit_are_refused() {
         eps: 1e-6,
         weighted: false,
     };
-    assert_eq!(check(Routed::Apart, 7, 20, Some(plain)), Ok(()));
+    assert_eq!(check(Routed::PerExpert, 7, 20, Some(plain)), Ok(()));
     assert_eq!(check(Routed::Weighted, 8, 20, None), Ok(()));
     for (routed, k, rows, norm) in [
-        // Rows that are those of no number of experts.
-        (Routed::Apart, 8, 21, None),
-        // Rows of x that do not end with what is loaded at once.
+        // The rows are not those of a whole number of experts.
+        (Routed::PerExpert, 8, 21, None),
+        // The rows of x are not a multiple of what is loaded at once.
         (Routed::Weighted, 7, 20, None),
-        // Each of a token's experts would have a norm of its own.
+        // Each of a token's experts would need its own norm.
         (Routed::Weighted, 8, 20, Some(plain)),
     ] {
         let error = check(routed, k, rows, norm);

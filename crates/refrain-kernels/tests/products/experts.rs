@@ -2,21 +2,21 @@ use refrain_kernels::expert_matmul::{self, Matrices};
 use refrain_kernels::expert_sum;
 use refrain_kernels::matmul::{SliceRows, WeightRows};
 use refrain_kernels::quantised::QuantFormat;
-use refrain_kernels::tuning::{self, Experts, GroupCount, MatrixTile, SharedBy, Tuning};
+use refrain_kernels::tuning::{self, ExpertTuning, GroupCount, MatrixTile, SubgroupSplit, Tuning};
 use refrain_kernels::{DType, Layout, OperandSpec, Traits, Unsupported, Values};
 
 use crate::common::Random;
 use crate::quantised::RandomWeights;
 use crate::support::{
-    FLOATS, all_traits, assert_close, device_traits, floats, gappy, outcome, outcome_with, stored, with_matrix_cores,
+    FLOATS, all_traits, assert_close, device_traits, floats, outcome, outcome_with, padded, stored, with_matrix_cores,
 };
 use refrain_testing::sample;
 
-/// Experts, rows of each, tokens, experts of each token.
+/// Experts, rows per expert, tokens, experts per token.
 type Sizes = [usize; 4];
 
-/// Random choices; one of an expert that there is not.
-fn chosen([experts, _, tokens, used]: Sizes) -> Vec<u32> {
+/// Random experts; one is out of range.
+fn expert_ids([experts, _, tokens, used]: Sizes) -> Vec<u32> {
     let mut random = Random::new(tokens as u64);
     let mut chosen: Vec<u32> = (0..tokens * used).map(|_| random.below(experts) as u32).collect();
     if chosen.len() > 2 {
@@ -37,13 +37,13 @@ fn check(
     let routed = Routed {
         tuning: *tuning::choose(traits),
         sizes,
-        ids: chosen(sizes),
+        ids: expert_ids(sizes),
         largest: 1.0,
     };
     routed.check(traits, x, matrices, planes, rows, out);
 }
 
-/// Which experts are chosen, by what kernels, for values of x of what size.
+/// The experts, the kernel variant, and the size of the values of x.
 struct Routed {
     tuning: Tuning,
     sizes: Sizes,
@@ -80,7 +80,7 @@ impl Routed {
         let expected = expert_matmul::reference(&values, &self.ids, rows, [n; 2]);
         let mut inputs = vec![(x, Values::F32(values)), (&ids, Values::U32(self.ids.clone()))];
         inputs.extend(planes.iter().cloned());
-        // Matrix cores take halves.
+        // Matrix cores use f16.
         let precision = match (&workspace, out.dtype) {
             (Some(_), DType::F32) => DType::F16,
             (_, dtype) => dtype,
@@ -90,7 +90,7 @@ impl Routed {
     }
 }
 
-/// What all of a token's experts are given alike.
+/// A vector that all experts of a token share.
 fn shared(dtype: DType, [_, _, tokens, used]: Sizes, k: usize) -> OperandSpec {
     let layout = Layout {
         shape: vec![tokens, used, k].into(),
@@ -101,7 +101,7 @@ fn shared(dtype: DType, [_, _, tokens, used]: Sizes, k: usize) -> OperandSpec {
 }
 
 #[test]
-fn products_with_the_matrices_of_chosen_experts() {
+fn expert_products_match_the_reference() {
     for traits in sample(all_traits(), 3) {
         for (i, (sizes, k)) in [
             ([4, 5, 1, 2], 64),
@@ -130,7 +130,7 @@ fn products_with_the_matrices_of_chosen_experts() {
 }
 
 #[test]
-fn products_with_quantised_experts() {
+fn quantised_expert_products_match_the_reference() {
     for traits in sample(all_traits(), 3) {
         let step = if traits == device_traits() { 1 } else { 3 };
         for (i, format) in QuantFormat::ALL.into_iter().enumerate().step_by(step) {
@@ -152,47 +152,47 @@ fn products_with_quantised_experts() {
     }
 }
 
-/// Tiles that differ in all that texts depend on.
+/// Tiles that cover all kernel variants.
 fn tiles() -> Vec<MatrixTile> {
     let kinds = [
-        (SharedBy::Tokens, [4, 1, 1, 1]),
-        (SharedBy::Tokens, [4, 2, 2, 1]),
-        (SharedBy::Sums, [2, 1, 1, 2]),
-        (SharedBy::Sums, [4, 2, 2, 1]),
+        (SubgroupSplit::Rows, [4, 1, 1, 1]),
+        (SubgroupSplit::Rows, [4, 2, 2, 1]),
+        (SubgroupSplit::Depth, [2, 1, 1, 2]),
+        (SubgroupSplit::Depth, [4, 2, 2, 1]),
     ];
-    let tile = |(shared, [subgroups, rows, tokens, halves]): (SharedBy, [u32; 4])| MatrixTile {
-        most_tokens: usize::MAX,
-        least_depth: 0,
-        most_depth: usize::MAX,
-        least_groups: GroupCount::fixed(1),
-        shared,
+    let tile = |(split, [subgroups, rows, tokens, x_terms]): (SubgroupSplit, [u32; 4])| MatrixTile {
+        max_tokens: usize::MAX,
+        min_depth: 0,
+        max_depth: usize::MAX,
+        min_groups: GroupCount::fixed(1),
+        split,
         subgroups,
         rows,
         tokens,
         narrow: false,
-        halves,
-        parts: 1,
-        folded: false,
-        pinned: false,
+        x_terms,
+        splits: 1,
+        two_phase: false,
+        prefetch: false,
         unrolled: false,
     };
     kinds.map(tile).to_vec()
 }
 
-/// The device's row of the table with one tile for any number of tokens.
+/// The device's tuning row with one tile for any number of tokens.
 fn tuned(traits: &Traits, tile: MatrixTile) -> Tuning {
     Tuning {
-        experts: Experts {
-            most_for_a_pair: usize::MAX,
+        experts: ExpertTuning {
+            max_experts_per_pair: usize::MAX,
             tiles: Box::leak(Box::new([tile])),
-            skips: tile.rows > 1,
+            skip_empty: tile.rows > 1,
         },
         ..*tuning::choose(traits)
     }
 }
 
 #[test]
-fn many_tokens_meet_experts_of_every_format_on_matrix_cores() {
+fn grouped_gemm_supports_every_format() {
     for traits in with_matrix_cores() {
         for (i, format) in sample(QuantFormat::ALL.into_iter().enumerate(), 6) {
             let columns = if format.has_records() {
@@ -211,7 +211,7 @@ fn many_tokens_meet_experts_of_every_format_on_matrix_cores() {
             let routed = Routed {
                 tuning: tuned(&traits, tiles()[i % 4]),
                 sizes,
-                ids: chosen(sizes),
+                ids: expert_ids(sizes),
                 largest: 1.0,
             };
             for x in [
@@ -225,7 +225,7 @@ fn many_tokens_meet_experts_of_every_format_on_matrix_cores() {
 }
 
 #[test]
-fn any_number_of_tokens_meets_any_experts_on_matrix_cores() {
+fn grouped_gemm_supports_any_routing() {
     for traits in with_matrix_cores() {
         let columns = 80;
         for (i, (sizes, only)) in [
@@ -235,7 +235,7 @@ fn any_number_of_tokens_meets_any_experts_on_matrix_cores() {
             ([600, 3, 150, 2], None),
             ([2, 129, 100, 3], Some(0)),
             ([1, 17, 50, 4], None),
-            // Of experts that there are not alone.
+            // All experts are out of range.
             ([3, 9, 20, 2], Some(7)),
         ]
         .into_iter()
@@ -243,7 +243,7 @@ fn any_number_of_tokens_meets_any_experts_on_matrix_cores() {
         {
             let ids = match only {
                 Some(expert) => vec![expert; sizes[2] * sizes[3]],
-                None => chosen(sizes),
+                None => expert_ids(sizes),
             };
             let w = OperandSpec::contiguous(FLOATS[1 + i % 2], &[sizes[0] * sizes[1], columns]);
             let values = stored(&w, &floats(&mut Random::new(9), w.layout.count()));
@@ -256,7 +256,7 @@ fn any_number_of_tokens_meets_any_experts_on_matrix_cores() {
                     ids: ids.clone(),
                     largest: [1.0, 1e5, 1e-6][(i + j) % 3],
                 };
-                // Halves end before 1e5.
+                // 1e5 exceeds the range of f16.
                 let dtype = if routed.largest > 1.0 { DType::BF16 } else { DType::F32 };
                 let x = match (i + j) % 2 {
                     0 => shared(dtype, sizes, columns),
@@ -269,11 +269,11 @@ fn any_number_of_tokens_meets_any_experts_on_matrix_cores() {
 }
 
 #[test]
-fn what_experts_give_is_weighted_and_added_up() {
+fn expert_sum_matches_the_reference() {
     let f32s = |shape: &[usize]| OperandSpec::contiguous(DType::F32, shape);
     for traits in sample(all_traits(), 2) {
         for (tokens, used, columns) in [(1, 1, 4), (3, 5, 20), (70, 8, 36), (0, 2, 8)] {
-            for weights in [f32s(&[tokens, used]), gappy(DType::F32, &[tokens, used])] {
+            for weights in [f32s(&[tokens, used]), padded(DType::F32, &[tokens, used])] {
                 let what = format!(
                     "{tokens} tokens, {used} experts, {columns} columns, weights {}",
                     weights.layout
@@ -291,7 +291,7 @@ fn what_experts_give_is_weighted_and_added_up() {
 }
 
 #[test]
-fn experts_that_do_not_fit_are_refused() {
+fn rejects_mismatched_experts() {
     let operand = |dtype, shape: &[usize]| OperandSpec::contiguous(dtype, shape);
     let (x, ids, out) = (
         operand(DType::F32, &[2, 3, 8]),

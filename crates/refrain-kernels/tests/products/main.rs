@@ -1,5 +1,5 @@
-//! Products, norms, rotations and attention on the Vulkan device agree with their references, and
-//! every variant's text is valid.
+//! Compares products, norms, rotary embedding and attention on the Vulkan device with their references, and validates
+//! the source of every kernel variant.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -12,7 +12,6 @@ mod delta_rules;
 mod dummy_format;
 mod expert_projections;
 mod experts;
-mod fours;
 mod matmul;
 mod norms;
 mod prepare;
@@ -23,3 +22,4 @@ mod routers;
 mod support;
 mod texts;
 mod tiles;
+mod vec4_stores;

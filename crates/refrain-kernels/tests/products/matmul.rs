@@ -1,5 +1,5 @@
 use crate::common::{Random, rows};
-use crate::support::{FLOATS, all_traits, assert_close, device_traits, floats, gappy, outcome_of, stored, swapped};
+use crate::support::{FLOATS, all_traits, assert_close, device_traits, floats, outcome_of, padded, stored, swapped};
 use crate::tiles::tile_rows;
 use refrain_kernels::tuning::{self, GroupCount, Tuning};
 use refrain_kernels::{DType, Layout, OperandSpec, Traits, Unsupported, Values, matmul};
@@ -36,7 +36,7 @@ impl Case<'_> {
     }
 }
 
-/// A weight `[n, k]` seen as `[k, n]`.
+/// A weight `[n, k]` viewed as `[k, n]`.
 fn weight(dtype: DType, k: usize, n: usize) -> OperandSpec {
     swapped(dtype, &[k, n], 0, 1)
 }
@@ -61,12 +61,12 @@ fn every_mix_of_dtypes_and_few_or_many_rows() {
 }
 
 #[test]
-fn odd_sizes_and_any_strides() {
+fn supports_odd_sizes_and_any_strides() {
     for traits in sample(all_traits(), 3) {
         for (m, k, n) in [(1, 1, 1), (2, 7, 5), (5, 70, 3), (40, 33, 67), (70, 5, 1), (1, 70, 130)] {
             for dtype in [DType::F32, DType::F16] {
                 let operands = [
-                    (gappy(dtype, &[m, k]), gappy(dtype, &[k, n]), gappy(dtype, &[m, n])),
+                    (padded(dtype, &[m, k]), padded(dtype, &[k, n]), padded(dtype, &[m, n])),
                     (
                         swapped(dtype, &[m, k], 0, 1),
                         weight(dtype, k, n),
@@ -89,7 +89,7 @@ fn odd_sizes_and_any_strides() {
 }
 
 #[test]
-fn batches_repeat_and_permute() {
+fn batches_may_be_broadcast_and_permuted() {
     let traits = device_traits();
     for m in [1, 20] {
         let shape = [2, 3, m, 16];
@@ -125,7 +125,7 @@ fn batches_repeat_and_permute() {
 }
 
 #[test]
-fn every_tuning_row_gives_the_same_result() {
+fn every_tuning_row_computes_the_same_result() {
     let traits = device_traits();
     for tuning in rows(&traits) {
         for (m, k, n) in [(1, 1032, 77), (4, 1032, 77), (70, 65, 70)] {
@@ -142,12 +142,12 @@ fn every_tuning_row_gives_the_same_result() {
 }
 
 #[test]
-fn every_tile_gives_the_same_result_by_one_workgroup_and_by_several() {
+fn every_tile_matches_with_and_without_split_k() {
     let traits = device_traits();
     for mut tuning in tile_rows(&traits) {
-        for most_parts in [1, 3] {
-            tuning.tile.most_parts = most_parts;
-            tuning.tile.enough_groups = GroupCount::fixed(65_535);
+        for max_splits in [1, 3] {
+            tuning.tile.max_splits = max_splits;
+            tuning.tile.target_groups = GroupCount::fixed(65_535);
             Case {
                 tuning: &tuning,
                 traits: &traits,
@@ -161,13 +161,13 @@ fn every_tile_gives_the_same_result_by_one_workgroup_and_by_several() {
 }
 
 #[test]
-fn workgroups_that_share_sums_give_the_same_result() {
+fn split_k_matches_the_reference() {
     let traits = device_traits();
     let row = tuning::choose(&traits);
-    for most_parts in [2, 5, 64] {
+    for max_splits in [2, 5, 64] {
         let mut tuning = *row;
-        tuning.tile.most_parts = most_parts;
-        tuning.tile.enough_groups = GroupCount::fixed(65_535);
+        tuning.tile.max_splits = max_splits;
+        tuning.tile.target_groups = GroupCount::fixed(65_535);
         for (m, k, n) in [(70, 1032, 77), (20, 2048, 128), (33, 129, 1)] {
             let case = Case {
                 tuning: &tuning,
@@ -185,7 +185,7 @@ fn workgroups_that_share_sums_give_the_same_result() {
 }
 
 #[test]
-fn sums_over_nothing_are_zero_and_an_empty_result_needs_no_call() {
+fn empty_sums_are_zero_and_empty_results_need_no_call() {
     let traits = device_traits();
     for m in [1, 50] {
         Case {
@@ -208,7 +208,7 @@ fn sums_over_nothing_are_zero_and_an_empty_result_needs_no_call() {
 }
 
 #[test]
-fn what_cannot_be_multiplied_is_refused_with_a_reason() {
+fn rejects_invalid_products_with_a_reason() {
     let traits = Traits::minimal();
     let float = |shape: &[usize]| OperandSpec::contiguous(DType::F32, shape);
     let refused = |a: &OperandSpec, b: &OperandSpec, out: &OperandSpec| {
@@ -225,7 +225,7 @@ fn what_cannot_be_multiplied_is_refused_with_a_reason() {
             dtype: DType::I32
         }
     );
-    let mut apart = gappy(DType::F32, &[2, 2, 2, 2, 3]);
+    let mut apart = padded(DType::F32, &[2, 2, 2, 2, 3]);
     let (b, out) = (float(&[2, 2, 2, 3, 5]), float(&[2, 2, 2, 2, 5]));
     let error = refused(&apart, &b, &out);
     assert_eq!(
@@ -239,7 +239,7 @@ fn what_cannot_be_multiplied_is_refused_with_a_reason() {
     assert!(matmul::call(&traits, &apart, &b, &out).is_ok());
 }
 
-/// Operands of a product over `k`, with or without gaps between its rows.
+/// Operands of a product over `k`, with or without padding between rows.
 fn long(dtype: DType, [m, k, n]: [usize; 3], gaps: bool) -> [OperandSpec; 3] {
     let (mut a, mut b) = (OperandSpec::contiguous(DType::F32, &[m, k]), weight(dtype, k, n));
     if gaps {
@@ -249,7 +249,7 @@ fn long(dtype: DType, [m, k, n]: [usize; 3], gaps: bool) -> [OperandSpec; 3] {
 }
 
 #[test]
-fn sums_as_long_as_models_have_them_are_computed_by_every_row() {
+fn every_tuning_row_supports_the_depths_of_models() {
     let traits = device_traits();
     for tuning in rows(&traits) {
         for (m, gaps) in [(1, false), (1, true), (8, true), (8, false), (512, false)] {
@@ -263,7 +263,7 @@ fn sums_as_long_as_models_have_them_are_computed_by_every_row() {
 }
 
 #[test]
-fn sums_are_whole_up_to_the_longest_that_is_not_refused() {
+fn long_sums_are_complete_or_rejected() {
     let traits = device_traits();
     let tuning = tuning::choose(&traits);
     for (m, gaps) in [(1, false), (1, true), (8, false), (12, true)] {

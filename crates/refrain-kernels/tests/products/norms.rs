@@ -2,7 +2,7 @@ use refrain_kernels::{DType, OperandSpec, Traits, Unsupported, Values, rms_norm,
 use refrain_testing::sample;
 
 use crate::common::Random;
-use crate::support::{FLOATS, all_traits, assert_close, device_traits, floats, gappy, outcome, stored, swapped};
+use crate::support::{FLOATS, all_traits, assert_close, device_traits, floats, outcome, padded, stored, swapped};
 
 fn check_norm(traits: &Traits, x: &OperandSpec, weight: Option<&OperandSpec>, out: &OperandSpec) {
     let columns = x.layout.shape[x.layout.rank() - 1];
@@ -21,7 +21,7 @@ fn check_norm(traits: &Traits, x: &OperandSpec, weight: Option<&OperandSpec>, ou
 }
 
 #[test]
-fn norms_of_short_and_long_rows() {
+fn norms_support_short_and_long_rows() {
     for traits in sample(all_traits(), 3) {
         for (i, shape) in [[3, 5, 1], [2, 7, 64], [1, 300, 33], [1, 2, 2051]]
             .into_iter()
@@ -38,15 +38,15 @@ fn norms_of_short_and_long_rows() {
 }
 
 #[test]
-fn norms_of_strided_rows() {
+fn norms_support_strided_rows() {
     for traits in sample(all_traits(), 3) {
         let shape = [2, 3, 4, 20];
         let x = swapped(DType::F16, &shape, 0, 2);
-        check_norm(&traits, &x, None, &gappy(DType::F16, &shape));
+        check_norm(&traits, &x, None, &padded(DType::F16, &shape));
         let weight = OperandSpec::contiguous(DType::F32, &[20]);
         check_norm(
             &traits,
-            &gappy(DType::F32, &shape),
+            &padded(DType::F32, &shape),
             Some(&weight),
             &swapped(DType::F32, &shape, 1, 2),
         );
@@ -54,7 +54,7 @@ fn norms_of_strided_rows() {
 }
 
 #[test]
-fn norms_need_the_last_dimension_together() {
+fn norms_need_a_contiguous_last_dimension() {
     let across = swapped(DType::F32, &[4, 6], 0, 1);
     let out = OperandSpec::contiguous(DType::F32, &[4, 6]);
     let error = rms_norm::call(&Traits::minimal(), &across, None, &out, 0.0);
@@ -85,7 +85,7 @@ fn check_rotation(traits: &Traits, x: &OperandSpec, out: &OperandSpec, positions
 }
 
 #[test]
-fn rotations_by_small_and_huge_positions() {
+fn rotations_support_small_and_huge_positions() {
     let positions = [0, 1, 77, 32_767, 1_048_575, 2_000_000_011, -3];
     for traits in sample(all_traits(), 3) {
         for interleaved in [false, true] {
@@ -104,7 +104,7 @@ fn rotations_by_small_and_huge_positions() {
 }
 
 #[test]
-fn rotations_of_strided_heads() {
+fn rotations_support_strided_heads() {
     let traits = device_traits();
     let params = rope::RopeParams {
         dims: 6,
@@ -112,15 +112,15 @@ fn rotations_of_strided_heads() {
         scale: 1.0,
     };
     for (x, out) in [
-        (gappy(DType::F32, &[4, 2, 10]), swapped(DType::F32, &[4, 2, 10], 0, 1)),
-        (swapped(DType::F16, &[4, 2, 10], 1, 2), gappy(DType::F16, &[4, 2, 10])),
+        (padded(DType::F32, &[4, 2, 10]), swapped(DType::F32, &[4, 2, 10], 0, 1)),
+        (swapped(DType::F16, &[4, 2, 10], 1, 2), padded(DType::F16, &[4, 2, 10])),
     ] {
         check_rotation(&traits, &x, &out, &[5, 6, 7, 8], &params);
     }
 }
 
 #[test]
-fn odd_rotations_are_refused() {
+fn rejects_odd_rotation_dims() {
     let x = OperandSpec::contiguous(DType::F32, &[1, 1, 8]);
     let positions = OperandSpec::contiguous(DType::I32, &[1]);
     for (dims, frequencies) in [(3, 1), (10, 5), (4, 4)] {

@@ -1,4 +1,4 @@
-//! What makes queries, keys and values of many tokens ready for attention, against its pieces one after another.
+//! Preparation of queries, keys and values for prefill attention, against its separate steps.
 
 use refrain_kernels::attention::{HeadPreparation, prepare};
 use refrain_kernels::rms_norm::{self, Norm};
@@ -8,7 +8,7 @@ use refrain_testing::sample;
 use crate::common::{self, Arena, Random};
 use crate::support::{FLOATS, all_traits, assert_close, device_traits, encode, floats, stored};
 
-/// Sizes, what is done to heads, and how vectors lie.
+/// Sizes, steps, and strides.
 #[derive(Clone, Debug)]
 struct Case {
     tokens: usize,
@@ -17,11 +17,11 @@ struct Case {
     head_dim: usize,
     value_dim: usize,
     preparation: HeadPreparation,
-    /// Of the vectors, of the states, of the norms' weights.
+    /// Types of the vectors, the states and the norms' weights.
     dtypes: [DType; 3],
-    /// Elements between a head and the next, beside its own.
+    /// Padding between heads, in elements.
     apart: usize,
-    /// Elements between a token and the next, beside its own.
+    /// Padding between tokens, in elements.
     between: usize,
 }
 
@@ -32,8 +32,8 @@ const NORM: Option<Norm> = Some(Norm {
 const SLOTS: usize = 40;
 
 impl Case {
-    /// Qwen3's shape, small.
-    fn usual() -> Case {
+    /// Qwen3's structure with small sizes.
+    fn typical() -> Case {
         Case {
             tokens: 9,
             heads: 8,
@@ -80,7 +80,7 @@ impl Case {
         }
     }
 
-    /// Queries, keys or values: side by side in each token, `first` the elements before them.
+    /// Queries, keys or values, which are side by side in each token after `first` elements.
     fn vectors(&self, heads: usize, dim: usize, first: usize, width: usize) -> OperandSpec {
         OperandSpec {
             dtype: self.dtypes[0],
@@ -92,7 +92,7 @@ impl Case {
         }
     }
 
-    /// The operands but the result, with their values.
+    /// The operands except the result, with their values.
     fn operands(&self, random: &mut Random) -> Vec<(OperandSpec, Values)> {
         let mut operands = Vec::new();
         let mut add = |operand: OperandSpec, random: &mut Random| {
@@ -117,7 +117,7 @@ impl Case {
             first += size;
         }
         assert_eq!(operands[2].0.dtype, vectors);
-        // Slots in no order, some of them nowhere.
+        // Slots are unordered; some are out of range.
         let slot = |t: usize| match t % 5 {
             1 => -1,
             3 => (SLOTS + t) as i32,
@@ -147,7 +147,7 @@ impl Case {
         operands
     }
 
-    /// The queries, and what the states hold afterwards.
+    /// Returns the expected queries and states.
     fn expected(&self, operands: &[(OperandSpec, Values)]) -> (Vec<f32>, [Values; 2]) {
         let value = |number: usize| operands[number].1.clone();
         let [frequencies, weights @ ..] = prepare::optional(&self.preparation);
@@ -209,13 +209,13 @@ impl Case {
 }
 
 #[test]
-fn queries_are_made_and_keys_and_values_are_kept_as_by_steps_of_their_own() {
+fn fused_preparation_matches_separate_steps() {
     for traits in sample(all_traits(), 3) {
         for (i, state) in FLOATS.into_iter().enumerate() {
             let case = Case {
                 dtypes: [DType::F32, state, DType::F32],
                 head_dim: [64, 128, 256][i],
-                ..Case::usual()
+                ..Case::typical()
             };
             case.check(&traits, &mut Random::new(i as u64));
         }
@@ -223,7 +223,7 @@ fn queries_are_made_and_keys_and_values_are_kept_as_by_steps_of_their_own() {
 }
 
 #[test]
-fn heads_of_any_even_size_lie_anywhere_and_what_is_done_to_them_may_be_missing() {
+fn supports_even_head_dims_any_strides_and_optional_steps() {
     for seed in sample(0..60, 12) {
         let random = &mut Random::new(seed);
         let case = Case::random(random);
@@ -234,7 +234,7 @@ fn heads_of_any_even_size_lie_anywhere_and_what_is_done_to_them_may_be_missing()
 }
 
 #[test]
-fn rows_of_several_tokens_share_a_workgroup_at_the_sizes_of_models() {
+fn workgroups_with_several_tokens_match_at_model_sizes() {
     // Qwen3-0.6B, Llama 3.2 1B, Phi-2's partial rotation, a hybrid with gates between queries.
     let of = |rope: rope::RopeParams, norm| HeadPreparation {
         rope: Some(rope),
@@ -256,14 +256,14 @@ fn rows_of_several_tokens_share_a_workgroup_at_the_sizes_of_models() {
             value_dim: head_dim,
             preparation,
             apart,
-            ..Case::usual()
+            ..Case::typical()
         };
         case.check(&device_traits(), &mut Random::new(heads as u64));
     }
 }
 
 #[test]
-fn what_does_not_fit_is_refused() {
+fn rejects_mismatched_operands() {
     let traits = device_traits();
     let refused = |case: &Case, change: &dyn Fn(&mut Vec<OperandSpec>)| {
         let operands = case.operands(&mut Random::new(1));
@@ -276,7 +276,7 @@ fn what_does_not_fit_is_refused() {
         assert_eq!(checked, Err(error.clone()));
         error.to_string()
     };
-    let case = Case::usual();
+    let case = Case::typical();
     let error = refused(&case, &|all| all[3].layout.shape[1] = 3);
     assert!(error.contains("[9, 3, 64], expected [9, 2, 64]"), "{error}");
     let error = refused(&case, &|all| all[4].layout.strides[2] = 2);
@@ -284,7 +284,7 @@ fn what_does_not_fit_is_refused() {
     let error = refused(&case, &|all| all[4].dtype = DType::F16);
     assert!(error.contains("f16"), "{error}");
     let error = refused(&case, &|all| drop(all.pop()));
-    assert!(error.contains("10 operands given for 11"), "{error}");
+    assert!(error.contains("10 operands given, expected 11"), "{error}");
     let turned = Case {
         preparation: HeadPreparation {
             rope: Some(rope::RopeParams::new(66)),

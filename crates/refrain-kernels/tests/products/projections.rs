@@ -2,7 +2,7 @@ mod matrix_cores;
 
 use crate::common::{Random, rows};
 use crate::quantised::RandomWeights as Quantised;
-use crate::support::{FLOATS, all_traits, assert_product_close, device_traits, floats, gappy, outcome_of, stored};
+use crate::support::{FLOATS, all_traits, assert_product_close, device_traits, floats, outcome_of, padded, stored};
 use refrain_kernels::elementwise::{BinaryOp, Expression, ExpressionStep, UnaryOp};
 use refrain_kernels::matmul::{SliceRows, WeightRows};
 use refrain_kernels::projection::{self, Norm, Projection, ProjectionInputs, Section, WeightStorage};
@@ -11,7 +11,7 @@ use refrain_kernels::tuning::{self, GroupCount, Tuning};
 use refrain_kernels::{DType, Layout, OperandSpec, Traits, Unsupported, Values};
 use refrain_testing::sample;
 
-/// Sections of a projection, with as many rows each.
+/// The sections of a projection with their rows.
 pub struct Case {
     pub tokens: usize,
     pub columns: usize,
@@ -19,11 +19,11 @@ pub struct Case {
     pub out: DType,
     pub norm: Option<Norm>,
     pub sections: Vec<(Section, usize)>,
-    /// Storage of dense matrices and of scales.
+    /// Type of dense matrices and of scales.
     pub weights: DType,
 }
 
-/// sum + bias, or silu(sum 0) · sum 1 + residual.
+/// Epilogues sum + bias, or silu(sum 0) · sum 1 + residual.
 pub fn epilogue(parts: usize, dtype: DType) -> Expression {
     let sum = dtype;
     let steps = match parts {
@@ -49,7 +49,7 @@ pub fn epilogue(parts: usize, dtype: DType) -> Expression {
 }
 
 impl Case {
-    /// One section of floats behind a norm.
+    /// A norm and one section.
     pub fn normed(tokens: usize, columns: usize, section: (Section, usize)) -> Case {
         Case {
             tokens,
@@ -62,11 +62,11 @@ impl Case {
         }
     }
 
-    /// Compares what the device computes with the reference.
+    /// Compares the device's results with the reference.
     pub fn check(&self, tuning: &Tuning, traits: &Traits) {
         let mut random = Random::new(self.columns as u64);
         let (t, k) = (self.tokens, self.columns);
-        let mut operands = vec![gappy(self.x, &[t, k])];
+        let mut operands = vec![padded(self.x, &[t, k])];
         let x = stored(&operands[0], &floats(&mut random, t * k));
         let mut values = vec![Values::F32(x.clone())];
         let mut norm_weight = None;
@@ -84,8 +84,8 @@ impl Case {
         let mut extras = Vec::new();
         for (section, rows) in &self.sections {
             for _ in 0..section.extras() {
-                // A row for all tokens, or one for each.
-                let mut extra = gappy(section.epilogue.inputs[section.parts.len()], &[t, *rows]);
+                // The extra input is one row for all tokens, or one for each.
+                let mut extra = padded(section.epilogue.inputs[section.parts.len()], &[t, *rows]);
                 if section.parts.len() == 1 {
                     extra.layout.strides[0] = 0;
                 }
@@ -95,11 +95,11 @@ impl Case {
             }
         }
         let width = self.sections.iter().map(|(_, rows)| rows).sum();
-        // Rows that lie well may be stored by several at once.
+        // Aligned rows may be stored several values at a time.
         operands.push(if usize::is_multiple_of(width, 8) {
             OperandSpec::contiguous(self.out, &[t, width])
         } else {
-            gappy(self.out, &[t, width])
+            padded(self.out, &[t, width])
         });
         let projection = Projection {
             norm: self.norm,
@@ -126,7 +126,7 @@ impl Case {
         let (out, inputs) = operands.split_last().expect("there is a result");
         let inputs: Vec<(&OperandSpec, Values)> = inputs.iter().zip(values).collect();
         let actual = outcome_of(&made, &inputs, out);
-        // Matrix cores take halves.
+        // Matrix cores use f16.
         let precision = if made.workspace.is_some() && self.out == DType::F32 {
             DType::F16
         } else {
@@ -135,7 +135,7 @@ impl Case {
         assert_product_close(&made.calls, &actual, expected.f32().to_vec(), precision, &what);
     }
 
-    /// A random matrix, its planes added to the operands; returns what it stands for.
+    /// Adds the planes of a random matrix to the operands; returns its values.
     fn matrix(
         &self,
         weights: WeightStorage,
@@ -174,7 +174,7 @@ pub fn plain(weights: WeightStorage, rows: usize) -> (Section, usize) {
     (Section::plain(weights, DType::F32), rows)
 }
 
-pub fn ended(parts: &[WeightStorage], rows: usize) -> (Section, usize) {
+pub fn with_epilogue(parts: &[WeightStorage], rows: usize) -> (Section, usize) {
     let section = Section {
         parts: parts.to_vec(),
         epilogue: epilogue(parts.len(), DType::F32),
@@ -183,7 +183,7 @@ pub fn ended(parts: &[WeightStorage], rows: usize) -> (Section, usize) {
 }
 
 #[test]
-fn queries_keys_and_values_of_several_formats_lie_side_by_side() {
+fn sections_of_several_formats_are_side_by_side() {
     let [four, six] = [QuantFormat::Q4_K, QuantFormat::Q6_K].map(WeightStorage::Quantised);
     for (i, traits) in sample(all_traits().into_iter().enumerate(), 3) {
         Case {
@@ -200,13 +200,20 @@ fn queries_keys_and_values_of_several_formats_lie_side_by_side() {
 }
 
 #[test]
-fn biases_gates_and_residuals_follow_the_sums() {
+fn epilogues_match_the_reference() {
     let mlx = WeightStorage::Quantised(QuantFormat::mlx(4, 64));
     for (i, traits) in sample(all_traits().into_iter().enumerate(), 3) {
         for sections in [
-            vec![ended(&[mlx], 20), ended(&[mlx], 6), ended(&[mlx], 5)],
-            vec![ended(&[WeightStorage::Dense; 2], 19)],
-            vec![ended(&[WeightStorage::Dense], 3), plain(WeightStorage::Dense, 4)],
+            vec![
+                with_epilogue(&[mlx], 20),
+                with_epilogue(&[mlx], 6),
+                with_epilogue(&[mlx], 5),
+            ],
+            vec![with_epilogue(&[WeightStorage::Dense; 2], 19)],
+            vec![
+                with_epilogue(&[WeightStorage::Dense], 3),
+                plain(WeightStorage::Dense, 4),
+            ],
         ] {
             Case {
                 tokens: 3 - i,
@@ -223,9 +230,9 @@ fn biases_gates_and_residuals_follow_the_sums() {
 }
 
 #[test]
-fn rows_of_any_length_and_more_tokens_than_fit_at_once() {
+fn supports_any_row_length_and_several_tiles_of_x() {
     let traits = device_traits();
-    // Tails of chunks and of quads; and x in several tiles.
+    // Incomplete chunks and quads, and x in several tiles.
     for (columns, tokens) in [(1, 1), (6, 2), (67, 5), (2500, 8), (20_000, 1)] {
         for weights in FLOATS {
             Case {
@@ -246,13 +253,13 @@ fn rows_of_any_length_and_more_tokens_than_fit_at_once() {
 }
 
 #[test]
-fn every_tuning_row_gives_the_same_projection() {
+fn every_tuning_row_computes_the_same_projection() {
     let traits = device_traits();
     for tuning in rows(&traits) {
-        for most_groups in [2, 65_535] {
+        for max_groups in [2, 65_535] {
             let mut tuning = *tuning;
             for gemv in [&mut tuning.dense, &mut tuning.four_bit, &mut tuning.eight_bit] {
-                gemv.most_groups = GroupCount::fixed(most_groups);
+                gemv.max_groups = GroupCount::fixed(max_groups);
             }
             let eight = WeightStorage::Quantised(QuantFormat::Q8_0);
             Case {
@@ -270,7 +277,7 @@ fn every_tuning_row_gives_the_same_projection() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_with_a_reason() {
+fn rejects_mismatched_operands_with_a_reason() {
     let dense = |rows, columns| OperandSpec::contiguous(DType::F32, &[rows, columns]);
     let projection = Projection {
         norm: None,
@@ -278,11 +285,15 @@ fn what_does_not_fit_is_refused_with_a_reason() {
     };
     let refused = |operands: &[&OperandSpec]| projection::check_operands(&projection, operands).expect_err("refused");
     let (x, w, out) = (dense(2, 8), dense(4, 8), dense(2, 4));
-    assert!(refused(&[&x, &out]).to_string().contains("2 operands given for 3"));
+    assert!(
+        refused(&[&x, &out])
+            .to_string()
+            .contains("expected 3 operands, found 2")
+    );
     assert!(
         refused(&[&x, &dense(4, 9), &out])
             .to_string()
-            .contains("meets 8 columns")
+            .contains("expected 8 columns")
     );
     assert!(refused(&[&x, &w, &dense(2, 5)]).to_string().contains("expected [2, 4]"));
     let across = OperandSpec {
@@ -303,18 +314,18 @@ fn what_does_not_fit_is_refused_with_a_reason() {
     let result = dense(2, 15);
     let operands: Vec<&OperandSpec> = [&x].into_iter().chain([&row; 15]).chain([&result]).collect();
     let error = projection::check_operands(&wide, &operands).expect_err("17 addresses");
-    assert!(error.to_string().contains("the most is 128"), "{error}");
+    assert!(error.to_string().contains("the maximum is 128"), "{error}");
 }
 
-/// Formats by turns, and floats, with ends of all kinds.
+/// Cases with alternating formats and floats, and all kinds of epilogues.
 fn many_tokens_case(i: usize) -> Case {
     let format = QuantFormat::ALL[i % QuantFormat::ALL.len()];
     let (quantised, dense) = (WeightStorage::Quantised(format), WeightStorage::Dense);
     let sections = match i % 4 {
         0 => vec![plain(quantised, 37 + i), plain(quantised, 5)],
-        1 => vec![ended(&[quantised], 70), ended(&[quantised], 6)],
-        2 => vec![ended(&[quantised; 2], 65)],
-        _ => vec![ended(&[dense; 2], 33), plain(dense, 4 + i)],
+        1 => vec![with_epilogue(&[quantised], 70), with_epilogue(&[quantised], 6)],
+        2 => vec![with_epilogue(&[quantised; 2], 65)],
+        _ => vec![with_epilogue(&[dense; 2], 33), plain(dense, 4 + i)],
     };
     let columns = match i % 4 {
         3 => [31, 64, 100][i % 3],
@@ -322,7 +333,7 @@ fn many_tokens_case(i: usize) -> Case {
         _ => format.group as usize * (1 + i % 3),
     };
     let out = FLOATS[i % 3];
-    let ended_so = |(mut section, rows): (Section, usize)| {
+    let epilogue_of_kind = |(mut section, rows): (Section, usize)| {
         section.epilogue.inputs.iter_mut().for_each(|dtype| *dtype = out);
         (section, rows)
     };
@@ -335,14 +346,14 @@ fn many_tokens_case(i: usize) -> Case {
             weighted: i.is_multiple_of(2),
             ..NORM
         }),
-        sections: sections.into_iter().map(ended_so).collect(),
+        sections: sections.into_iter().map(epilogue_of_kind).collect(),
         weights: FLOATS[i % 3],
     }
 }
 
 #[test]
-fn many_tokens_have_norms_and_epilogues_without_matrix_cores() {
-    // Each kind of end for every device's traits, each format for one's.
+fn tiled_gemm_supports_norms_and_epilogues() {
+    // Each epilogue with all traits, each format with one of them.
     let counts = [QuantFormat::ALL.len() + 4].into_iter().chain(std::iter::repeat(4));
     for (traits, count) in sample(all_traits().into_iter().zip(counts), 3) {
         let traits = Traits {

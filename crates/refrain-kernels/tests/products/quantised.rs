@@ -1,6 +1,6 @@
 use crate::common::{self, Random, rows, tolerance};
 use crate::support::{
-    FLOATS, all_traits, device_traits, floats, gappy, is_fixed, outcome, outcome_of, stored, swapped,
+    FLOATS, all_traits, device_traits, floats, is_fixed, outcome, outcome_of, padded, stored, swapped,
 };
 use refrain_kernels::matmul::{self, WeightRows};
 use refrain_kernels::quantised::{self, QuantFormat, QuantRows};
@@ -18,7 +18,7 @@ pub struct RandomWeights {
     biases: Values,
 }
 
-/// Random records of scales in two levels, factors below 1/32.
+/// Random records of two-level scales with factors below 1/32.
 fn records(random: &mut Random, record: usize, words: usize) -> Vec<u32> {
     (0..words)
         .map(|word| random.bits() as u32 & if word % record == 0 { 0xa7ff_a7ff } else { u32::MAX })
@@ -68,7 +68,7 @@ impl RandomWeights {
         )
     }
 
-    /// Inputs in the order in which calls number them.
+    /// Inputs in operand order.
     pub fn inputs<'a>(&self, quants: &'a OperandSpec, parameters: &'a OperandSpec) -> Vec<(&'a OperandSpec, Values)> {
         let mut inputs = vec![
             (quants, Values::U32(self.quants.clone())),
@@ -121,11 +121,11 @@ impl RandomWeights {
         let mut inputs = self.inputs(&quants, &parameters);
         inputs.insert(0, (x, Values::F32(values.clone())));
         let actual = outcome_of(&made, &inputs, out);
-        let most = expected
+        let max = expected
             .iter()
-            .fold(f32::MIN_POSITIVE, |most, value| most.max(value.abs()));
+            .fold(f32::MIN_POSITIVE, |max, value| max.max(value.abs()));
         let rounding = if is_fixed(&made.calls) {
-            self.rounding(&values, &w) / most
+            self.rounding(&values, &w) / max
         } else {
             0.0
         };
@@ -133,12 +133,12 @@ impl RandomWeights {
         common::assert_close(&what, &actual, &Values::F32(expected), tolerance);
     }
 
-    /// The most that sums with rows of `w` change where each value of a chunk of x is rounded to a whole step of which the
-    /// largest has 127 · 256.
+    /// Maximum error of products with rows of `w` if each value of a chunk of x is rounded to a step, of which the
+    /// largest value has 127 · 256.
     fn rounding(&self, x: &[f32], w: &[f32]) -> f32 {
         let (columns, chunk) = (self.shape[1], if self.format.bits == 8 { 16 } else { 32 });
         let size = |values: &[f32]| values.iter().map(|value| value.abs()).sum::<f32>();
-        let largest = |values: &[f32]| values.iter().fold(0f32, |most, value| most.max(value.abs()));
+        let largest = |values: &[f32]| values.iter().fold(0f32, |max, value| max.max(value.abs()));
         let of = |(x, w): (&[f32], &[f32])| {
             let chunks = x.chunks(chunk).zip(w.chunks(chunk));
             chunks.map(|(x, w)| largest(x) / 32512.0 / 2.0 * size(w)).sum::<f32>()
@@ -149,17 +149,17 @@ impl RandomWeights {
 }
 
 #[test]
-fn products_in_every_format() {
+fn products_match_in_every_format() {
     for traits in sample(all_traits(), 3) {
         let chosen = tuning::choose(&traits);
         let fixed = Tuning {
             fixed_point: true,
             ..*chosen
         };
-        // Traits change how sums are formed, whatever the format: one of each zero will do.
+        // Traits affect reductions, not formats: one format of each kind of zero is enough.
         let step = if traits == device_traits() { 1 } else { 3 };
         for (i, format) in sample(QuantFormat::ALL.into_iter().enumerate().step_by(step), 6) {
-            // Whole groups of every size, and a number of words that is no multiple of the lanes.
+            // Whole groups of every size, and a number of words that is not a multiple of the lanes.
             let k = if format.has_records() { 768 } else { 384 };
             let weights = RandomWeights::random(format, [37, k], FLOATS[i % 3]);
             for (j, tokens) in [1, 3, 40].into_iter().enumerate() {
@@ -175,7 +175,7 @@ fn products_in_every_format() {
 }
 
 #[test]
-fn fixed_point_holds_values_of_all_sizes_and_keeps_what_is_no_number() {
+fn fixed_point_supports_all_magnitudes_and_propagates_nan() {
     let traits = device_traits();
     let fixed = Tuning {
         fixed_point: true,
@@ -186,7 +186,7 @@ fn fixed_point_holds_values_of_all_sizes_and_keeps_what_is_no_number() {
         OperandSpec::contiguous(DType::F32, &[1, 5]),
     );
     let ones = floats(&mut Random::new(6), 256);
-    // Within a chunk, and from chunk to chunk; a chunk of zeros; very small ones.
+    // Magnitudes vary within a chunk and between chunks; one chunk is zero, others are very small.
     let sizes = |i: usize| 10f32.powi(i as i32 % 7 - 3 + (i as i32 / 32 - 4) * 2);
     let wide: Vec<f32> = (0..256).map(|i| ones[i] * sizes(i)).collect();
     let gap: Vec<f32> = (0..256).map(|i| if i / 32 == 3 { 0.0 } else { ones[i] }).collect();
@@ -199,7 +199,7 @@ fn fixed_point_holds_values_of_all_sizes_and_keeps_what_is_no_number() {
             weights.check_product_of(values.clone(), &fixed, &traits, &x, &out);
         }
     }
-    // Scales of their own within a chunk.
+    // Several scales within a chunk.
     for format in [QuantFormat::Q2_K, QuantFormat::Q6_K] {
         let weights = RandomWeights::random(format, [5, 256], DType::F16);
         for values in [&wide, &gap, &small, &none] {
@@ -209,12 +209,12 @@ fn fixed_point_holds_values_of_all_sizes_and_keeps_what_is_no_number() {
 }
 
 #[test]
-fn products_with_leading_dimensions_gaps_and_permuted_operands() {
+fn products_support_leading_dimensions_padding_and_permutation() {
     let traits = device_traits();
     let tuning = tuning::choose(&traits);
     let weights = RandomWeights::random(QuantFormat::mlx(4, 64), [70, 192], DType::BF16);
     for tokens in [1, 2, 5, 8, 9] {
-        let x = gappy(DType::F16, &[tokens, 192]);
+        let x = padded(DType::F16, &[tokens, 192]);
         let out = swapped(DType::F32, &[tokens, 70], 0, 1);
         weights.check_product(tuning, &traits, &x, &out);
         let across = swapped(DType::F32, &[tokens, 192], 0, 1);
@@ -226,7 +226,7 @@ fn products_with_leading_dimensions_gaps_and_permuted_operands() {
 }
 
 #[test]
-fn every_tuning_row_gives_the_same_product() {
+fn every_tuning_row_computes_the_same_product() {
     let traits = device_traits();
     for tuning in rows(&traits) {
         for format in [QuantFormat::Q4_0, QuantFormat::mlx(8, 32)] {
@@ -241,7 +241,7 @@ fn every_tuning_row_gives_the_same_product() {
 }
 
 #[test]
-fn rows_are_dequantised_bit_for_bit_and_missing_rows_are_zero() {
+fn row_lookup_is_bit_exact_and_missing_rows_are_zero() {
     for traits in sample(all_traits(), 3) {
         for format in sample(QuantFormat::ALL, 6) {
             for (dtype, signed) in [(DType::I32, true), (DType::U32, false)] {
@@ -250,7 +250,7 @@ fn rows_are_dequantised_bit_for_bit_and_missing_rows_are_zero() {
                     let (quants, planes) = weights.operands();
                     let biases = format.has_biases().then_some(&planes);
                     let indices = OperandSpec::contiguous(dtype, &[5]);
-                    let out = gappy(DType::F32, &[5, 256]);
+                    let out = padded(DType::F32, &[5, 256]);
                     let call = quantised::take_rows(&traits, &format, &quants, &planes, biases, &indices, &out)
                         .expect("supported");
                     let chosen = [8, 0, 9, 3, u32::MAX];
@@ -282,12 +282,12 @@ fn rows_are_dequantised_bit_for_bit_and_missing_rows_are_zero() {
 }
 
 #[test]
-fn rows_are_rounded_when_stored_in_16_bits() {
+fn row_lookup_rounds_to_16_bits() {
     let traits = Traits::minimal();
     let weights = RandomWeights::random(QuantFormat::mlx(8, 64), [4, 64], DType::F32);
     let (quants, planes) = weights.operands();
     let indices = OperandSpec::contiguous(DType::U32, &[2]);
-    let out = gappy(DType::BF16, &[2, 64]);
+    let out = padded(DType::BF16, &[2, 64]);
     let call = quantised::take_rows(
         &traits,
         &weights.format,
@@ -305,7 +305,7 @@ fn rows_are_rounded_when_stored_in_16_bits() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_with_a_reason() {
+fn rejects_mismatched_operands_with_a_reason() {
     let traits = Traits::minimal();
     let weights = RandomWeights::random(QuantFormat::mlx(4, 64), [4, 128], DType::F16);
     let (quants, planes) = weights.operands();
@@ -332,7 +332,7 @@ fn what_does_not_fit_is_refused_with_a_reason() {
 }
 
 #[test]
-fn exponents_are_read_by_devices_with_and_without_bytes() {
+fn e8m0_scales_work_with_and_without_8_bit_storage() {
     for traits in sample(all_traits(), 3) {
         let weights = RandomWeights::random(QuantFormat::MXFP4, [13, 96], DType::U8);
         for tokens in [1, 40] {
@@ -344,7 +344,7 @@ fn exponents_are_read_by_devices_with_and_without_bytes() {
 }
 
 #[test]
-fn sums_as_long_as_models_have_them_are_computed_by_every_row() {
+fn every_tuning_row_supports_the_depths_of_models() {
     let traits = device_traits();
     for tuning in rows(&traits) {
         for format in QuantFormat::ALL {
@@ -364,7 +364,7 @@ fn sums_as_long_as_models_have_them_are_computed_by_every_row() {
 }
 
 #[test]
-fn long_sums_are_whole() {
+fn long_sums_are_complete() {
     let traits = device_traits();
     let k = 32_768;
     for bits in [2, 8] {
@@ -375,11 +375,11 @@ fn long_sums_are_whole() {
         for tokens in [8, 12] {
             let (x, out) = ([tokens, k], [tokens, 12]);
             let [x, out] = [&x, &out].map(|shape| OperandSpec::contiguous(DType::F32, shape));
-            // By one workgroup and by several.
-            for most_parts in [1, 4] {
+            // With one workgroup and with several splits.
+            for max_splits in [1, 4] {
                 let mut tuning = *tuning::choose(&traits);
-                tuning.tile.most_parts = most_parts;
-                tuning.tile.enough_groups = GroupCount::fixed(65_535);
+                tuning.tile.max_splits = max_splits;
+                tuning.tile.target_groups = GroupCount::fixed(65_535);
                 weights.check_product(&tuning, &traits, &x, &out);
             }
         }

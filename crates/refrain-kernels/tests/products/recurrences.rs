@@ -2,20 +2,20 @@ use refrain_kernels::tuning::{self, Tuning};
 use refrain_kernels::{DType, OperandSpec, Traits, Unsupported, Values, causal_conv, gated_delta};
 
 use crate::common::Random;
-use crate::support::{FLOATS, all_traits, assert_close, floats, gappy, outcome_and_state, stored};
+use crate::support::{FLOATS, all_traits, assert_close, floats, outcome_and_state, padded, stored};
 use refrain_testing::sample;
 
-/// Where tokens belong.
-pub struct Places {
+/// Sequences and positions of tokens.
+pub struct TokenSequences {
     pub positions: Vec<i32>,
     pub sequences: Vec<u32>,
     operands: [OperandSpec; 2],
 }
 
-impl Places {
-    /// Two sequences that go on, one that begins anew, one that is not there, padding between and behind them.
-    pub fn new() -> Places {
-        Places::of([
+impl TokenSequences {
+    /// Two sequences that continue, one that restarts, one that is missing, with padding between and after them.
+    pub fn new() -> TokenSequences {
+        TokenSequences::of([
             (5, 1),
             (6, 1),
             (-1, 0),
@@ -29,11 +29,11 @@ impl Places {
         ])
     }
 
-    /// By position and sequence.
-    pub fn of(tokens: impl IntoIterator<Item = (i32, u32)>) -> Places {
+    /// Sets position and sequence of each token.
+    pub fn of(tokens: impl IntoIterator<Item = (i32, u32)>) -> TokenSequences {
         let (positions, sequences): (Vec<i32>, Vec<u32>) = tokens.into_iter().unzip();
         let operands = [DType::I32, DType::U32].map(|dtype| OperandSpec::contiguous(dtype, &[positions.len()]));
-        Places {
+        TokenSequences {
             positions,
             sequences,
             operands,
@@ -53,7 +53,7 @@ impl Places {
     }
 }
 
-/// Sequences that states are made for.
+/// Number of sequences with states.
 pub const STATES: usize = 4;
 
 fn check_conv(traits: &Traits, in_turn: bool, x: &OperandSpec, weights: &OperandSpec, out: &OperandSpec) -> Values {
@@ -66,17 +66,17 @@ fn check_conv(traits: &Traits, in_turn: bool, x: &OperandSpec, weights: &Operand
     );
     let random = &mut Random::new(channels as u64);
     let mut values = |operand: &OperandSpec| stored(operand, &floats(random, operand.layout.count()));
-    let places = Places::new();
+    let batch = TokenSequences::new();
     let state = OperandSpec::contiguous(DType::F32, &[STATES, taps - 1, channels]);
     let (xs, ws, mut states) = (values(x), values(weights), values(&state));
-    let [positions, sequences] = places.operands();
+    let [positions, sequences] = batch.operands();
     let tuning = Tuning {
-        most_convolved_in_turn: if in_turn { usize::MAX } else { 0 },
+        max_serial_conv_tokens: if in_turn { usize::MAX } else { 0 },
         ..*tuning::choose(traits)
     };
     let calls = causal_conv::calls_tuned(&tuning, traits, [x, weights, out], [positions, sequences, &state])
         .unwrap_or_else(|error| panic!("{what}: {error}"));
-    let [p, s] = places.inputs();
+    let [p, s] = batch.inputs();
     let inputs = [
         (x, Values::F32(xs.clone())),
         (weights, Values::F32(ws.clone())),
@@ -88,8 +88,8 @@ fn check_conv(traits: &Traits, in_turn: bool, x: &OperandSpec, weights: &Operand
         &causal_conv::CausalConvInputs {
             x: &xs,
             weights: &ws,
-            positions: &places.positions,
-            sequences: &places.sequences,
+            positions: &batch.positions,
+            sequences: &batch.sequences,
             channels,
         },
         &mut states,
@@ -101,17 +101,17 @@ fn check_conv(traits: &Traits, in_turn: bool, x: &OperandSpec, weights: &Operand
 }
 
 #[test]
-fn convolutions_go_on_where_their_sequences_stopped() {
-    let tokens = Places::new().positions.len();
+fn convolutions_continue_their_sequences() {
+    let tokens = TokenSequences::new().positions.len();
     for traits in sample(all_traits(), 3) {
         for (i, (channels, taps)) in [(1, 4), (70, 4), (33, 2), (5, 1), (64, 9)].into_iter().enumerate() {
             let dtype = |j: usize| FLOATS[(i + j) % 3];
             let weights = OperandSpec::contiguous(dtype(0), &[channels, taps]);
             let (x, out) = (
                 OperandSpec::contiguous(dtype(1), &[tokens, channels]),
-                gappy(dtype(2), &[tokens, channels]),
+                padded(dtype(2), &[tokens, channels]),
             );
-            for (x, out) in [(&x, &out), (&gappy(DType::F32, &[tokens, channels]), &x)] {
+            for (x, out) in [(&x, &out), (&padded(DType::F32, &[tokens, channels]), &x)] {
                 let [in_turn, at_once] = [true, false].map(|way| check_conv(&traits, way, x, &weights, out));
                 assert_eq!(in_turn, at_once);
             }
@@ -120,7 +120,7 @@ fn convolutions_go_on_where_their_sequences_stopped() {
 }
 
 #[test]
-fn recurrences_refuse_what_does_not_fit() {
+fn rejects_mismatched_recurrences() {
     let operand = |dtype, shape: &[usize]| OperandSpec::contiguous(dtype, shape);
     let traits = Traits::minimal();
     let (positions, sequences) = (operand(DType::I32, &[6]), operand(DType::U32, &[6]));

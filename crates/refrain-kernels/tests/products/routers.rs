@@ -1,4 +1,4 @@
-//! Projections that choose among their results.
+//! Projections fused with top-k.
 
 use refrain_kernels::matmul::{SliceRows, WeightRows};
 use refrain_kernels::projection::{self, Norm, Projection, ProjectionInputs, RouterProjection, Section, WeightStorage};
@@ -9,20 +9,20 @@ use refrain_testing::sample;
 use crate::common::Random;
 use crate::projections::epilogue;
 use crate::quantised::RandomWeights as Quantised;
-use crate::support::{FLOATS, all_traits, assert_product_close, device_traits, floats, gappy, outcomes_of, stored};
+use crate::support::{FLOATS, all_traits, assert_product_close, device_traits, floats, outcomes_of, padded, stored};
 
 struct Case {
     tokens: usize,
     columns: usize,
-    /// Rows of each section, the one among whose results is chosen, and how many of these.
+    /// Rows of each section, the index of the section with top-k, and k.
     rows: Vec<usize>,
     section: usize,
     count: usize,
     weights: WeightStorage,
-    /// Of x, of matrices or scales, and of the result.
+    /// Types of x, of the matrices or scales, and of the result.
     dtypes: [DType; 3],
-    /// Whether sums have an end.
-    ended: bool,
+    /// Whether there is an epilogue.
+    has_epilogue: bool,
 }
 
 const NORM: Norm = Norm {
@@ -30,7 +30,8 @@ const NORM: Norm = Norm {
     weighted: true,
 };
 
-/// Adds an operand of coarse values, so that some sums are equal, the first of them zeros; returns them as they are stored.
+/// Adds an operand of coarse values, so that some sums are equal; the first `zeros` are zero. Returns the values as
+/// stored.
 fn add(given: &mut Vec<(OperandSpec, Values)>, operand: OperandSpec, random: &mut Random, zeros: usize) -> Vec<f32> {
     let coarse = floats(random, operand.layout.count()).into_iter().enumerate();
     let coarse = coarse.map(|(i, x)| if i < zeros { 0.0 } else { (2.0 * x).round() });
@@ -50,20 +51,20 @@ impl Case {
         RouterProjection {
             projection: Projection {
                 norm: Some(NORM),
-                sections: vec![if self.ended { section } else { plain }; self.rows.len()],
+                sections: vec![if self.has_epilogue { section } else { plain }; self.rows.len()],
             },
             section: self.section,
             count: self.count,
         }
     }
 
-    /// All operands but the results, with what they hold, and what the matrices stand for. Of several tokens the first is
-    /// zeros.
+    /// Returns all operands except the results with their values, and the values of the matrices. With several tokens,
+    /// the first is zero.
     fn inputs(&self, random: &mut Random) -> (Vec<(OperandSpec, Values)>, Vec<Vec<f32>>) {
         let [x, stored_as, out] = self.dtypes;
         let mut given = Vec::new();
         let zeros = if self.tokens > 1 { self.columns } else { 0 };
-        add(&mut given, gappy(x, &[self.tokens, self.columns]), random, zeros);
+        add(&mut given, padded(x, &[self.tokens, self.columns]), random, zeros);
         add(
             &mut given,
             OperandSpec::contiguous(DType::F32, &[self.columns]),
@@ -84,8 +85,8 @@ impl Case {
                 }
             });
         }
-        for &rows in self.rows.iter().filter(|_| self.ended) {
-            let operand = gappy(out, &[self.tokens, rows]);
+        for &rows in self.rows.iter().filter(|_| self.has_epilogue) {
+            let operand = padded(out, &[self.tokens, rows]);
             let kept = stored(&operand, &floats(random, self.tokens * rows));
             given.push((operand, Values::F32(kept)));
         }
@@ -96,7 +97,7 @@ impl Case {
         let router = self.router();
         let (inputs, matrices) = self.inputs(&mut Random::new((self.columns + self.rows[0]) as u64));
         let width = self.rows.iter().sum();
-        let out = gappy(self.dtypes[2], &[self.tokens, width]);
+        let out = padded(self.dtypes[2], &[self.tokens, width]);
         let places = OperandSpec::contiguous(DType::U32, &[self.tokens, self.count]);
         let all: Vec<&OperandSpec> = inputs.iter().map(|(o, _)| o).chain([&out, &places]).collect();
         let what = format!("{router} of {} × {}, rows {:?}", self.tokens, self.columns, self.rows);
@@ -106,7 +107,7 @@ impl Case {
 
         let f32s = |number: usize| inputs[number].1.f32();
         let rows: Vec<SliceRows<'_>> = matrices.iter().map(|w| SliceRows::new(w, self.columns)).collect();
-        let extras = if self.ended { self.rows.len() } else { 0 };
+        let extras = if self.has_epilogue { self.rows.len() } else { 0 };
         let expected = projection::reference(
             &router.projection,
             &ProjectionInputs {
@@ -120,7 +121,7 @@ impl Case {
         let given: Vec<(&OperandSpec, Values)> = inputs.iter().map(|(o, values)| (o, values.clone())).collect();
         let results = outcomes_of(&made, &given, &[&out, &places]);
         assert_product_close(&made.calls, &results[0], expected.f32().to_vec(), self.dtypes[2], &what);
-        // The choice is that of the scores as they are.
+        // The top-k is that of the rounded scores.
         let first: usize = self.rows[..self.section].iter().sum();
         let of_token = |row: &[f32]| row[first..first + self.rows[self.section]].to_vec();
         let scores = Values::F32(results[0].f32().chunks(width).flat_map(of_token).collect());
@@ -130,7 +131,7 @@ impl Case {
 }
 
 #[test]
-fn a_router_chooses_the_largest_of_its_scores_and_of_equal_ones_the_first() {
+fn router_top_k_picks_the_largest_and_first_of_equals() {
     let dense = |experts: usize, tokens: usize| Case {
         tokens,
         columns: 96,
@@ -139,17 +140,17 @@ fn a_router_chooses_the_largest_of_its_scores_and_of_equal_ones_the_first() {
         count: 1 + (3 * tokens).min(experts - 1),
         weights: WeightStorage::Dense,
         dtypes: [DType::F32, FLOATS[tokens % 3], DType::F32],
-        ended: tokens.is_multiple_of(2),
+        has_epilogue: tokens.is_multiple_of(2),
     };
     let tickets = device_traits().tickets;
     for traits in all_traits().into_iter().filter(|_| tickets) {
         let traits = &Traits { tickets, ..traits };
         let sizes = [1, 2, 3, 8, 61, 128, 255, 256, 257, 511, 512];
         for (experts, tokens) in sample(sizes.into_iter().flat_map(|n| (1..=8).map(move |t| (n, t))), 12) {
-            let most = tuning::choose(traits).dense.most_vectors as usize;
-            dense(experts, tokens.min(most)).check(traits);
+            let max_vectors = tuning::choose(traits).dense.max_vectors as usize;
+            dense(experts, tokens.min(max_vectors)).check(traits);
         }
-        // All of them, in order.
+        // All of them, sorted.
         Case {
             count: 67,
             ..dense(67, 2)
@@ -159,7 +160,7 @@ fn a_router_chooses_the_largest_of_its_scores_and_of_equal_ones_the_first() {
 }
 
 #[test]
-fn a_router_of_any_format_chooses_beside_other_sections() {
+fn router_top_k_supports_every_format_and_other_sections() {
     let traits = device_traits();
     for (i, format) in sample(QuantFormat::ALL.into_iter().enumerate(), 8) {
         Case {
@@ -170,15 +171,15 @@ fn a_router_of_any_format_chooses_beside_other_sections() {
             count: 8,
             weights: WeightStorage::Quantised(format),
             dtypes: [FLOATS[i % 3], FLOATS[(i + 1) % 3], FLOATS[(i / 2) % 3]],
-            // There is room for the addresses of as many operands.
-            ended: i % 4 == 0,
+            // There are as many operands as the push constants have room for.
+            has_epilogue: i % 4 == 0,
         }
         .check(&traits);
     }
 }
 
 #[test]
-fn routers_that_one_dispatch_cannot_finish_are_refused() {
+fn rejects_routers_that_need_several_dispatches() {
     let own = device_traits();
     let check = |traits: &Traits, tokens: usize, experts: usize, count: usize| {
         let case = Case {
@@ -189,7 +190,7 @@ fn routers_that_one_dispatch_cannot_finish_are_refused() {
             count,
             weights: WeightStorage::Dense,
             dtypes: [DType::F32; 3],
-            ended: false,
+            has_epilogue: false,
         };
         let (inputs, _) = case.inputs(&mut Random::new(1));
         let out = OperandSpec::contiguous(DType::F32, &[tokens, experts]);

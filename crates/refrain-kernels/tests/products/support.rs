@@ -11,8 +11,8 @@ pub fn device_traits() -> Traits {
     common::variants().swap_remove(0)
 }
 
-/// The device's own traits, the least that Vulkan promises, and subgroups that turn out to be half
-/// as large as the kernels were made for.
+/// The device's own traits, the minimum of Vulkan, and subgroups that turn out to be half as large as the kernels
+/// expect.
 pub fn all_traits() -> Vec<Traits> {
     let mut traits = common::variants();
     let own = traits[0].clone();
@@ -25,40 +25,39 @@ pub fn all_traits() -> Vec<Traits> {
     traits
 }
 
-/// The device's own traits, if it has matrix cores, and these. By `REFRAIN_NEEDS_MATRIX_CORES` tests fail where there are
-/// none.
+/// The device's traits and matrix cores, if it has any; otherwise prints why the test is skipped. With
+/// `REFRAIN_NEEDS_MATRIX_CORES` set, tests fail instead.
 pub fn matrix_cores() -> Option<(Traits, MatrixCores)> {
     let own = device_traits();
     let Some(cores) = own.matrix_cores else {
         let needed = std::env::var_os("REFRAIN_NEEDS_MATRIX_CORES").is_some();
         assert!(!needed, "{} has no matrix cores", common::device().info().name);
-        eprintln!("no matrix cores: nothing to compare");
+        eprintln!("skipped: the device has no matrix cores");
         return None;
     };
     Some((own, cores))
 }
 
-/// The device's own traits if it has matrix cores, and as if their order were hidden.
+/// The device's traits with its matrix cores, and also with opaque layouts; empty without matrix cores.
 pub fn with_matrix_cores() -> Vec<Traits> {
     let Some((own, cores)) = matrix_cores() else {
         return vec![];
     };
-    let shapes = common::device().matrix_shapes_of_halves().into_iter();
-    let hidden = shapes.filter_map(|shape| MatrixCores::hidden(shape, own.subgroup_size));
-    let all = [cores].into_iter().chain(hidden);
+    let shapes = common::device().f16_matrix_shapes().into_iter();
+    let opaque = shapes.filter_map(|shape| MatrixCores::opaque(shape, own.subgroup_size));
+    let all = [cores].into_iter().chain(opaque);
     all.map(|cores| with(&own, cores)).collect()
 }
 
-/// The device's own traits, if it has matrix cores, as if their order were hidden and they multiplied fragments of twice
-/// their size in parts.
-pub fn with_parts_of_fragments() -> Option<Traits> {
+/// The device's traits with an opaque layout whose fragments are twice as large as its instructions.
+pub fn with_split_fragments() -> Option<Traits> {
     let (own, cores) = matrix_cores()?;
-    let in_parts = MatrixCores {
+    let split = MatrixCores {
         size: 2 * cores.size,
-        order: FragmentOrder::Hidden,
+        order: FragmentOrder::Opaque,
         ..cores
     };
-    Some(with(&own, in_parts))
+    Some(with(&own, split))
 }
 
 fn with(own: &Traits, cores: MatrixCores) -> Traits {
@@ -68,13 +67,13 @@ fn with(own: &Traits, cores: MatrixCores) -> Traits {
     }
 }
 
-/// Numbers within ±1.
+/// Random numbers within ±1.
 pub fn floats(random: &mut Random, count: usize) -> Vec<f32> {
     (0..count).map(|_| random.unit()).collect()
 }
 
-/// An operand whose buffer is larger than its elements: gaps between rows and an odd offset.
-pub fn gappy(dtype: DType, shape: &[usize]) -> OperandSpec {
+/// An operand with padding between rows and an odd offset.
+pub fn padded(dtype: DType, shape: &[usize]) -> OperandSpec {
     let wider: Vec<usize> = shape.iter().map(|n| n + 1).collect();
     let mut layout = Layout::contiguous(&wider);
     layout.shape = shape.into();
@@ -82,7 +81,7 @@ pub fn gappy(dtype: DType, shape: &[usize]) -> OperandSpec {
     OperandSpec { dtype, layout }
 }
 
-/// An operand that lies in memory with two dimensions exchanged.
+/// An operand that is stored with two dimensions exchanged.
 pub fn swapped(dtype: DType, shape: &[usize], a: usize, b: usize) -> OperandSpec {
     let mut axes: Vec<usize> = (0..shape.len()).collect();
     axes.swap(a, b);
@@ -93,36 +92,36 @@ pub fn swapped(dtype: DType, shape: &[usize], a: usize, b: usize) -> OperandSpec
     }
 }
 
-/// A buffer that holds `values` at the operand's places, and NaN (all bits set) elsewhere.
+/// A buffer with `values` at the operand's elements, and NaN (all bits set) elsewhere.
 pub fn encode(operand: &OperandSpec, values: &Values) -> Vec<u8> {
     let mut bytes = blank(operand);
     values.store(operand.dtype, &operand.layout, &mut bytes);
     bytes
 }
 
-/// A buffer as large as the operand needs and a little more, all bits set.
+/// A buffer a little larger than the operand, with all bits set.
 fn blank(operand: &OperandSpec) -> Vec<u8> {
     vec![0xff; (operand.layout.end() + 5) * operand.dtype.size()]
 }
 
-/// What the operand holds once `values` are stored: rounded, and equal where places coincide.
+/// Returns the operand's values after storing `values`: rounded, and equal where elements alias.
 pub fn stored(operand: &OperandSpec, values: &[f32]) -> Vec<f32> {
     let bytes = encode(operand, &Values::F32(values.to_vec()));
     Values::load(operand.dtype, &operand.layout, &bytes).f32().to_vec()
 }
 
-/// Runs the calls on the inputs and a blank output; returns the output's elements. Fails if anything
-/// else was written.
+/// Runs the calls on the inputs and a blank output, and returns the output's elements. Fails if anything else was
+/// written.
 pub fn outcome(calls: &[Call], inputs: &[(&OperandSpec, Values)], out: &OperandSpec) -> Values {
     outcome_with(calls, inputs, out, None)
 }
 
-/// What the calls of a product give. Fails unless its counters are zero again.
+/// Runs the calls of a product. Fails unless its counters are zero again.
 pub fn outcome_of(made: &ProjectionCalls, inputs: &[(&OperandSpec, Values)], out: &OperandSpec) -> Values {
     outcomes_of(made, inputs, &[out]).swap_remove(0)
 }
 
-/// [`outcome_of`] of several results.
+/// [`outcome_of`] with several results.
 pub fn outcomes_of(made: &ProjectionCalls, inputs: &[(&OperandSpec, Values)], results: &[&OperandSpec]) -> Vec<Values> {
     let mut arena = Arena::new();
     inputs.iter().for_each(|(o, v)| arena.add(&encode(o, v)));
@@ -133,7 +132,7 @@ pub fn outcomes_of(made: &ProjectionCalls, inputs: &[(&OperandSpec, Values)], re
     if made.tickets > 0 {
         arena.add(&vec![0; 4 * made.tickets]);
     }
-    // Twice: counters are as they were.
+    // Runs twice: counters must be zero again.
     arena.run(&[&made.calls[..], &made.calls].concat());
     if made.tickets > 0 {
         let counters = inputs.len() + results.len() + 1;
@@ -145,7 +144,7 @@ pub fn outcomes_of(made: &ProjectionCalls, inputs: &[(&OperandSpec, Values)], re
         .collect()
 }
 
-/// [`outcome`] of calls that use a workspace, which is blank.
+/// [`outcome`] with a blank workspace.
 pub fn outcome_with(
     calls: &[Call],
     inputs: &[(&OperandSpec, Values)],
@@ -167,8 +166,8 @@ pub fn outcome_with(
     common::values(out, &empty, &arena.read(inputs.len()))
 }
 
-/// Runs calls that update input `state` on the inputs, a blank output and, if they need one, a blank workspace; returns
-/// the output's elements and the state's. Fails if anything else was written.
+/// Runs calls that update input `state`, with a blank output and workspace. Returns the elements of the output and of
+/// the state. Fails if anything else was written.
 pub fn outcome_and_state(
     (calls, workspace): (&[Call], Option<&OperandSpec>),
     inputs: &[(&OperandSpec, Values)],
@@ -193,18 +192,18 @@ pub fn outcome_and_state(
     ]
 }
 
-/// Fails unless `max |actual − expected| ≤ tolerance · max |expected|`, the tolerance by `dtype`.
+/// Fails unless `max |actual − expected| ≤ tolerance · max |expected|`, with the tolerance of `dtype`.
 pub fn assert_close(actual: &Values, expected: Vec<f32>, dtype: DType, what: &str) {
     let tolerance = common::tolerance(dtype);
     common::assert_close(what, actual, &Values::F32(expected), tolerance);
 }
 
-/// Whether calls take their vectors in fixed point, which keeps 16 bits of them.
+/// Whether the calls use fixed point, which keeps 16 bits of x.
 pub fn is_fixed(calls: &[Call]) -> bool {
     calls.iter().any(|call| call.kernel.name.contains("fixed_point"))
 }
 
-/// [`assert_close`] of what `calls` computed of usual vectors, whose ends may multiply two sums.
+/// [`assert_close`] for results of `calls` with typical vectors, whose epilogues may multiply two sums.
 pub fn assert_product_close(calls: &[Call], actual: &Values, expected: Vec<f32>, dtype: DType, what: &str) {
     let tolerance = common::tolerance(dtype).max(if is_fixed(calls) { 2e-4 } else { 0.0 });
     common::assert_close(what, actual, &Values::F32(expected), tolerance);

@@ -4,13 +4,13 @@ use refrain_kernels::expert_matmul::{self, Matrices};
 use refrain_kernels::fragments::{FragmentOrder, MatrixCores};
 use refrain_kernels::projection::{self, Projection, Section, WeightStorage};
 use refrain_kernels::quantised::{self, QuantFormat};
-use refrain_kernels::tuning::{Experts, GroupCount, MatrixTile, SharedBy, Tuning};
+use refrain_kernels::tuning::{ExpertTuning, GroupCount, MatrixTile, SubgroupSplit, Tuning};
 use refrain_kernels::{
     Call, CallOrder, DType, OperandSpec, Traits, attention, causal_conv, gated_delta, matmul, rms_norm, rope, tuning,
 };
 
 #[test]
-fn matrix_products() {
+fn matrix_products_compile() {
     let mut calls = Vec::new();
     for traits in both_traits() {
         for a in FLOATS {
@@ -29,7 +29,7 @@ fn matrix_products() {
 }
 
 #[test]
-fn quantised_products_and_rows() {
+fn quantised_products_and_rows_compile() {
     let mut calls = Vec::new();
     for traits in both_traits() {
         for format in QuantFormat::ALL {
@@ -59,7 +59,7 @@ fn quantised_products_and_rows() {
 }
 
 #[test]
-fn norms_and_rotations() {
+fn norms_and_rotations_compile() {
     let mut calls = Vec::new();
     for traits in both_traits() {
         for x in FLOATS {
@@ -91,7 +91,7 @@ fn norms_and_rotations() {
 }
 
 #[test]
-fn recurrences() {
+fn recurrences_compile() {
     let mut calls = Vec::new();
     let operand = |dtype, shape: &[usize]| OperandSpec::contiguous(dtype, shape);
     let (positions, sequences) = (operand(DType::I32, &[3]), operand(DType::U32, &[3]));
@@ -100,9 +100,9 @@ fn recurrences() {
             for y in FLOATS {
                 let (input, weights) = (operand(x, &[3, 40]), operand(y, &[40, 4]));
                 let window = operand(DType::F32, &[2, 3, 40]);
-                for most_convolved_in_turn in [0, usize::MAX] {
+                for max_serial_conv_tokens in [0, usize::MAX] {
                     let tuning = Tuning {
-                        most_convolved_in_turn,
+                        max_serial_conv_tokens,
                         ..*tuning::choose(&traits)
                     };
                     let out = operand(y, &[3, 40]);
@@ -117,13 +117,13 @@ fn recurrences() {
     check_texts(calls);
 }
 
-/// Orders that are known, and shapes whose order is hidden: AMD's, Intel's, NVIDIA's and those of software drivers.
+/// Matrix cores with known layouts, and with opaque layouts and the shapes of AMD, Intel, NVIDIA and software drivers.
 fn any_matrix_cores() -> impl Iterator<Item = Traits> {
-    let quads = MatrixCores::known(16, FragmentOrder::Quads);
+    let quads = MatrixCores::with_order(16, FragmentOrder::Quads);
     let known = [
         (MatrixCores { narrow: true, ..quads }, 32, 0x10de),
         (quads, 32, 0x10de),
-        (MatrixCores::known(8, FragmentOrder::Columns), 8, 0x10005),
+        (MatrixCores::with_order(8, FragmentOrder::Columns), 8, 0x10005),
     ];
     let hidden = [
         ([16, 16, 16], 32, 0x1002),
@@ -135,7 +135,7 @@ fn any_matrix_cores() -> impl Iterator<Item = Traits> {
         ([8, 8, 8], 16, 0x10005),
     ];
     let hidden = hidden.map(|(shape, lanes, vendor)| {
-        let cores = MatrixCores::hidden(shape, lanes).expect("such fragments");
+        let cores = MatrixCores::opaque(shape, lanes).expect("such fragments");
         (cores, lanes, vendor)
     });
     known.into_iter().chain(hidden).map(|(cores, lanes, vendor)| Traits {
@@ -146,8 +146,8 @@ fn any_matrix_cores() -> impl Iterator<Item = Traits> {
     })
 }
 
-/// The gated delta rule for so many tokens of two sequences: keys and gates of one type, values and results of another;
-/// HK, D, H and E.
+/// Calls of the gated delta rule for some tokens of two sequences. Keys and gates have one type, values and results
+/// another; `sizes` is HK, D, H and E.
 fn delta_rule(traits: &Traits, tokens: usize, [x, y]: [DType; 2], sizes: [usize; 4]) -> Vec<Call> {
     let operand = |dtype, shape: &[usize]| OperandSpec::contiguous(dtype, shape);
     let [key_heads, key_dim, heads, value_dim] = sizes;
@@ -168,7 +168,7 @@ fn delta_rule(traits: &Traits, tokens: usize, [x, y]: [DType; 2], sizes: [usize;
 }
 
 #[test]
-fn delta_rules_in_chunks() {
+fn delta_rules_in_chunks_compile() {
     let mut calls = Vec::new();
     for traits in any_matrix_cores() {
         for (i, x) in FLOATS.into_iter().enumerate() {
@@ -181,17 +181,17 @@ fn delta_rules_in_chunks() {
 }
 
 #[test]
-fn products_with_experts() {
+fn products_with_experts_compile() {
     let mut calls = Vec::new();
     let experts = OperandSpec::contiguous(DType::U32, &[3, 2]);
     let cores = any_matrix_cores();
     for traits in both_traits().into_iter().chain(cores) {
         let row = *tuning::choose(&traits);
-        // The tile for the most tokens, too.
+        // Includes the tile for the maximum number of tokens.
         let many = Tuning {
-            experts: Experts {
+            experts: ExpertTuning {
                 tiles: &row.experts.tiles[row.experts.tiles.len() - 1..],
-                skips: true,
+                skip_empty: true,
                 ..row.experts
             },
             ..row
@@ -225,11 +225,11 @@ fn products_with_experts() {
 }
 
 #[test]
-fn kinds_of_sections_wait_for_their_packing_alone_unless_they_leave_sums_in_one_place() {
+fn products_of_one_packing_are_independent_without_split_k() {
     let traits = Traits {
         vendor: 0x10de,
         subgroup_size: 32,
-        matrix_cores: Some(MatrixCores::known(16, FragmentOrder::Quads)),
+        matrix_cores: Some(MatrixCores::with_order(16, FragmentOrder::Quads)),
         ..all_features()
     };
     let formats = [QuantFormat::Q4_K, QuantFormat::Q6_K];
@@ -246,10 +246,10 @@ fn kinds_of_sections_wait_for_their_packing_alone_unless_they_leave_sums_in_one_
             .to_vec(),
     };
     let row = *tuning::choose(&traits);
-    for (parts, order) in [(1, CallOrder::BehindFirst), (2, CallOrder::InTurn)] {
+    for (splits, order) in [(1, CallOrder::AfterFirst), (2, CallOrder::Sequential)] {
         let tile = MatrixTile {
-            parts,
-            shared: SharedBy::Tokens,
+            splits,
+            split: SubgroupSplit::Rows,
             ..row.matrix[row.matrix.len() - 1]
         };
         let row = Tuning {
@@ -262,14 +262,14 @@ fn kinds_of_sections_wait_for_their_packing_alone_unless_they_leave_sums_in_one_
 }
 
 #[test]
-fn fragments_of_tokens_are_narrow_where_half_of_the_last_would_be_empty_and_the_device_has_such() {
+fn narrow_fragments_are_used_if_the_last_would_be_half_empty() {
     let weights = WeightStorage::Quantised(QuantFormat::Q4_0);
     let plain = Projection {
         norm: None,
         sections: vec![Section::plain(weights, DType::F32)],
     };
     let is_narrow = |narrow, tokens| {
-        let cores = MatrixCores::known(16, FragmentOrder::Quads);
+        let cores = MatrixCores::with_order(16, FragmentOrder::Quads);
         let traits = Traits {
             vendor: 0x10de,
             subgroup_size: 32,
@@ -300,13 +300,13 @@ fn fragments_of_tokens_are_narrow_where_half_of_the_last_would_be_empty_and_the_
 }
 
 #[test]
-fn preparations() {
+fn preparations_compile() {
     let mut calls = Vec::new();
     let norm = |weighted| Some(rms_norm::Norm { eps: 1e-6, weighted });
     let indices = OperandSpec::contiguous(DType::I32, &[3]);
     for traits in both_traits() {
         for (x, state, y) in FLOATS.into_iter().flat_map(|x| FLOATS.map(|state| (x, state, state))) {
-            // By fours, and one by one.
+            // With vec4 and with scalar accesses.
             for (head_dim, interleaved) in [(64, false), (64, true), (6, false), (6, true)] {
                 let operand = |dtype, heads: usize| OperandSpec::contiguous(dtype, &[3, heads, head_dim]);
                 let rotation = rope::RopeParams {
@@ -341,7 +341,7 @@ fn preparations() {
 }
 
 #[test]
-fn attentions() {
+fn attentions_compile() {
     let mut calls = Vec::new();
     for traits in both_traits() {
         for x in FLOATS {
@@ -360,10 +360,10 @@ fn attentions() {
                     };
                     let operands = [&q, &cache, &cache, &positions, &sequences, &pages, &q];
                     let sinks = OperandSpec::contiguous(x, &[8]);
-                    // One workgroup for all positions, and several.
-                    for enough_groups in [1, 1 << 20] {
+                    // One workgroup for all positions, or several splits.
+                    for target_groups in [1, 1 << 20] {
                         let mut tuning = *tuning::choose(&traits);
-                        tuning.attention.enough_groups = GroupCount::fixed(enough_groups);
+                        tuning.attention.target_groups = GroupCount::fixed(target_groups);
                         for sinks in [None, Some(&sinks)] {
                             let made = attention::calls_tuned(&tuning, &traits, operands, sinks, &params);
                             calls.extend(made.expect("supported").0);
@@ -377,10 +377,10 @@ fn attentions() {
 }
 
 #[test]
-fn attentions_on_matrix_cores() {
+fn attentions_on_matrix_cores_compile() {
     let mut calls = Vec::new();
     for traits in any_matrix_cores() {
-        // The last has six subgroups, which have unequal parts of a block.
+        // The last has six subgroups with unequal parts of a block.
         for (heads, [key, value]) in [
             (8, [64, 64]),
             (8, [128, 128]),
@@ -398,9 +398,9 @@ fn attentions_on_matrix_cores() {
             let operands = [&q, &keys, &values, &positions, &sequences, &pages, &out];
             let params = attention::AttentionParams::new(key, 128);
             let made = attention::calls(&traits, operands, None, &params).expect("supported").0;
-            // Where lanes are few, their registers hold no long values of fragments whose order is hidden.
+            // With few lanes, registers cannot hold long values of fragments with an opaque layout.
             let on_matrix_cores = made[0].kernel.name.starts_with("attention.matrix");
-            assert!(on_matrix_cores || (value > 64 && traits.matrix_cores.expect("some").is_hidden()));
+            assert!(on_matrix_cores || (value > 64 && traits.matrix_cores.expect("some").is_opaque()));
             calls.extend(made);
         }
     }

@@ -1,22 +1,22 @@
-//! Products of many tokens without matrix cores, by every size of tiles.
+//! Tiled GEMM of many tokens without matrix cores, with every tile size.
 
 use std::collections::HashSet;
 
-use crate::projections::{Case, ended, plain};
+use crate::projections::{Case, plain, with_epilogue};
 use crate::support::device_traits;
 use refrain_kernels::Traits;
 use refrain_kernels::projection::WeightStorage;
 use refrain_kernels::quantised::QuantFormat;
 use refrain_kernels::tuning::{self, GroupCount, TileSize, Tuning};
 
-/// Rows with each size of tiles of the table alone.
+/// Tuning rows with a single tile size, for each size of the table.
 pub fn tile_rows(traits: &Traits) -> Vec<Tuning> {
     let mut tried = HashSet::new();
     let sizes = tuning::TABLE.iter().flat_map(|row| row.tile.sizes);
     let alone = |size: &TileSize| {
         let mut tuning = *tuning::choose(traits);
         tuning.tile.sizes = Box::leak(Box::new([TileSize {
-            least_groups: GroupCount::fixed(1),
+            min_groups: GroupCount::fixed(1),
             ..*size
         }]));
         tuning
@@ -26,22 +26,22 @@ pub fn tile_rows(traits: &Traits) -> Vec<Tuning> {
 }
 
 #[test]
-fn every_tile_without_matrix_cores_gives_the_same_projection_by_one_workgroup_and_by_several() {
+fn every_tile_size_matches_with_and_without_split_k() {
     let traits = Traits {
         matrix_cores: None,
         ..device_traits()
     };
     for mut tuning in tile_rows(&traits) {
-        tuning.tile.enough_groups = GroupCount::fixed(65_535);
+        tuning.tile.target_groups = GroupCount::fixed(65_535);
         let [four, five, eight] =
             [QuantFormat::Q4_0, QuantFormat::Q5_1, QuantFormat::Q8_0].map(WeightStorage::Quantised);
-        for most_parts in [1, 3] {
-            tuning.tile.most_parts = most_parts;
-            // One matrix and two, by words and by larger runs; ends of k that no tile is whole with, one and several tiles.
+        for max_splits in [1, 3] {
+            tuning.tile.max_splits = max_splits;
+            // One and two matrices, small and large runs, incomplete last tiles of k, one and several tiles.
             for (tokens, section, columns) in [
                 (13, plain(four, 75), 160),
-                (37, ended(&[five; 2], 41), 2080),
-                (140, ended(&[four; 2], 150), 32),
+                (37, with_epilogue(&[five; 2], 41), 2080),
+                (140, with_epilogue(&[four; 2], 150), 32),
                 (140, plain(WeightStorage::Dense, 150), 83),
             ] {
                 Case::normed(tokens, columns, section).check(&tuning, &traits);

@@ -1,4 +1,4 @@
-//! The device picks what the reference picks, but for numbers that lie at an edge.
+//! The device samples the reference's tokens, except where random numbers are at a boundary within rounding.
 
 use refrain_kernels::Traits;
 use refrain_kernels::sample::{self, Settings, philox};
@@ -6,10 +6,10 @@ use refrain_kernels::sample::{self, Settings, philox};
 use crate::common::{Random, variants};
 use crate::support::{Batch, OnDevice};
 
-/// How far from an edge of the cumulative distribution a number may be taken for the other side.
-const EDGE: f32 = 1e-5;
+/// Tolerance around boundaries of the cumulative distribution.
+const BOUNDARY_TOLERANCE: f32 = 1e-5;
 
-/// Logits of a random kind: near or far apart, with ties, with infinities.
+/// Returns random logits of random spread, possibly with ties and infinities.
 fn logits(random: &mut Random, vocabulary: usize) -> Vec<f32> {
     let scale = random.pick(&[0.0, 0.1, 2.0, 8.0, 40.0, 1e4]);
     let tied = random.below(3) == 0;
@@ -24,7 +24,7 @@ fn logits(random: &mut Random, vocabulary: usize) -> Vec<f32> {
 }
 
 fn settings(random: &mut Random, vocabulary: usize) -> Settings {
-    let share = |random: &mut Random| random.unit().abs();
+    let fraction = |random: &mut Random| random.unit().abs();
     let some = |random: &mut Random| random.below(3) > 0;
     Settings {
         temperature: random.pick(&[0.0, 1e-30, 0.2, 0.7, 1.0, 1.0, 1.5, 10.0, 1e6]),
@@ -35,15 +35,15 @@ fn settings(random: &mut Random, vocabulary: usize) -> Settings {
         },
         top_p: match random.below(3) {
             0 => 1.0,
-            1 => share(random).max(1e-9),
+            1 => fraction(random).max(1e-9),
             _ => random.pick(&[1e-9, 0.1, 0.5, 0.9, 0.95, 0.999_999]),
         },
         min_p: match random.below(3) {
-            0 => share(random),
+            0 => fraction(random),
             1 => random.pick(&[1e-6, 0.05, 1.0]),
             _ => 0.0,
         },
-        repeat_penalty: if some(random) { 0.5 + share(random) } else { 1.0 },
+        repeat_penalty: if some(random) { 0.5 + fraction(random) } else { 1.0 },
         presence_penalty: if some(random) { random.unit() } else { 0.0 },
         frequency_penalty: if some(random) { random.unit() } else { 0.0 },
         window: random.pick(&[0, 1, 2, 5, 64, u32::MAX]),
@@ -57,8 +57,8 @@ fn settings(random: &mut Random, vocabulary: usize) -> Settings {
     }
 }
 
-/// Whether `token` is what the reference picks if numbers and shares are moved by as much as they may.
-fn is_at_an_edge(logits: &[f32], settings: &Settings, position: u64, token: u32) -> bool {
+/// Whether the reference can sample `token` with the random number and thresholds moved within the tolerance.
+fn is_within_tolerance(logits: &[f32], settings: &Settings, position: u64, token: u32) -> bool {
     let uniform = philox::uniform(settings.seed, settings.sequence.into(), position);
     let moved = |value: f32, by: f32| {
         if value >= 1.0 {
@@ -67,54 +67,55 @@ fn is_at_an_edge(logits: &[f32], settings: &Settings, position: u64, token: u32)
             (value + by).clamp(1e-12, 1.0)
         }
     };
-    let mut shares = vec![];
-    for p in [-EDGE, 0.0, EDGE] {
-        for m in [1.0 - EDGE, 1.0, 1.0 + EDGE] {
-            shares.push((moved(settings.top_p, p), (settings.min_p * m).min(1.0)));
+    let mut thresholds = vec![];
+    for p in [-BOUNDARY_TOLERANCE, 0.0, BOUNDARY_TOLERANCE] {
+        for m in [1.0 - BOUNDARY_TOLERANCE, 1.0, 1.0 + BOUNDARY_TOLERANCE] {
+            thresholds.push((moved(settings.top_p, p), (settings.min_p * m).min(1.0)));
         }
     }
-    shares.into_iter().any(|(top_p, min_p)| {
+    thresholds.into_iter().any(|(top_p, min_p)| {
         let settings = Settings {
             top_p,
             min_p,
             ..settings.clone()
         };
         let candidates = sample::candidates(logits, &settings);
-        let ends = [-EDGE, EDGE].map(|by| sample::draw(&candidates, (uniform + by).clamp(0.0, 1.0)));
+        let ends = [-BOUNDARY_TOLERANCE, BOUNDARY_TOLERANCE]
+            .map(|by| sample::draw(&candidates, (uniform + by).clamp(0.0, 1.0)));
         (ends[0]..=ends[1]).contains(&token) && candidates.iter().any(|c| c.id == token)
     })
 }
 
-/// Runs the batch on the device and by the reference; returns how many tokens were picked, and how
-/// many of them differed.
+/// Runs the batch on the device and with the reference; returns the number of sampled tokens, and the number of
+/// differing ones.
 fn compare(batch: &Batch, traits: &Traits, runs: usize, what: &str) -> (usize, usize) {
     let mut expected = batch.clone();
     let device = OnDevice::new(batch, traits);
-    let (mut picked, mut differing) = (0, 0);
+    let (mut sampled, mut differing) = (0, 0);
     for _ in 0..runs {
         let before = expected.clone();
-        let (found, wanted) = (device.step(), expected.step());
-        picked += found.len();
+        let (found, expected_tokens) = (device.step(), expected.step());
+        sampled += found.len();
         for s in 0..batch.sequences() {
-            if found[s] == wanted[s] {
+            if found[s] == expected_tokens[s] {
                 continue;
             }
             differing += 1;
             let settings = &before.settings[s];
             assert_ne!(
                 settings.temperature, 0.0,
-                "{what}, sequence {s}: greedy {found:?}, {wanted:?}"
+                "{what}, sequence {s}: greedy {found:?}, {expected_tokens:?}"
             );
             let mut logits = before.logits_of(s).to_vec();
             let counts = &before.counts[s * batch.vocabulary..][..batch.vocabulary];
             let bias = before.bias.get(s * batch.vocabulary..).unwrap_or(&[]);
             sample::adjust(&mut logits, counts, bias, settings);
             assert!(
-                is_at_an_edge(&logits, settings, before.positions[s] as u64 + 1, found[s]),
+                is_within_tolerance(&logits, settings, before.positions[s] as u64 + 1, found[s]),
                 "{what}, sequence {s} at {}: found {}, expected {} by {settings:?}",
                 before.positions[s],
                 found[s],
-                wanted[s]
+                expected_tokens[s]
             );
         }
         if differing > 0 {
@@ -127,14 +128,14 @@ fn compare(batch: &Batch, traits: &Traits, runs: usize, what: &str) -> (usize, u
         assert_eq!(after.counts, expected.counts, "{what}: counts");
         assert_eq!(after.outbox, expected.outbox, "{what}: outbox");
     }
-    (picked, differing)
+    (sampled, differing)
 }
 
 fn random_batch(random: &mut Random, vocabulary: usize, sequences: usize) -> Batch {
     let logits: Vec<f32> = (0..sequences).flat_map(|_| logits(random, vocabulary)).collect();
     let settings = (0..sequences).map(|_| settings(random, vocabulary)).collect();
-    let places = 1 + random.below(20);
-    let mut batch = Batch::new(random, logits, vocabulary, settings, places);
+    let context = 1 + random.below(20);
+    let mut batch = Batch::new(random, logits, vocabulary, settings, context);
     if random.below(2) == 0 {
         let bias = |_| random.pick(&[0.0, 0.0, 1.5, -2.0, f32::NEG_INFINITY]);
         batch.bias = (0..sequences * vocabulary).map(bias).collect();
@@ -146,8 +147,8 @@ fn random_batch(random: &mut Random, vocabulary: usize, sequences: usize) -> Bat
 }
 
 #[test]
-fn random_settings_and_logits() {
-    let (mut picked, mut differing) = (0, 0);
+fn random_batches_match_the_reference() {
+    let (mut sampled, mut differing) = (0, 0);
     for traits in variants() {
         for seed in 0..30 {
             let mut random = Random::new(seed);
@@ -155,17 +156,17 @@ fn random_settings_and_logits() {
             let sequences = 1 + random.below(12);
             let batch = random_batch(&mut random, vocabulary, sequences);
             let counted = compare(&batch, &traits, 4, &format!("seed {seed}, {vocabulary} tokens"));
-            (picked, differing) = (picked + counted.0, differing + counted.1);
+            (sampled, differing) = (sampled + counted.0, differing + counted.1);
         }
     }
     assert!(
-        picked > 500 && differing * 200 < picked,
-        "{differing} of {picked} differ"
+        sampled > 500 && differing * 200 < sampled,
+        "{differing} of {sampled} differ"
     );
 }
 
 #[test]
-fn vocabularies_as_large_as_they_get() {
+fn large_vocabularies_match_the_reference() {
     for (seed, vocabulary) in [(1, 32_003), (2, 151_936), (3, 262_144)] {
         let mut random = Random::new(seed);
         let batch = random_batch(&mut random, vocabulary, 8);
@@ -176,7 +177,7 @@ fn vocabularies_as_large_as_they_get() {
 }
 
 #[test]
-fn every_candidate_can_be_drawn_and_no_other() {
+fn every_candidate_is_drawn_for_a_suitable_seed() {
     let traits = &variants()[0];
     for seed in 0..5 {
         let mut random = Random::new(seed);
@@ -190,30 +191,30 @@ fn every_candidate_can_be_drawn_and_no_other() {
             ..Settings::default()
         };
         let candidates = sample::candidates(&logits, &base);
-        // For each candidate a seed whose number falls into the middle half of what is its.
+        // For each candidate, finds a seed whose number is in the middle half of the candidate's interval.
         let total: f64 = candidates.iter().map(|c| c.weight).sum();
-        let (mut sum, mut covered, mut wanted) = (0.0, 0.0, vec![]);
+        let (mut sum, mut covered, mut expected_tokens) = (0.0, 0.0, vec![]);
         for candidate in &candidates {
-            let share = candidate.weight / total;
-            let middle = sum + 0.25 * share..sum + 0.75 * share;
-            sum += share;
-            let falls = |seed: &u64| middle.contains(&f64::from(philox::uniform(*seed, 0, 1)));
-            if let Some(seed) = (0..20_000).find(falls) {
-                wanted.push((candidate.id, Settings { seed, ..base.clone() }));
-                covered += share;
+            let fraction = candidate.weight / total;
+            let middle = sum + 0.25 * fraction..sum + 0.75 * fraction;
+            sum += fraction;
+            let is_inside = |seed: &u64| middle.contains(&f64::from(philox::uniform(*seed, 0, 1)));
+            if let Some(seed) = (0..20_000).find(is_inside) {
+                expected_tokens.push((candidate.id, Settings { seed, ..base.clone() }));
+                covered += fraction;
             }
         }
         assert!(covered > 0.9, "seed {seed}: {covered}");
-        let settings: Vec<Settings> = wanted.iter().map(|(_, settings)| settings.clone()).collect();
+        let settings: Vec<Settings> = expected_tokens.iter().map(|(_, settings)| settings.clone()).collect();
         let mut batch = Batch::new(&mut random, logits, vocabulary, settings, 4);
         batch.positions.fill(0);
-        let expected: Vec<u32> = wanted.iter().map(|(id, _)| *id).collect();
+        let expected: Vec<u32> = expected_tokens.iter().map(|(id, _)| *id).collect();
         assert_eq!(OnDevice::new(&batch, traits).step(), expected, "seed {seed}");
     }
 }
 
 #[test]
-fn the_same_run_gives_the_same_tokens() {
+fn repeated_runs_give_the_same_tokens() {
     let mut random = Random::new(9);
     let mut batch = random_batch(&mut random, 2000, 16);
     batch.settings.iter_mut().for_each(|s| s.temperature = 1.0);

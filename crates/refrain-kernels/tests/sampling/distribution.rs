@@ -1,12 +1,12 @@
-//! Tokens are drawn as often as their probability says.
+//! Sampled tokens follow the softmax distribution.
 
 use refrain_kernels::sample::Settings;
 
 use crate::common::{Random, variants};
 use crate::support::{Batch, OnDevice};
 
-/// The upper tail of the chi-squared distribution, by the normal approximation of Wilson and Hilferty
-/// (1931): its error is below 1e-4 for 30 degrees of freedom and more.
+/// Returns the upper tail of the chi-squared distribution by the normal approximation of Wilson and Hilferty (1931).
+/// Its error is below 1e-4 from 30 degrees of freedom on.
 fn tail(statistic: f64, degrees: f64) -> f64 {
     let spread = 2.0 / (9.0 * degrees);
     let normal = ((statistic / degrees).cbrt() - (1.0 - spread)) / spread.sqrt();
@@ -14,7 +14,7 @@ fn tail(statistic: f64, degrees: f64) -> f64 {
 }
 
 #[test]
-fn a_hundred_thousand_draws_pass_the_chi_squared_test() {
+fn hundred_thousand_samples_pass_the_chi_squared_test() {
     const VOCABULARY: usize = 120;
     const SEQUENCES: usize = 5_000;
     const RUNS: usize = 20;
@@ -22,7 +22,7 @@ fn a_hundred_thousand_draws_pass_the_chi_squared_test() {
     let logits: Vec<f32> = (0..VOCABULARY).map(|_| 2.0 * random.unit()).collect();
     let weights: Vec<f64> = logits.iter().map(|&logit| f64::from(logit).exp()).collect();
     let total: f64 = weights.iter().sum();
-    // Sequences of one seed, each with numbers of its own.
+    // Sequences share a seed; each has its own random numbers.
     let settings = |sequence| Settings {
         temperature: 1.0,
         seed: 20_260_101,
@@ -45,11 +45,11 @@ fn a_hundred_thousand_draws_pass_the_chi_squared_test() {
         (drawn - expected) * (drawn - expected) / expected
     });
     let p = tail(terms.sum(), (VOCABULARY - 1) as f64);
-    assert!(p > 1e-4, "such counts have a probability of {p:e}");
+    assert!(p > 1e-4, "the p-value of these counts is {p:e}");
 }
 
 #[test]
-fn the_tail_agrees_with_tables() {
+fn chi_squared_tail_matches_tables() {
     // Quantiles of the NIST handbook.
     for (statistic, degrees, p) in [(124.342, 100.0, 0.05), (149.449, 100.0, 0.001), (59.703, 30.0, 0.001)] {
         assert!((tail(statistic, degrees) / p - 1.0).abs() < 0.05);

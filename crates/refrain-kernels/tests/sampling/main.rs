@@ -1,4 +1,4 @@
-//! Sampling on the Vulkan device agrees with its reference, and draws what the softmax says.
+//! Sampling on the Vulkan device matches the reference and the softmax distribution.
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -1,25 +1,25 @@
-//! What becomes of a sequence once its token is picked.
+//! State of sequences after sampling: history, outbox and the end of sequences.
 
 use refrain_kernels::sample::{FINISHED, NOT_A_NUMBER, Settings};
 
 use crate::common::{Random, variants};
 use crate::support::{Batch, OnDevice, RING};
 
-/// Greedy sequences of a vocabulary of 600, whose likeliest token is 500 + their number.
-fn greedy(settings: Vec<Settings>, places: usize) -> Batch {
+/// Returns greedy sequences with a vocabulary of 600; sequence s always samples token 500 + s.
+fn greedy(settings: Vec<Settings>, context: usize) -> Batch {
     let mut random = Random::new(1);
     let mut logits = vec![0.0; 600 * settings.len()];
     for (s, row) in logits.chunks_exact_mut(600).enumerate() {
         row[500 + s] = 1.0;
     }
-    let mut batch = Batch::new(&mut random, logits, 600, settings, places);
+    let mut batch = Batch::new(&mut random, logits, 600, settings, context);
     batch.positions.fill(0);
     batch.outbox = vec![0; batch.sequences() * (1 + RING)];
     batch
 }
 
 #[test]
-fn sequences_end_at_a_stop_token_a_limit_or_the_end_of_the_history() {
+fn sequences_end_at_a_stop_token_the_last_position_or_the_end_of_the_history() {
     let settings = vec![
         Settings {
             stop_ids: (485..501).collect(),
@@ -48,7 +48,7 @@ fn sequences_end_at_a_stop_token_a_limit_or_the_end_of_the_history() {
 }
 
 #[test]
-fn a_logit_that_is_not_a_number_finishes_its_sequence_alone() {
+fn nan_logit_finishes_only_its_own_sequence() {
     for traits in variants() {
         for temperature in [0.0, 1.0] {
             let settings = Settings {

@@ -1,13 +1,15 @@
+//! Batches of sequences for sampling tests.
+
 use refrain_kernels::sample::{self, SampleState, Settings};
 use refrain_kernels::{DType, OperandSpec, Traits};
 
 use crate::common::{Arena, Random};
 
-/// Sequences, their states and what the model says of each.
+/// Sequences with their states, settings and logits.
 #[derive(Clone)]
 pub struct Batch {
     pub vocabulary: usize,
-    /// `[S, V]`, or `[V]` for all sequences alike.
+    /// `[S, V]`, or `[V]` shared by all sequences.
     pub logits: Vec<f32>,
     pub settings: Vec<Settings>,
     /// `[S, V]`, or empty.
@@ -19,18 +21,18 @@ pub struct Batch {
     pub outbox: Vec<u32>,
 }
 
-/// Places of each sequence's ring.
+/// Entries of each sequence's ring.
 pub const RING: usize = 3;
 
 impl Batch {
-    /// Sequences with these settings and logits, the current token at a random position of a random
-    /// history with `places` places.
+    /// Returns sequences with these settings and logits. The current token is at a random position of a random history
+    /// of `context` tokens.
     pub fn new(
         random: &mut Random,
         logits: Vec<f32>,
         vocabulary: usize,
         settings: Vec<Settings>,
-        places: usize,
+        context: usize,
     ) -> Batch {
         let sequences = settings.len();
         let mut batch = Batch {
@@ -38,8 +40,8 @@ impl Batch {
             logits,
             bias: vec![],
             tokens: vec![0; sequences],
-            positions: (0..sequences).map(|_| random.below(places) as i32).collect(),
-            history: (0..sequences * places)
+            positions: (0..sequences).map(|_| random.below(context) as i32).collect(),
+            history: (0..sequences * context)
                 .map(|_| random.below(vocabulary.min(20)) as u32)
                 .collect(),
             counts: vec![],
@@ -47,7 +49,7 @@ impl Batch {
             settings,
         };
         for s in 0..sequences {
-            let seen = &batch.history[s * places..][..batch.positions[s] as usize + 1];
+            let seen = &batch.history[s * context..][..batch.positions[s] as usize + 1];
             batch.tokens[s] = seen[seen.len() - 1];
             batch
                 .counts
@@ -74,7 +76,7 @@ impl Batch {
         self.settings.iter().flat_map(words).collect()
     }
 
-    /// One run by the reference; returns what was reported.
+    /// Runs a step with the reference; returns the reported tokens.
     pub fn step(&mut self) -> Vec<u32> {
         let logits: Vec<f32> = (0..self.sequences()).flat_map(|s| self.logits_of(s).to_vec()).collect();
         let (words, bias) = (self.words(), self.bias.clone());
@@ -88,7 +90,7 @@ impl Batch {
         sample::reference(&logits, &words, &bias, &mut state)
     }
 
-    /// The operands' descriptions.
+    /// Returns the operands' specs.
     pub fn operands(&self) -> [OperandSpec; 9] {
         let (s, v) = (self.sequences(), self.vocabulary);
         let mut logits = OperandSpec::contiguous(DType::F32, &[s, v]);
@@ -140,13 +142,13 @@ impl OnDevice {
         }
     }
 
-    /// One run; returns what was reported.
+    /// Runs a step; returns the reported tokens.
     pub fn step(&self) -> Vec<u32> {
         self.arena.run(&self.calls);
         self.words(8)
     }
 
-    /// The batch as it is now; fails if what is only read was written.
+    /// Reads the batch back; fails if read-only operands were written.
     pub fn read(&self) -> Batch {
         assert_eq!(self.arena.read(0), bytemuck::cast_slice::<f32, u8>(&self.batch.logits));
         assert_eq!(self.words(1), self.batch.words());

@@ -1,4 +1,4 @@
-//! Attention of tokens that are the only ones of their sequences, with what stands before it.
+//! Fused decode attention, of one token per sequence: norms, RoPE, cache writes and attention.
 
 use std::hash::{Hash, Hasher};
 
@@ -6,17 +6,17 @@ use refrain_kernels::attention::{self, DecodeParams};
 use refrain_kernels::slots;
 
 use super::prepare::prepared;
-use super::{attend, mixed, multiplications};
+use super::{attend, multiplications, output};
 use refrain::operation::{ArraySpec, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, Values};
 
 /// (keys, values: states `[slots, KVH, Dk]` and `[slots, KVH, Dv]`, q `[T, H, Dk]`, k `[T, KVH, Dk]`, v `[T, KVH, Dv]`,
-/// positions `[T]`, sequences `[T]`, pages `[S, P]`, {frequencies}, {q norm's weight}, {k norm's weight}, {sinks `[H]`},
-/// {gate}) → `[T, H, Dv]`, and
-/// both states: attention with the norms, rotations and writes before it, made by [`super::rewrite`].
+/// positions `[T]`, sequences `[T]`, pages `[S, P]`, {frequencies}, {q norm's weight}, {k norm's weight}, {sinks
+/// `[H]`}, {gate}) → `[T, H, Dv]`, and both states: attention fused with the norms, RoPE and cache writes before it by
+/// [`super::rewrite`].
 #[derive(Hash, Debug)]
-pub(super) struct JoinedAttention(pub DecodeParams);
+pub(super) struct FusedAttention(pub DecodeParams);
 
-impl Operation for JoinedAttention {
+impl Operation for FusedAttention {
     fn name(&self) -> &'static str {
         "decode_attention"
     }
@@ -27,8 +27,8 @@ impl Operation for JoinedAttention {
 
     fn results(&self, inputs: &[&ArraySpec]) -> Result<Vec<ArraySpec>, String> {
         match inputs {
-            [_, values, q, ..] if inputs.len() == self.0.output() => Ok(vec![mixed(q, values)]),
-            _ => Err(format!("{} inputs are not {}", inputs.len(), self.0.output())),
+            [_, values, q, ..] if inputs.len() == self.0.output() => Ok(vec![output(q, values)]),
+            _ => Err(format!("{} inputs, expected {}", inputs.len(), self.0.output())),
         }
     }
 
@@ -55,18 +55,18 @@ impl Operation for JoinedAttention {
         let [q, k] = prepared(&x, &params.heads, params.optional(), 5);
         let v = x.values(4);
         let page_size = params.attention.page_size as usize;
-        let places = slots::reference(&x.i32(5), &x.u32(6), &x.u32(7), x.shape(7), page_size);
+        let slots = slots::reference(&x.i32(5), &x.u32(6), &x.u32(7), x.shape(7), page_size);
         drop(x);
-        step.update_rows(0, &Values::F32(k), &places);
-        step.update_rows(1, &v, &places);
+        step.update_rows(0, &Values::F32(k), &slots);
+        step.update_rows(1, &v, &slots);
         let x = step.read();
-        let mut mixed = attend(&x, &q, heads, [0, 1, 5, 6, 7], params.sinks(), &params.attention);
+        let mut attn_out = attend(&x, &q, heads, [0, 1, 5, 6, 7], params.sinks(), &params.attention);
         if let Some(number) = params.gate() {
-            let gated = mixed.iter_mut().zip(x.f32(number));
+            let gated = attn_out.iter_mut().zip(x.f32(number));
             gated.for_each(|(x, gate)| *x /= 1.0 + (-gate).exp());
         }
         drop(x);
-        step.store(0, &Values::F32(mixed));
+        step.store(0, &Values::F32(attn_out));
     }
 
     fn detail(&self) -> String {

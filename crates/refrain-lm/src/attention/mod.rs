@@ -10,15 +10,15 @@ use refrain_kernels::matmul::StoredRows;
 use refrain_kernels::{attention, cpu};
 
 use refrain::operation::{
-    ArraySpec, HostInputs, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, Values, exactly,
+    self, ArraySpec, HostInputs, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, Values, exact_inputs,
 };
 use refrain::rewrite::{Rewrite, RewriteStage};
 use refrain::{Array, DType};
 
 use crate::{AttentionParams, BatchTokens};
 
-/// (q `[T, H, Dk]`, keys `[slots, KVH, Dk]`, values `[slots, KVH, Dv]`, positions `[T]`, sequences `[T]`, pages `[S, P]`,
-/// {sinks `[H]`}) → `[T, H, Dv]`.
+/// (q `[T, H, Dk]`, keys `[slots, KVH, Dk]`, values `[slots, KVH, Dv]`, positions `[T]`, sequences `[T]`, pages `[S,
+/// P]`, {sinks `[H]`}) → `[T, H, Dv]`.
 #[derive(Hash, Debug)]
 struct PagedAttention(AttentionParams);
 
@@ -33,7 +33,7 @@ impl Operation for PagedAttention {
 
     fn results(&self, inputs: &[&ArraySpec]) -> Result<Vec<ArraySpec>, String> {
         let (inputs, sinks) = inputs.split_at(inputs.len().min(6));
-        let [q, keys, values, positions, sequences, pages] = exactly(inputs)?;
+        let [q, keys, values, positions, sequences, pages] = exact_inputs(inputs)?;
         let fits = inputs[..3].iter().all(|x| x.rank() == 3 && x.dtype.is_float())
             && keys.shape[..2] == values.shape[..2]
             && keys.dim(2) == q.dim(2)
@@ -50,33 +50,32 @@ impl Operation for PagedAttention {
             && sinks.iter().all(|x| x.dtype.is_float() && x.shape == [q.dim(1)])
             && self.0.page_size > 0;
         if fits {
-            return Ok(vec![mixed(q, values)]);
+            return Ok(vec![output(q, values)]);
         }
-        let with = sinks
-            .iter()
-            .map(|sinks| format!(" with sinks {sinks}"))
-            .collect::<String>();
+        let page_size = self.0.page_size;
+        let last = match sinks {
+            [] => format!(" and pages {pages} of {page_size} slots"),
+            [sinks, ..] => format!(", pages {pages} of {page_size} slots and sinks {sinks}"),
+        };
         Err(format!(
-            "q {q} does not attend to keys {keys} and values {values} by positions {positions}, sequences {sequences} and pages {pages} of {} slots{with}",
-            self.0.page_size
+            "q {q}, keys {keys}, values {values}, positions {positions}, sequences {sequences}{last} do not match"
         ))
     }
 
     fn lower(&self, traits: &Traits, operands: &[OperandSpec]) -> Result<Kernels, Unsupported> {
-        let [q, keys, values, positions, sequences, pages, sinks @ .., out] = operands else {
-            unreachable!("six inputs or seven, and a result")
-        };
+        let ([q, keys, values, positions, sequences, pages], sinks, [out]) =
+            operation::operands_with_optional(operands);
         let operands = [q, keys, values, positions, sequences, pages, out];
-        let calls = attention::calls(traits, operands, sinks.first(), &self.0)?;
+        let calls = attention::calls(traits, operands, sinks, &self.0)?;
         Ok(Kernels::with_workspace(calls))
     }
 
     fn reference(&self, step: &HostStep<'_>) {
         let x = step.read();
         let sinks = (x.count() > 6).then_some(6);
-        let mixed = attend(&x, &x.f32(0), x.shape(0)[1], [1, 2, 3, 4, 5], sinks, &self.0);
+        let attn_out = attend(&x, &x.f32(0), x.shape(0)[1], [1, 2, 3, 4, 5], sinks, &self.0);
         drop(x);
-        step.store(0, &Values::F32(mixed));
+        step.store(0, &Values::F32(attn_out));
     }
 
     fn multiplications(&self, operands: &[OperandSpec]) -> u64 {
@@ -86,8 +85,8 @@ impl Operation for PagedAttention {
 
     fn rewrites(&self) -> &'static [Rewrite] {
         &[Rewrite {
-            stage: RewriteStage::BehindProducts,
-            run: rewrite::join,
+            stage: RewriteStage::AfterProducts,
+            run: rewrite::fuse,
         }]
     }
 
@@ -96,24 +95,26 @@ impl Operation for PagedAttention {
     }
 }
 
-/// What attention of queries like `q` gives: for each of their heads as much as `values` have.
-fn mixed(q: &ArraySpec, values: &ArraySpec) -> ArraySpec {
+/// Returns the spec of attention's output for queries `q`: heads of the dimension of `values`.
+fn output(q: &ArraySpec, values: &ArraySpec) -> ArraySpec {
     ArraySpec {
         shape: [&q.shape[..2], &values.shape[2..]].concat(),
         dtype: q.dtype,
     }
 }
 
-/// One for each element of `q` and of `out`, and each position that `pages` of a sequence hold, or that is in the window.
+/// Returns the multiplications of attention: one for each element of `q` and of `out` and each position of a sequence's
+/// pages or of the window.
 fn multiplications(params: &AttentionParams, pages: &OperandSpec, q: &OperandSpec, out: &OperandSpec) -> u64 {
     let pages = pages.layout.shape.last().copied().unwrap_or(1) as u64;
-    let reach = pages * u64::from(params.page_size);
-    let seen = params.window.map_or(reach, |window| reach.min(window.into()));
+    let capacity = pages * u64::from(params.page_size);
+    let seen = params.window.map_or(capacity, |window| capacity.min(window.into()));
     let each = q.layout.count() + out.layout.count();
     (each as u64).saturating_mul(seen)
 }
 
-/// Attention of queries `q`, and perhaps to sinks, over inputs keys, values, positions, sequences and pages, by number.
+/// Computes attention of queries `q` on the CPU. `inputs` are the numbers of keys, values, positions, sequences and
+/// pages.
 fn attend(
     x: &HostInputs<'_>,
     q: &[f32],
@@ -157,11 +158,12 @@ fn attend(
     }
 }
 
-/// Causal attention over a paged KV cache. q floats `[T, H, Dk]`; keys floats `[slots, KVH, Dk]` and values floats
-/// `[slots, KVH, Dv]`, H a multiple of KVH → as q `[T, H, Dv]`. A token sees the positions up to its own (or the last
-/// `params.window` of them); position p of sequence s lies in slot
-/// `pages[s, p / page_size] · page_size + p mod page_size`. Invalid where they do not fit; GPUs take even
-/// Dk and Dv up to 256.
+/// Causal attention over a paged KV cache.
+///
+/// q floats `[T, H, Dk]`; keys floats `[slots, KVH, Dk]` and values floats `[slots, KVH, Dv]`, H a multiple of KVH → as
+/// q `[T, H, Dv]`. A token sees the positions up to its own, or the last `params.window` of them. Position p of
+/// sequence s is in slot `pages[s, p / page_size] · page_size + p mod page_size`. The result is invalid if shapes do
+/// not match. GPUs support even Dk and Dv up to 256.
 #[track_caller]
 pub fn paged_attention(
     q: &Array,
@@ -171,12 +173,12 @@ pub fn paged_attention(
     params: AttentionParams,
 ) -> Array {
     let inputs = [q, keys, values, tokens.positions, tokens.sequences, tokens.pages];
-    let [mixed] = Array::apply(PagedAttention(params), &inputs);
-    mixed
+    let [attn_out] = Array::apply(PagedAttention(params), &inputs);
+    attn_out
 }
 
-/// [`paged_attention`] whose softmax is also over a score of each head, `sinks` floats `[H]`, with a value of zero
-/// (Xiao et al. 2023, arXiv:2309.17453).
+/// [`paged_attention`] with attention sinks: the softmax of each head includes a score, `sinks` floats `[H]`, whose
+/// value is zero (Xiao et al. 2023, arXiv:2309.17453).
 #[track_caller]
 pub fn paged_attention_with_sinks(
     q: &Array,
@@ -187,6 +189,6 @@ pub fn paged_attention_with_sinks(
     params: AttentionParams,
 ) -> Array {
     let inputs = [q, keys, values, tokens.positions, tokens.sequences, tokens.pages, sinks];
-    let [mixed] = Array::apply(PagedAttention(params), &inputs);
-    mixed
+    let [attn_out] = Array::apply(PagedAttention(params), &inputs);
+    attn_out
 }

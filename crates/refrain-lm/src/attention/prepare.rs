@@ -1,4 +1,4 @@
-//! What makes queries, keys and values of many tokens ready for attention.
+//! Fused preparation of queries, keys and values of many tokens for attention.
 
 use std::hash::{Hash, Hasher};
 
@@ -11,8 +11,8 @@ use refrain::operation::{
 };
 
 /// (keys, values: states `[slots, KVH, Dk]` and `[slots, KVH, Dv]`, q `[T, H, Dk]`, k `[T, KVH, Dk]`, v `[T, KVH, Dv]`,
-/// slots `[T]`, positions `[T]`, {frequencies}, {q norm's weight}, {k norm's weight}) → the queries that attention reads,
-/// and both states: norms, rotations and writes of many tokens, made by [`super::rewrite`].
+/// slots `[T]`, positions `[T]`, {frequencies}, {q norm's weight}, {k norm's weight}) → the queries that attention
+/// reads, and both states: norms, RoPE and cache writes, fused by [`super::rewrite`].
 #[derive(Hash, Debug)]
 pub(super) struct AttentionPreparation(pub HeadPreparation);
 
@@ -28,7 +28,11 @@ impl Operation for AttentionPreparation {
     fn results(&self, inputs: &[&ArraySpec]) -> Result<Vec<ArraySpec>, String> {
         match inputs {
             [_, _, q, ..] if inputs.len() == prepare::output(&self.0) => Ok(vec![(*q).clone()]),
-            _ => Err(format!("{} inputs are not {}", inputs.len(), prepare::output(&self.0))),
+            _ => Err(format!(
+                "{} inputs, expected {}",
+                inputs.len(),
+                prepare::output(&self.0)
+            )),
         }
     }
 
@@ -59,14 +63,14 @@ impl Operation for AttentionPreparation {
         self.0.to_string()
     }
 
-    /// Of the states only rows are touched.
+    /// Counts queries, keys and values only, since only rows of the states are written.
     fn multiplications(&self, operands: &[OperandSpec]) -> u64 {
         operands[2..5].iter().map(|operand| operand.layout.count() as u64).sum()
     }
 }
 
-/// Inputs 2 and 3, queries and keys, normalised and rotated to input `positions`. `optional` are the numbers of the
-/// frequencies and of the norms' weights.
+/// Returns inputs 2 and 3, queries and keys, after norm and RoPE. `positions` is an input number; `optional` are those
+/// of the frequencies and of the norms' weights.
 pub(super) fn prepared(
     x: &HostInputs<'_>,
     heads: &HeadPreparation,
@@ -74,7 +78,7 @@ pub(super) fn prepared(
     positions: usize,
 ) -> [Vec<f32>; 2] {
     let [frequencies, q_weight, k_weight] = optional;
-    let made = |number: usize, norm: Option<Norm>, weight: Option<usize>| {
+    let prepare = |number: usize, norm: Option<Norm>, weight: Option<usize>| {
         let head_dim = x.shape(number)[2];
         let mut values = x.f32(number);
         if let Some(norm) = norm {
@@ -88,5 +92,5 @@ pub(super) fn prepared(
             _ => values,
         }
     };
-    [made(2, heads.q_norm, q_weight), made(3, heads.k_norm, k_weight)]
+    [prepare(2, heads.q_norm, q_weight), prepare(3, heads.k_norm, k_weight)]
 }

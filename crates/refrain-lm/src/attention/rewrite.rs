@@ -1,5 +1,5 @@
-//! Attention of tokens that are the only ones of their sequences, with the norms and rotations of queries
-//! and keys and with the writes of keys and values; of others, all these in one node before it.
+//! Rewrite that fuses norms, RoPE and cache writes with decode attention, or, for many tokens per sequence, into one
+//! preparation node before attention.
 
 use std::sync::Arc;
 
@@ -11,64 +11,67 @@ use refrain_kernels::attention::{DecodeParams, HeadPreparation};
 use refrain_kernels::elementwise::{BinaryOp, ExpressionStep, UnaryOp};
 
 use super::PagedAttention;
-use super::decode::JoinedAttention;
+use super::decode::FusedAttention;
 use super::prepare::AttentionPreparation;
-use crate::rope::Rotation;
+use crate::rope::Rope;
 use crate::slots::Slots;
 use crate::{AttentionParams, RopeParams};
 
-/// Makes what stands before attention a part of it, where attention promises single tokens and can; else one node.
-pub(super) fn join(graph: Graph, device: &Device) -> Graph {
+/// Fuses the nodes before each attention with it if it is decode attention and the device supports it, else into one
+/// node.
+pub(super) fn fuse(graph: Graph, device: &Device) -> Graph {
     let (uses, users) = (graph.use_counts(), graph.users());
-    let mut found: Vec<Option<Replacement>> = graph.nodes.iter().map(|_| None).collect();
+    let mut replacements: Vec<Option<Replacement>> = graph.nodes.iter().map(|_| None).collect();
     for number in 0..graph.nodes.len() {
-        let Some(before) = BeforeAttention::of(&graph, &uses, number) else {
+        let Some(prologue) = AttentionPrologue::of(&graph, &uses, number) else {
             continue;
         };
-        if let Some(joined) = before.with_attention(&graph, &uses, &users[number], device) {
-            found[number] = Some(joined);
-        } else if let Some((place, joined)) = before.apart(&graph, device) {
-            found[place] = Some(joined);
+        if let Some(fused) = prologue.with_attention(&graph, &uses, &users[number], device) {
+            replacements[number] = Some(fused);
+        } else if let Some((last, fused)) = prologue.preparation_node(&graph, device) {
+            replacements[last] = Some(fused);
         }
     }
-    replace(graph, found)
+    replace(graph, replacements)
 }
 
-/// Queries or keys before their norm and rotation.
+/// Queries or keys before norm and RoPE.
 #[derive(Clone)]
-struct Prepared {
-    /// `[T, H, D]`.
+struct HeadSource {
+    /// The input of norm and RoPE, `[T, H, D]`.
     raw: Edge,
+    /// RoPE and its frequencies.
     rope: Option<(RopeParams, Edge)>,
+    /// The norm and its weight.
     norm: Option<(Norm, Option<Edge>)>,
 }
 
-/// A write of rows into a state.
-struct RowsWritten {
-    /// The state before.
+/// A write of keys or values into the KV cache.
+struct CacheWrite {
+    /// The cache before the write.
     state: Edge,
     rows: Edge,
     slots: Edge,
 }
 
-/// Attention over keys and values that are written just before it.
-struct BeforeAttention<'g> {
+/// An attention node with the norms, RoPE and cache writes before it.
+struct AttentionPrologue<'g> {
     params: AttentionParams,
     number: usize,
-    /// Queries, keys and values as it reads them.
+    /// Queries, keys and values as attention reads them.
     read: [&'g Edge; 3],
     /// Positions, sequences and pages.
     tokens: &'g [Edge],
     sinks: &'g [Edge],
-    /// Queries and keys.
-    makers: [Prepared; 2],
-    /// Keys and values.
-    writes: [RowsWritten; 2],
+    /// Sources of queries and keys.
+    sources: [HeadSource; 2],
+    /// Writes of keys and values.
+    writes: [CacheWrite; 2],
 }
 
-impl<'g> BeforeAttention<'g> {
-    /// What stands before node `number`, if that is attention.
-    fn of(graph: &'g Graph, uses: &[usize], number: usize) -> Option<BeforeAttention<'g>> {
+impl<'g> AttentionPrologue<'g> {
+    /// Matches node `number`, if it is attention over keys and values that are written just before it.
+    fn of(graph: &'g Graph, uses: &[usize], number: usize) -> Option<AttentionPrologue<'g>> {
         let node = &graph.nodes[number];
         let PagedAttention(params) = *node.primitive.operation()?;
         let [q, keys, values, others @ ..] = &node.inputs[..] else {
@@ -77,47 +80,47 @@ impl<'g> BeforeAttention<'g> {
         let (tokens, sinks) = others.split_at_checked(3)?;
         let write = |state: &Edge| write(graph, state, number, tokens, params.page_size);
         let writes = [write(keys)?, write(values)?];
-        // Where queries and keys are rotated differently, both stay as they are.
-        let mut makers = [q, &writes[0].rows].map(|edge| prepared(graph, uses, edge, &tokens[0]));
-        if makers[0].rope != makers[1].rope {
-            makers = [q, &writes[0].rows].map(Prepared::as_it_is);
+        // If queries and keys have different RoPE, neither is fused.
+        let mut sources = [q, &writes[0].rows].map(|edge| head_source(graph, uses, edge, &tokens[0]));
+        if sources[0].rope != sources[1].rope {
+            sources = [q, &writes[0].rows].map(HeadSource::unfused);
         }
-        Some(BeforeAttention {
+        Some(AttentionPrologue {
             params,
             number,
             read: [q, keys, values],
             tokens,
             sinks,
-            makers,
+            sources,
             writes,
         })
     }
 
-    /// All of it in the place of attention.
+    /// Returns the fused node in place of attention.
     fn with_attention(&self, graph: &Graph, uses: &[usize], users: &[usize], device: &Device) -> Option<Replacement> {
         if !self.params.decode {
             return None;
         }
         let [q, keys, values] = self.read;
-        let whole = [&self.makers, &[q, &self.writes[0].rows].map(Prepared::as_it_is)];
+        let variants = [&self.sources, &[q, &self.writes[0].rows].map(HeadSource::unfused)];
         let gate = gate(graph, uses, users, self.number);
-        // With a gate, or without it where that does not fit.
-        let forms = [gate.as_ref(), None]
+        // Tries with the gate first, then without it.
+        let candidates = [gate.as_ref(), None]
             .into_iter()
-            .flat_map(|gate| whole.map(|makers| (makers, gate)));
-        forms.into_iter().find_map(|(makers, gate)| {
+            .flat_map(|gate| variants.map(|sources| (sources, gate)));
+        candidates.into_iter().find_map(|(sources, gate)| {
             let decode = DecodeParams {
                 attention: self.params,
-                heads: preparation(makers),
+                heads: preparation(sources),
                 sinks: !self.sinks.is_empty(),
                 gated: gate.is_some(),
             };
-            let optional = optional(makers).into_iter().chain(self.sinks.iter().cloned());
+            let optional = optional(sources).into_iter().chain(self.sinks.iter().cloned());
             let optional = optional.chain(gate.map(|(_, edge)| edge.clone()));
-            let inputs = self.inputs(makers, self.tokens.iter().cloned().chain(optional));
+            let inputs = self.inputs(sources, self.tokens.iter().cloned().chain(optional));
             let attention = &graph.nodes[self.number];
             let result = (attention.shape.clone(), attention.dtype);
-            let node = self.node(graph, device, JoinedAttention(decode), inputs, result)?;
+            let node = self.node(graph, device, FusedAttention(decode), inputs, result)?;
             Some(Replacement {
                 node,
                 dropped: vec![keys.node, values.node],
@@ -127,26 +130,27 @@ impl<'g> BeforeAttention<'g> {
         })
     }
 
-    /// One node that attention reads from, in the place of the last of those that it stands for.
-    fn apart(&self, graph: &Graph, device: &Device) -> Option<(usize, Replacement)> {
+    /// Returns one preparation node before attention, and the number of the node it replaces: the last of the fused
+    /// ones.
+    fn preparation_node(&self, graph: &Graph, device: &Device) -> Option<(usize, Replacement)> {
         let [q, keys, values] = self.read;
-        let [before, _] = &self.makers;
-        // Queries that attention reads as they are would be copied.
-        if before.rope.is_none() && before.norm.is_none() {
+        let [q_source, _] = &self.sources;
+        // Queries without norm or RoPE would be copied needlessly.
+        if q_source.rope.is_none() && q_source.norm.is_none() {
             return None;
         }
         let [key_slots, value_slots] = self.writes.each_ref().map(|write| &write.slots);
         if key_slots != value_slots {
             return None;
         }
-        let places = [key_slots, &self.tokens[0]].map(Edge::clone);
-        let inputs = self.inputs(&self.makers, places.into_iter().chain(optional(&self.makers)));
+        let indices = [key_slots, &self.tokens[0]].map(Edge::clone);
+        let inputs = self.inputs(&self.sources, indices.into_iter().chain(optional(&self.sources)));
         let result = (q.layout.shape.to_vec(), graph.dtype(q));
-        let operation = AttentionPreparation(preparation(&self.makers));
+        let operation = AttentionPreparation(preparation(&self.sources));
         let node = self.node(graph, device, operation, inputs, result)?;
         let mut dropped = vec![q.node, keys.node, values.node];
-        let place = *dropped.iter().max()?;
-        dropped.retain(|number| *number != place);
+        let last = *dropped.iter().max()?;
+        dropped.retain(|number| *number != last);
         let next = vec![(q.source(), 0), (keys.source(), 1), (values.source(), 2)];
         let replacement = Replacement {
             node,
@@ -154,18 +158,18 @@ impl<'g> BeforeAttention<'g> {
             next,
             absorbed: None,
         };
-        Some((place, replacement))
+        Some((last, replacement))
     }
 
-    /// Both states, queries, keys and values, and what is behind them.
-    fn inputs(&self, makers: &[Prepared; 2], others: impl Iterator<Item = Edge>) -> Vec<Edge> {
+    /// Returns both caches, queries, keys and values, then `others`.
+    fn inputs(&self, sources: &[HeadSource; 2], others: impl Iterator<Item = Edge>) -> Vec<Edge> {
         let [keys, values] = &self.writes;
-        let [q, k] = makers.each_ref().map(|maker| &maker.raw);
+        let [q, k] = sources.each_ref().map(|source| &source.raw);
         let inputs = [&keys.state, &values.state, q, k, &values.rows];
         inputs.into_iter().cloned().chain(others).collect()
     }
 
-    /// A node that updates both states, if the device computes it.
+    /// Returns a node that updates both caches, if the device supports it.
     fn node(
         &self,
         graph: &Graph,
@@ -174,22 +178,23 @@ impl<'g> BeforeAttention<'g> {
         inputs: Vec<Edge>,
         (shape, dtype): (Vec<usize>, DType),
     ) -> Option<Node> {
-        // Where tokens stand may be states: attention reads them where it did.
-        let moves = !inputs[2..5].iter().any(|edge| graph.is_state(edge));
+        // Queries, keys and values must not be states: the node reads them earlier or later than before. Positions may
+        // be.
+        let can_move = !inputs[2..5].iter().any(|edge| graph.is_state(edge));
         let [_, keys, values] = self.read;
         let next = [keys, values].map(|state| ArraySpec {
             shape: state.layout.shape.to_vec(),
             dtype: graph.dtype(state),
         });
         let node = Node {
-            further: next.to_vec(),
+            extra_results: next.to_vec(),
             ..Node::new(Primitive::Operation(Arc::new(operation)), inputs, shape, dtype)
         };
-        (moves && computes(graph, &node, device)).then_some(node)
+        (can_move && computes(graph, &node, device)).then_some(node)
     }
 }
 
-fn preparation([q, k]: &[Prepared; 2]) -> HeadPreparation {
+fn preparation([q, k]: &[HeadSource; 2]) -> HeadPreparation {
     HeadPreparation {
         rope: q.rope.as_ref().map(|(rope, _)| *rope),
         q_norm: q.norm.as_ref().map(|(norm, _)| *norm),
@@ -197,63 +202,64 @@ fn preparation([q, k]: &[Prepared; 2]) -> HeadPreparation {
     }
 }
 
-/// Frequencies, and the weights of the norms, where there are any.
-fn optional(makers: &[Prepared; 2]) -> Vec<Edge> {
-    let frequencies = makers[0].rope.iter().map(|(_, frequencies)| frequencies.clone());
-    let weights = makers.iter().filter_map(|maker| maker.norm.as_ref()?.1.clone());
+/// Returns the frequencies and the weights of the norms, where present.
+fn optional(sources: &[HeadSource; 2]) -> Vec<Edge> {
+    let frequencies = sources[0].rope.iter().map(|(_, frequencies)| frequencies.clone());
+    let weights = sources.iter().filter_map(|source| source.norm.as_ref()?.1.clone());
     frequencies.chain(weights).collect()
 }
 
-/// The node that multiplies what node `number` gives by the sigmoid of a gate, and the gate, if it is there before.
+/// Returns the node that multiplies the output of node `number` by the sigmoid of a gate, and the gate, if it is
+/// computed earlier.
 fn gate(graph: &Graph, uses: &[usize], users: &[usize], number: usize) -> Option<(usize, Edge)> {
     let &user = users.first()?;
     let node = &graph.nodes[user];
     let (Primitive::Elementwise(expression), [a, b]) = (&node.primitive, &node.inputs[..]) else {
         return None;
     };
-    let (mixed, edge) = if a.node == number { (0, b) } else { (1, a) };
+    let (attn_out, edge) = if a.node == number { (0, b) } else { (1, a) };
     let step = |step: usize| &expression.steps[step];
     let is_gated = |x: usize, y: usize| {
-        *step(x) == ExpressionStep::Input(mixed)
-            && matches!(*step(y), ExpressionStep::Unary(UnaryOp::Sigmoid, z) if *step(z) == ExpressionStep::Input(1 - mixed))
+        *step(x) == ExpressionStep::Input(attn_out)
+            && matches!(*step(y), ExpressionStep::Unary(UnaryOp::Sigmoid, z) if *step(z) == ExpressionStep::Input(1 - attn_out))
     };
     let &ExpressionStep::Binary(BinaryOp::Mul, x, y) = expression.steps.last()? else {
         return None;
     };
     let f32s = expression.inputs == [DType::F32; 2] && graph.nodes[number].dtype == DType::F32;
-    let whole = graph.is_whole(&node.inputs[mixed]) && node.shape == graph.nodes[number].shape;
+    let whole = graph.is_whole(&node.inputs[attn_out]) && node.shape == graph.nodes[number].shape;
     let fits = (is_gated(x, y) || is_gated(y, x)) && f32s && whole && uses[number] == 1 && edge.node < number;
     fits.then(|| (user, edge.clone()))
 }
 
-/// The write that `edge` sees the state behind, if rows are written where `tokens` (positions, sequences, pages) stand and
-/// nothing but attention `reader` sees them before it.
-fn write(graph: &Graph, edge: &Edge, reader: usize, tokens: &[Edge], page_size: u32) -> Option<RowsWritten> {
+/// Returns the cache write that `edge` is the result of, if its slots are those of `tokens` (positions, sequences,
+/// pages) and nothing reads its result before attention `reader`.
+fn write(graph: &Graph, edge: &Edge, reader: usize, tokens: &[Edge], page_size: u32) -> Option<CacheWrite> {
     let node = &graph.nodes[edge.node];
     let (Some(WriteRows), [state, rows, slots]) = (node.primitive.operation(), &node.inputs[..]) else {
         return None;
     };
-    let found = &graph.nodes[slots.node];
-    let Slots { page_size: n } = *found.primitive.operation()?;
-    let placed = n == page_size as usize && found.inputs == tokens && graph.is_whole(slots);
+    let slots_node = &graph.nodes[slots.node];
+    let Slots { page_size: n } = *slots_node.primitive.operation()?;
+    let same_slots = n == page_size as usize && slots_node.inputs == tokens && graph.is_whole(slots);
     let between = &graph.nodes[edge.node + 1..reader];
-    let unseen = !between.iter().flat_map(|n| &n.inputs).any(|e| e.node == edge.node);
+    let unread = !between.iter().flat_map(|n| &n.inputs).any(|e| e.node == edge.node);
     let once = graph.nodes[reader]
         .inputs
         .iter()
         .filter(|e| e.node == edge.node)
         .count()
         == 1;
-    (placed && unseen && once && graph.is_whole(edge)).then(|| RowsWritten {
+    (same_slots && unread && once && graph.is_whole(edge)).then(|| CacheWrite {
         state: state.clone(),
         rows: rows.clone(),
         slots: slots.clone(),
     })
 }
 
-impl Prepared {
-    fn as_it_is(edge: &Edge) -> Prepared {
-        Prepared {
+impl HeadSource {
+    fn unfused(edge: &Edge) -> HeadSource {
+        HeadSource {
             raw: edge.clone(),
             rope: None,
             norm: None,
@@ -261,31 +267,31 @@ impl Prepared {
     }
 }
 
-/// What `edge` (queries or keys `[T, H, D]`) is made of: its rotation to `positions`, if there is one, and
-/// before that its norm over the heads.
-fn prepared(graph: &Graph, uses: &[usize], edge: &Edge, positions: &Edge) -> Prepared {
-    let mut prepared = Prepared::as_it_is(edge);
-    // Alone and in f32, so that nothing is rounded in between.
-    let source = |edge: &Edge| {
+/// Matches the source of `edge` (queries or keys `[T, H, D]`): RoPE at `positions`, if any, and before it the norm over
+/// the heads, if any.
+fn head_source(graph: &Graph, uses: &[usize], edge: &Edge, positions: &Edge) -> HeadSource {
+    let mut head = HeadSource::unfused(edge);
+    // The node must have one use and be f32, so that nothing is rounded in between.
+    let exact_node = |edge: &Edge| {
         let node = &graph.nodes[edge.node];
         let exact = node.dtype == DType::F32 && node.inputs.first().is_some_and(|e| graph.dtype(e) == DType::F32);
         (uses[edge.node] == 1 && graph.is_whole(edge) && exact).then_some(node)
     };
-    if let Some(node) = source(&prepared.raw)
-        && let Some(&Rotation(params)) = node.primitive.operation()
+    if let Some(node) = exact_node(&head.raw)
+        && let Some(&Rope(params)) = node.primitive.operation()
         && node.inputs[1] == *positions
     {
-        prepared.rope = Some((params, node.inputs[2].clone()));
-        prepared.raw = node.inputs[0].clone();
+        head.rope = Some((params, node.inputs[2].clone()));
+        head.raw = node.inputs[0].clone();
     }
     let shape = edge.layout.shape.clone();
-    if let Some(node) = source(&prepared.raw)
+    if let Some(node) = exact_node(&head.raw)
         && let Some(norm) = norm_of(node)
         && node.shape.last() == shape.last()
         && let Some(layout) = node.inputs[0].layout.reshape(&shape)
     {
-        prepared.norm = Some((norm, node.inputs.get(1).cloned()));
-        prepared.raw = node.inputs[0].through(layout);
+        head.norm = Some((norm, node.inputs.get(1).cloned()));
+        head.raw = node.inputs[0].through(layout);
     }
-    prepared
+    head
 }

@@ -1,4 +1,4 @@
-//! Products with the matrices of the experts that tokens are routed to.
+//! Mixture of experts: products with the matrices of the experts that tokens are routed to.
 
 mod projection;
 mod rewrite;
@@ -17,13 +17,13 @@ use refrain::operation::{
 use refrain::rewrite::{Rewrite, RewriteStage};
 use refrain::{Array, DType, QuantFormat};
 
-/// (x `[T, U, K]`, experts `[T, U]`, W `[E·N, K]` or quants, scales, {biases}) → `[T, U, N]`: products
-/// with the matrices of the experts that are named.
+/// (x `[T, U, K]`, experts `[T, U]`, W `[E·N, K]` or quants, scales, {biases}) → `[T, U, N]`: products of each token
+/// with the matrices of its experts.
 #[derive(Hash, Debug)]
 struct ExpertMatmul {
-    /// How W is stored, if it is quantised.
+    /// The format of W, if it is quantised.
     format: Option<QuantFormat>,
-    /// N: rows of an expert.
+    /// N: rows per expert.
     rows: usize,
 }
 
@@ -38,14 +38,17 @@ impl Operation for ExpertMatmul {
 
     fn results(&self, inputs: &[&ArraySpec]) -> Result<Vec<ArraySpec>, String> {
         let [x, experts, planes @ ..] = inputs else {
-            return Err(format!("{} inputs are too few", inputs.len()));
+            return Err(format!("{} inputs, expected at least 3", inputs.len()));
         };
         let matrices = match (&self.format, planes) {
             (Some(format), [quants, ..]) => check_planes(format, planes).map(|()| quants)?,
             (None, [weights]) if weights.rank() == 2 && weights.dtype.is_float() => weights,
             _ => {
                 let given: Vec<String> = planes.iter().map(|x| x.to_string()).collect();
-                return Err(format!("{} are no matrices of experts", given.join(", ")));
+                let given = given.join(", ");
+                return Err(format!(
+                    "expert weights must be a matrix of floats or quantised planes, not {given}"
+                ));
             }
         };
         let (all, stored, rows) = (matrices.dim(0), matrices.dim(1), self.rows);
@@ -60,7 +63,7 @@ impl Operation for ExpertMatmul {
             && all.is_multiple_of(rows);
         if !fits {
             return Err(format!(
-                "x {x} does not meet, for experts {experts}, {rows} of {all} rows of {columns} values"
+                "x {x} and experts {experts} do not match {rows} of {all} rows of {columns} values"
             ));
         }
         Ok(vec![ArraySpec {
@@ -84,7 +87,7 @@ impl Operation for ExpertMatmul {
         const {
             &[Rewrite {
                 stage: RewriteStage::BeforeProducts,
-                run: rewrite::join,
+                run: rewrite::fuse,
             }]
         }
     }
@@ -113,15 +116,16 @@ impl Operation for ExpertMatmul {
     }
 }
 
-/// Products of x (floats `[T, U, K]`, or `[T, 1, K]` where a token's experts are given the same) with the
-/// matrices `[N, K]` of the experts (u32 `[T, U]`) of each token → f32 `[T, U, N]`. `weights` are the
-/// matrices of all experts, `rows` (N) rows each, one after the other: `[E·N, K]`, floats or quantised. An expert that
-/// there is not gives zeros. Nothing is read of experts that no token is routed to. Invalid where shapes do
-/// not fit.
+/// Multiplies x by the matrices of each token's experts.
+///
+/// x floats `[T, U, K]`, or `[T, 1, K]` if all experts of a token get the same input; experts u32 `[T, U]` → f32 `[T,
+/// U, N]`. `weights` `[E·N, K]`, floats or quantised, are the matrices `[N, K]` of all experts, `rows` (N) rows each,
+/// one after the other. An expert that does not exist gives zeros. Weights of experts without tokens are not read. The
+/// result is invalid if shapes do not match.
 #[track_caller]
 pub fn expert_matmul(x: &Array, experts: &Array, weights: impl Into<Weight>, rows: usize) -> Array {
     let weights = weights.into();
-    // A token's experts may be given the same.
+    // All experts of a token get the same input.
     let shared = x.rank() == 3 && experts.rank() == 2 && x.dim(1) == 1;
     let x = if shared {
         x.broadcast_to(&[x.dim(0), experts.dim(1), x.dim(2)])

@@ -1,4 +1,4 @@
-//! Products with the experts of few tokens, with what stands before and behind them.
+//! Fused products with the experts of few tokens: norm, products, and elementwise epilogue or weighted sum.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -14,19 +14,19 @@ use refrain::rewrite::{Norm, Rewrite, RewriteStage};
 use super::router;
 
 /// (x `[T, K]` or `[T·U, K]`, experts `[T, U]`, {norm weight `[K]`}, {weights `[T, U]` or scores `[T, E]`},
-/// the planes of each matrix `[E·N, K]` …, the epilogue's further inputs …) → `[T·U, N]` or `[T, N]`, made by
+/// the planes of each matrix `[E·N, K]` …, the epilogue's further inputs …) → `[T·U, N]` or `[T, N]`, fused by
 /// [`super::rewrite`].
 #[derive(Clone, Hash, Debug)]
-pub(super) struct JoinedExperts {
-    /// What is computed.
+pub(super) struct FusedExperts {
+    /// The kernel's parameters.
     pub projection: ExpertProjection,
-    /// Extents of the result.
+    /// Shape of the result.
     pub shape: [usize; 2],
-    /// Storage type of the result.
+    /// Dtype of the result.
     pub dtype: DType,
 }
 
-impl Operation for JoinedExperts {
+impl Operation for FusedExperts {
     fn name(&self) -> &'static str {
         "expert_projection"
     }
@@ -56,15 +56,15 @@ impl Operation for JoinedExperts {
     fn rewrites(&self) -> &'static [Rewrite] {
         const {
             &[Rewrite {
-                stage: RewriteStage::BehindProducts,
-                run: router::join,
+                stage: RewriteStage::AfterProducts,
+                run: router::fuse,
             }]
         }
     }
 
     fn normed(&self, norm: Norm) -> Option<(Arc<dyn Operation>, usize)> {
         let mut normed = self.clone();
-        // The weight stands behind x and the experts.
+        // The norm's weight follows x and the experts.
         normed
             .projection
             .norm
@@ -78,7 +78,7 @@ impl Operation for JoinedExperts {
         let mut next = projection.first_plane();
         let weighted = projection.norm.is_some_and(|norm| norm.weighted);
         let weight = weighted.then(|| x.f32(2));
-        let routing = (projection.routed != Routed::Apart).then(|| x.f32(next - 1));
+        let routing = (projection.routed != Routed::PerExpert).then(|| x.f32(next - 1));
         let matrices = x.matrices(projection.section.parts.iter().copied(), &mut next);
         let rows: Vec<FastRows<'_>> = matrices.iter().map(HostMatrix::rows).collect();
         let inputs = ExpertInputs {
@@ -106,7 +106,7 @@ impl Operation for JoinedExperts {
     fn multiplications(&self, operands: &[OperandSpec]) -> u64 {
         let pairs = operands[1].layout.count();
         let columns = operands[0].layout.shape[1];
-        // Of each expert; those of a token are added up or apart.
+        // Multiplications per output value: all of a token's experts, if they are summed, else one.
         let each = columns * pairs / self.shape[0].max(1);
         let parts = self.projection.section.parts.len();
         let out = self.shape.iter().product::<usize>() * parts;

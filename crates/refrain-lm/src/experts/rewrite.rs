@@ -1,18 +1,19 @@
-//! Products with the experts of few tokens: with the elementwise node that uses them (an activation times a gate),
-//! or weighted and added up over a token's experts, with what that sum is then added to. Of many tokens the weighted sum.
+//! Rewrite that fuses products with the experts of few tokens: with the elementwise node that uses them (an activation
+//! times a gate), or with the weighted sum over a token's experts and the elementwise node that uses the sum. For many
+//! tokens it makes the weighted sum one node.
 
 use std::sync::Arc;
 
 use refrain::graph::{Edge, Graph, Node};
 use refrain::operation::{Reduce, Softmax, TakeAlong, TopK};
-use refrain::rewrite::{computes, reordered, rows as sliced, same_places};
+use refrain::rewrite::{computes, reordered, rows as sliced, same_elements};
 use refrain::{DType, Device, Dimensions, Layout, Primitive};
 use refrain_kernels::elementwise::{BinaryOp, Expression, ExpressionStep};
 use refrain_kernels::projection::{ExpertProjection, Routed, Section, WeightStorage};
 use refrain_kernels::reduce::ReduceOp;
 
 use super::ExpertMatmul;
-use super::projection::JoinedExperts;
+use super::projection::FusedExperts;
 use super::sum::ExpertSum;
 
 /// The sum over the last dimension.
@@ -20,21 +21,21 @@ const SUM: Reduce = Reduce {
     op: ReduceOp::Sum,
     axes: 1,
 };
-/// The most tokens: experts of more are read once for all.
-const MOST_TOKENS: usize = 8;
-/// The most matrices whose sums one epilogue joins.
-const MOST_PARTS: usize = 2;
+/// Maximum number of tokens: for more, unfused kernels read each expert once for all tokens.
+const MAX_TOKENS: usize = 8;
+/// Maximum number of matrices whose products one epilogue combines.
+const MAX_MATRICES: usize = 2;
 
-/// Makes products with experts a part of what alone uses them.
-pub(super) fn join(mut graph: Graph, device: &Device) -> Graph {
-    unscale(&mut graph);
+/// Fuses products with experts with their only user.
+pub(super) fn fuse(mut graph: Graph, device: &Device) -> Graph {
+    skip_softmax(&mut graph);
     let mut uses = graph.use_counts();
     for number in 0..graph.nodes.len() {
-        let found = (apart(&graph, &uses, number))
+        let fused = (per_expert(&graph, &uses, number))
             .or_else(|| summed(&graph, &uses, number))
-            .or_else(|| extended(&graph, &uses, number));
-        let node = found.and_then(|found| found.node(&graph, device));
-        if let Some(node) = node.or_else(|| added(&graph, &uses, number, device)) {
+            .or_else(|| with_epilogue(&graph, &uses, number));
+        let node = fused.and_then(|fused| fused.node(&graph, device));
+        if let Some(node) = node.or_else(|| sum_node(&graph, &uses, number, device)) {
             node.inputs.iter().for_each(|e| uses[e.node] += 1);
             graph.nodes[number] = node;
         }
@@ -42,8 +43,8 @@ pub(super) fn join(mut graph: Graph, device: &Device) -> Graph {
     graph
 }
 
-/// The largest of a softmax are those of what it is made of.
-fn unscale(graph: &mut Graph) {
+/// Makes top-k read a softmax's input instead of its output: the order is the same.
+fn skip_softmax(graph: &mut Graph) {
     for number in 0..graph.nodes.len() {
         let Node { primitive, inputs, .. } = &graph.nodes[number];
         if let (Some(TopK { values: false, .. }), [scores]) = (primitive.operation(), &inputs[..])
@@ -54,10 +55,10 @@ fn unscale(graph: &mut Graph) {
     }
 }
 
-/// What `edge` is the whole softmax of.
+/// Returns the input of the softmax whose whole output is `edge`.
 fn softmax_of(graph: &Graph, edge: &Edge) -> Option<Edge> {
     let node = &graph.nodes[edge.node];
-    let whole = edge.layout == node.written && node.dtype == DType::F32;
+    let whole = edge.layout == node.layout && node.dtype == DType::F32;
     let raw = node.inputs.first()?;
     let exact = graph.dtype(raw) == DType::F32;
     (node.primitive.operation::<Softmax>().is_some() && whole && exact).then(|| raw.clone())
@@ -74,7 +75,7 @@ struct ExpertProduct<'g> {
     sizes: [usize; 4],
 }
 
-/// A use of a product: which input it is, and which of an expert's rows it sees.
+/// A use of a product by an elementwise node: the input's index, and the first of the expert's rows it reads.
 struct ExpertUse<'g> {
     input: usize,
     product: ExpertProduct<'g>,
@@ -82,7 +83,7 @@ struct ExpertUse<'g> {
 }
 
 impl<'g> ExpertProduct<'g> {
-    /// The product that `edge` sees whole and `reads` times, if nothing else does.
+    /// Matches the product whose whole output is `edge`, if it has no other than `reads` uses.
     fn of(graph: &'g Graph, uses: &[usize], edge: &Edge, reads: usize) -> Option<ExpertProduct<'g>> {
         let node = &graph.nodes[edge.node];
         let ExpertMatmul { format, .. } = *node.primitive.operation()?;
@@ -92,9 +93,9 @@ impl<'g> ExpertProduct<'g> {
         let (&[tokens, used, rows], &[.., columns]) = (&node.shape[..], &x.layout.shape[..]) else {
             return None;
         };
-        let alone = uses[edge.node] == reads && node.written.is_contiguous() && node.dtype == DType::F32;
-        let moves = !node.inputs.iter().any(|edge| graph.is_state(edge));
-        (alone && moves && (1..=MOST_TOKENS).contains(&tokens)).then_some(ExpertProduct {
+        let alone = uses[edge.node] == reads && node.layout.is_contiguous() && node.dtype == DType::F32;
+        let can_move = !node.inputs.iter().any(|edge| graph.is_state(edge));
+        (alone && can_move && (1..=MAX_TOKENS).contains(&tokens)).then_some(ExpertProduct {
             x,
             experts,
             planes,
@@ -103,7 +104,7 @@ impl<'g> ExpertProduct<'g> {
         })
     }
 
-    /// x `[T, K]`, if a token's experts are given the same.
+    /// Returns x as `[T, K]`, if all experts of a token get the same input.
     fn shared_x(&self) -> Option<Edge> {
         let [tokens, used, _, columns] = self.sizes;
         let strides = &self.x.layout.strides;
@@ -117,8 +118,8 @@ impl<'g> ExpertProduct<'g> {
     }
 }
 
-/// An elementwise node over what the experts of each token give.
-fn apart(graph: &Graph, uses: &[usize], number: usize) -> Option<Found> {
+/// Matches an elementwise node over the outputs of each token's experts.
+fn per_expert(graph: &Graph, uses: &[usize], number: usize) -> Option<ExpertRewrite> {
     let node = &graph.nodes[number];
     let Primitive::Elementwise(expression) = &node.primitive else {
         return None;
@@ -126,35 +127,40 @@ fn apart(graph: &Graph, uses: &[usize], number: usize) -> Option<Found> {
     let &[tokens, used, rows] = &node.shape[..] else {
         return None;
     };
-    let seen = |input: usize| {
+    let use_of = |input: usize| {
         let edge = &node.inputs[input];
         let reads = node.inputs.iter().filter(|e| e.node == edge.node).count();
         let product = ExpertProduct::of(graph, uses, edge, reads)?;
         let all = product.sizes[2];
         let first = edge.layout.offset;
-        let wanted = Layout {
+        let expected = Layout {
             shape: node.shape.clone().into(),
             strides: vec![used * all, all, 1].into(),
             offset: first,
         };
-        (first + rows <= all && same_places(&edge.layout, &wanted)).then_some(ExpertUse { input, product, first })
+        (first + rows <= all && same_elements(&edge.layout, &expected)).then_some(ExpertUse { input, product, first })
     };
-    let mut found: Vec<ExpertUse<'_>> = (0..node.inputs.len()).filter_map(seen).collect();
-    let like = &found.first()?.product;
-    let (x, experts, weights, between) = (like.x, like.experts, like.weights, like.sizes[2]);
-    found.retain(|ExpertUse { product: p, .. }| {
+    let mut product_uses: Vec<ExpertUse<'_>> = (0..node.inputs.len()).filter_map(use_of).collect();
+    let first_product = &product_uses.first()?.product;
+    let (x, experts, weights, between) = (
+        first_product.x,
+        first_product.experts,
+        first_product.weights,
+        first_product.sizes[2],
+    );
+    product_uses.retain(|ExpertUse { product: p, .. }| {
         p.x == x && p.experts == experts && p.weights == weights && p.sizes[2] == between
     });
-    found.truncate(MOST_PARTS);
-    let parts: Vec<usize> = found.iter().map(|used| used.input).collect();
-    let mut inputs = vec![found[0].product.shared_x()?, experts.clone()];
-    for ExpertUse { product, first, .. } in &found {
+    product_uses.truncate(MAX_MATRICES);
+    let parts: Vec<usize> = product_uses.iter().map(|product_use| product_use.input).collect();
+    let mut inputs = vec![product_uses[0].product.shared_x()?, experts.clone()];
+    for ExpertUse { product, first, .. } in &product_uses {
         inputs.extend(product.planes.iter().map(|plane| {
             let count = plane.layout.shape[0] - (between - rows);
             sliced(plane, *first, count)
         }));
     }
-    let (others, epilogue) = split(node, expression, &parts, &[tokens * used, rows])?;
+    let (others, epilogue) = split_inputs(node, expression, &parts, &[tokens * used, rows])?;
     inputs.extend(others);
     let projection = ExpertProjection {
         norm: None,
@@ -162,10 +168,10 @@ fn apart(graph: &Graph, uses: &[usize], number: usize) -> Option<Found> {
             parts: vec![weights; parts.len()],
             epilogue,
         },
-        routed: Routed::Apart,
+        routed: Routed::PerExpert,
         between,
     };
-    Some(Found {
+    Some(ExpertRewrite {
         projection,
         inputs,
         shape: [tokens * used, rows],
@@ -173,9 +179,9 @@ fn apart(graph: &Graph, uses: &[usize], number: usize) -> Option<Found> {
     })
 }
 
-/// A sum over a token's experts of what each gives, weighted.
+/// A weighted sum of the outputs of each token's experts.
 struct WeightedSum<'g> {
-    /// What they give, `[T, U, N]`, whole.
+    /// The experts' outputs, `[T, U, N]`, whole.
     each: &'g Edge,
     /// `[T, U]`.
     weights: Edge,
@@ -184,7 +190,7 @@ struct WeightedSum<'g> {
 }
 
 impl<'g> WeightedSum<'g> {
-    /// Node `number`, if it is one of which nothing else uses a part.
+    /// Matches node `number`, if its intermediate nodes have no other uses.
     fn of(graph: &'g Graph, uses: &[usize], number: usize) -> Option<WeightedSum<'g>> {
         let node = &graph.nodes[number];
         if node.primitive.operation() != Some(&SUM) {
@@ -200,8 +206,8 @@ impl<'g> WeightedSum<'g> {
             return None;
         }
         let [a, b] = binary(graph, weighted.node, BinaryOp::Mul)?;
-        let gives = |edge: &Edge| graph.nodes[edge.node].primitive.operation::<ExpertMatmul>().is_some();
-        let [each, weights] = [[a, b], [b, a]].into_iter().find(|[each, _]| gives(each))?;
+        let is_product = |edge: &Edge| graph.nodes[edge.node].primitive.operation::<ExpertMatmul>().is_some();
+        let [each, weights] = [[a, b], [b, a]].into_iter().find(|[each, _]| is_product(each))?;
         if each.layout != Layout::contiguous(&product.shape) || weights.layout.strides[2] != 0 {
             return None;
         }
@@ -218,28 +224,28 @@ impl<'g> WeightedSum<'g> {
     }
 }
 
-/// Such a sum, as a part of the product with the experts.
-fn summed(graph: &Graph, uses: &[usize], number: usize) -> Option<Found> {
+/// Matches a weighted sum that fuses with its product with the experts.
+fn summed(graph: &Graph, uses: &[usize], number: usize) -> Option<ExpertRewrite> {
     let WeightedSum { each, weights, sizes } = WeightedSum::of(graph, uses, number)?;
     let [tokens, used, rows] = sizes;
-    let found = ExpertProduct::of(graph, uses, each, 1)?;
-    let [.., columns] = found.sizes;
-    let x = found.x.through(found.x.layout.reshape(&[tokens * used, columns])?);
-    let scores = scores_of(graph, &weights, found.experts);
+    let product = ExpertProduct::of(graph, uses, each, 1)?;
+    let [.., columns] = product.sizes;
+    let x = product.x.through(product.x.layout.reshape(&[tokens * used, columns])?);
+    let scores = scores_of(graph, &weights, product.experts);
     let routed = if scores.is_some() {
         Routed::Scored
     } else {
         Routed::Weighted
     };
-    let mut inputs = vec![x, found.experts.clone(), scores.unwrap_or(weights)];
-    inputs.extend(found.planes.iter().cloned());
+    let mut inputs = vec![x, product.experts.clone(), scores.unwrap_or(weights)];
+    inputs.extend(product.planes.iter().cloned());
     let projection = ExpertProjection {
         norm: None,
-        section: Section::plain(found.weights, DType::F32),
+        section: Section::plain(product.weights, DType::F32),
         routed,
         between: rows,
     };
-    Some(Found {
+    Some(ExpertRewrite {
         projection,
         inputs,
         shape: [tokens, rows],
@@ -247,8 +253,8 @@ fn summed(graph: &Graph, uses: &[usize], number: usize) -> Option<Found> {
     })
 }
 
-/// Such a sum by itself.
-fn added(graph: &Graph, uses: &[usize], number: usize, device: &Device) -> Option<Node> {
+/// Matches a weighted sum and returns it as one node.
+fn sum_node(graph: &Graph, uses: &[usize], number: usize, device: &Device) -> Option<Node> {
     let WeightedSum { each, weights, sizes } = WeightedSum::of(graph, uses, number)?;
     let primitive = Primitive::Operation(Arc::new(ExpertSum));
     let inputs = vec![each.clone(), weights];
@@ -256,28 +262,28 @@ fn added(graph: &Graph, uses: &[usize], number: usize, device: &Device) -> Optio
     computes(graph, &node, device).then_some(node)
 }
 
-/// An elementwise node over such a sum, which alone uses it.
-fn extended(graph: &Graph, uses: &[usize], number: usize) -> Option<Found> {
+/// Matches an elementwise node that is the only user of a fused weighted sum.
+fn with_epilogue(graph: &Graph, uses: &[usize], number: usize) -> Option<ExpertRewrite> {
     let node = &graph.nodes[number];
     let Primitive::Elementwise(expression) = &node.primitive else {
         return None;
     };
     let input = (0..node.inputs.len()).find(|&input| {
         let source = &graph.nodes[node.inputs[input].node];
-        let joined = source.primitive.operation::<JoinedExperts>();
-        let plain =
-            joined.is_some_and(|JoinedExperts { projection: p, .. }| p.routed != Routed::Apart && p.section.is_plain());
+        let fused = source.primitive.operation::<FusedExperts>();
+        let plain = fused
+            .is_some_and(|FusedExperts { projection: p, .. }| p.routed != Routed::PerExpert && p.section.is_plain());
         let edge = &node.inputs[input];
-        plain && uses[edge.node] == 1 && edge.layout.count() == source.written.count() && edge.layout.is_contiguous()
+        plain && uses[edge.node] == 1 && edge.layout.count() == source.layout.count() && edge.layout.is_contiguous()
     })?;
     let source = &graph.nodes[node.inputs[input].node];
-    let JoinedExperts { projection, .. } = source.primitive.operation()?;
+    let FusedExperts { projection, .. } = source.primitive.operation()?;
     let shape = [source.shape[0], source.shape[1]];
-    let (others, epilogue) = split(node, expression, &[input], &shape)?;
+    let (others, epilogue) = split_inputs(node, expression, &[input], &shape)?;
     let mut projection = projection.clone();
     projection.section.epilogue = epilogue;
     let inputs = source.inputs.iter().cloned().chain(others).collect();
-    Some(Found {
+    Some(ExpertRewrite {
         projection,
         inputs,
         shape,
@@ -285,8 +291,14 @@ fn extended(graph: &Graph, uses: &[usize], number: usize) -> Option<Found> {
     })
 }
 
-/// The inputs of an elementwise node but for `first`, seen as `shape`, and its expression with `first` before them.
-fn split(node: &Node, expression: &Expression, first: &[usize], shape: &[usize]) -> Option<(Vec<Edge>, Expression)> {
+/// Returns an elementwise node's inputs other than `first`, reshaped to `shape`, and its expression with inputs `first`
+/// moved to the front.
+fn split_inputs(
+    node: &Node,
+    expression: &Expression,
+    first: &[usize],
+    shape: &[usize],
+) -> Option<(Vec<Edge>, Expression)> {
     let others: Vec<usize> = (0..node.inputs.len()).filter(|n| !first.contains(n)).collect();
     let order: Vec<usize> = first.iter().chain(&others).copied().collect();
     let edges = others.iter().map(|&other| {
@@ -296,7 +308,7 @@ fn split(node: &Node, expression: &Expression, first: &[usize], shape: &[usize])
     Some((edges.collect::<Option<_>>()?, reordered(expression, &order)))
 }
 
-/// The operands of a node that is such an operation on two others.
+/// Returns the operands of an elementwise node that applies `wanted` to two f32 inputs.
 fn binary(graph: &Graph, number: usize, wanted: BinaryOp) -> Option<[&Edge; 2]> {
     let node = &graph.nodes[number];
     let (Primitive::Elementwise(expression), [a, b]) = (&node.primitive, &node.inputs[..]) else {
@@ -316,11 +328,11 @@ fn binary(graph: &Graph, number: usize, wanted: BinaryOp) -> Option<[&Edge; 2]> 
     (f32s && op == wanted && x != y && first != second).then_some(ordered)
 }
 
-/// The scores `[T, E]` of which `weights` `[T, U]` are the softmax over the experts that are used: a softmax over
-/// all, of which those are taken and divided by their sum.
+/// Matches renormalised router weights `[T, U]`: a softmax over all experts, of which those of `experts` are taken and
+/// divided by their sum. Returns the scores `[T, E]`.
 fn scores_of(graph: &Graph, weights: &Edge, experts: &Edge) -> Option<Edge> {
     let [taken, sum] = binary(graph, weights.node, BinaryOp::Div)?;
-    let whole = |edge: &Edge| edge.layout == graph.nodes[edge.node].written;
+    let whole = |edge: &Edge| edge.layout == graph.nodes[edge.node].layout;
     let total = &graph.nodes[sum.node];
     let is_sum = total.primitive.operation() == Some(&SUM);
     let of_each = sum.layout.strides.last() == Some(&0) || taken.layout.shape.last() == Some(&1);
@@ -329,30 +341,30 @@ fn scores_of(graph: &Graph, weights: &Edge, experts: &Edge) -> Option<Edge> {
         return None;
     };
     let fits = is_sum && of_each && total.inputs[0] == *taken && whole(taken) && chosen == experts;
-    let contiguous = weights.layout == graph.nodes[weights.node].written;
+    let contiguous = weights.layout == graph.nodes[weights.node].layout;
     (fits && contiguous).then(|| softmax_of(graph, all))?
 }
 
-/// A product with experts that may take the place of a node.
-struct Found {
+/// A fused product with experts that may replace a node.
+struct ExpertRewrite {
     projection: ExpertProjection,
     inputs: Vec<Edge>,
     shape: [usize; 2],
     dtype: DType,
 }
 
-impl Found {
-    /// The node, where the kernels take the operands as they lie.
+impl ExpertRewrite {
+    /// Returns the node, if the kernels support the operands' layouts.
     fn node(self, graph: &Graph, device: &Device) -> Option<Node> {
-        let moves = !self.inputs.iter().any(|edge| graph.is_state(edge));
+        let can_move = !self.inputs.iter().any(|edge| graph.is_state(edge));
         let (shape, dtype) = (self.shape, self.dtype);
-        let joined = JoinedExperts {
+        let experts = FusedExperts {
             projection: self.projection,
             shape,
             dtype,
         };
-        let primitive = Primitive::Operation(Arc::new(joined));
+        let primitive = Primitive::Operation(Arc::new(experts));
         let node = Node::new(primitive, self.inputs, shape.to_vec(), dtype);
-        (moves && computes(graph, &node, device)).then_some(node)
+        (can_move && computes(graph, &node, device)).then_some(node)
     }
 }

@@ -1,4 +1,4 @@
-//! A router's projection that chooses each token's experts too.
+//! Fused router: a projection that also selects each token's experts.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -10,21 +10,22 @@ use refrain::graph::{Edge, Graph, Node};
 use refrain::operation::{
     ArraySpec, HostStep, JoinedProducts, Kernels, OperandSpec, Operation, TopK, Traits, Unsupported, Values,
 };
-use refrain::rewrite::{Replacement, computes, replace, same_places};
+use refrain::rewrite::{Replacement, computes, replace, same_elements};
 use refrain::{DType, Device, Layout, Primitive};
 
-/// (what the projection reads) → its results `[T, Σ N]`, and the places of the largest among a section's, u32 `[T, U]`.
+/// (the projection's inputs) → its results `[T, Σ N]`, and the indices of the largest results of a section, u32 `[T,
+/// U]`.
 #[derive(Hash, Debug)]
-struct JoinedRouter {
+struct FusedRouter {
     products: JoinedProducts,
     section: usize,
-    /// The section's first column and how many it has.
+    /// The section's first column and number of columns.
     columns: [usize; 2],
-    /// U.
+    /// U: experts per token.
     used: usize,
 }
 
-impl JoinedRouter {
+impl FusedRouter {
     fn router(&self) -> RouterProjection {
         RouterProjection {
             projection: self.products.projection.clone(),
@@ -34,7 +35,7 @@ impl JoinedRouter {
     }
 }
 
-impl Operation for JoinedRouter {
+impl Operation for FusedRouter {
     fn name(&self) -> &'static str {
         "router"
     }
@@ -79,38 +80,39 @@ impl Operation for JoinedRouter {
     }
 }
 
-/// Makes the choice of the largest results a part of the projection that they come from.
-pub(super) fn join(graph: Graph, device: &Device) -> Graph {
-    let mut found: Vec<Option<Replacement>> = graph.nodes.iter().map(|_| None).collect();
+/// Fuses each top-k over results of a projection with that projection.
+pub(super) fn fuse(graph: Graph, device: &Device) -> Graph {
+    let mut replacements: Vec<Option<Replacement>> = graph.nodes.iter().map(|_| None).collect();
     for number in 0..graph.nodes.len() {
-        if let Some((projection, replacement)) = joined(&graph, number, device)
-            && found[projection].is_none()
+        if let Some((projection, replacement)) = fused(&graph, number, device)
+            && replacements[projection].is_none()
         {
-            found[projection] = Some(replacement);
+            replacements[projection] = Some(replacement);
         }
     }
-    replace(graph, found)
+    replace(graph, replacements)
 }
 
-/// The projection among whose results node `number` chooses, and what does both.
-fn joined(graph: &Graph, number: usize, device: &Device) -> Option<(usize, Replacement)> {
-    let choice = &graph.nodes[number];
-    let (Some(&TopK { k, values: false }), [scores]) = (choice.primitive.operation(), &choice.inputs[..]) else {
+/// Returns the projection whose results top-k node `number` selects from, and the fused replacement.
+fn fused(graph: &Graph, number: usize, device: &Device) -> Option<(usize, Replacement)> {
+    let top_k_node = &graph.nodes[number];
+    let (Some(&TopK { k, values: false }), [scores]) = (top_k_node.primitive.operation(), &top_k_node.inputs[..])
+    else {
         return None;
     };
     let node = &graph.nodes[scores.node];
     let products: &JoinedProducts = node.primitive.operation()?;
     let (section, columns) = section_of(node, products, scores)?;
-    let joined = JoinedRouter {
+    let router = FusedRouter {
         products: products.clone(),
         section,
         columns,
         used: k,
     };
     let node = Node {
-        primitive: Primitive::Operation(Arc::new(joined)),
-        further: vec![ArraySpec {
-            shape: choice.shape.clone(),
+        primitive: Primitive::Operation(Arc::new(router)),
+        extra_results: vec![ArraySpec {
+            shape: top_k_node.shape.clone(),
             dtype: DType::U32,
         }],
         ..node.clone()
@@ -126,7 +128,7 @@ fn joined(graph: &Graph, number: usize, device: &Device) -> Option<(usize, Repla
     })
 }
 
-/// The section whose results `scores` are, all of each token, and its columns.
+/// Returns the section whose results, all of each token, are `scores`, and its columns.
 fn section_of(node: &Node, products: &JoinedProducts, scores: &Edge) -> Option<(usize, [usize; 2])> {
     let projection = &products.projection;
     let [tokens, width] = products.shape;
@@ -139,7 +141,7 @@ fn section_of(node: &Node, products: &JoinedProducts, scores: &Edge) -> Option<(
             strides: vec![width, 1].into(),
             offset: first,
         };
-        if node.written.is_contiguous() && same_places(&scores.layout, &whole) {
+        if node.layout.is_contiguous() && same_elements(&scores.layout, &whole) {
             return Some((number, [first, count]));
         }
         plane += section.parts.iter().map(|part| part.planes()).sum::<usize>();

@@ -1,14 +1,16 @@
-//! What the experts of many tokens give, weighted and added up.
+//! The weighted sum over the experts of many tokens.
 
 use std::hash::Hasher;
 
 use refrain_kernels::expert_sum;
 
 use refrain::DType;
-use refrain::operation::{ArraySpec, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, Values, exactly};
+use refrain::operation::{
+    self, ArraySpec, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, Values, exact_inputs,
+};
 
-/// (x `[T, U, N]`, weights `[T, U]`) → `[T, N]`: the sum over a token's experts of what each gives, weighted. Made by
-/// [`super::rewrite`] where no product with the experts adds it up itself.
+/// (x `[T, U, N]`, weights `[T, U]`) → `[T, N]`: the weighted sum of the outputs of each token's experts. Made by
+/// [`super::rewrite`] where no product with the experts computes the sum itself.
 #[derive(Debug)]
 pub(super) struct ExpertSum;
 
@@ -20,7 +22,7 @@ impl Operation for ExpertSum {
     fn key(&self, _state: &mut dyn Hasher) {}
 
     fn results(&self, inputs: &[&ArraySpec]) -> Result<Vec<ArraySpec>, String> {
-        let [x, weights] = exactly::<2>(inputs)?;
+        let [x, weights] = exact_inputs::<2>(inputs)?;
         let fits = x.rank() == 3 && x.shape[..2] == weights.shape && [x, weights].iter().all(|a| a.dtype == DType::F32);
         if fits {
             Ok(vec![ArraySpec {
@@ -28,21 +30,19 @@ impl Operation for ExpertSum {
                 dtype: DType::F32,
             }])
         } else {
-            Err(format!("weights {weights} are not those of {x}"))
+            Err(format!("weights {weights} do not match {x}"))
         }
     }
 
     fn lower(&self, traits: &Traits, operands: &[OperandSpec]) -> Result<Kernels, Unsupported> {
-        let [x, weights, out] = operands else {
-            unreachable!("two inputs and a result")
-        };
+        let [x, weights, out] = operation::operands(operands);
         Ok(Kernels::one(expert_sum::call(traits, [x, weights, out])?))
     }
 
     fn reference(&self, step: &HostStep<'_>) {
         step.result(|x| {
             let &[_, used, columns] = x.shape(0) else {
-                unreachable!("looked at before")
+                unreachable!("checked in `results`")
             };
             Values::F32(expert_sum::reference(&x.f32(0), &x.f32(1), used, columns))
         });

@@ -1,13 +1,15 @@
-//! A causal convolution of each channel by itself.
+//! Short causal depthwise convolution.
 
 use std::hash::Hasher;
 
 use refrain_kernels::causal_conv;
 
-use super::fitting;
+use super::checked;
 use crate::BatchTokens;
 use refrain::Array;
-use refrain::operation::{ArraySpec, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, Values, exactly};
+use refrain::operation::{
+    self, ArraySpec, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, Values, exact_inputs,
+};
 
 /// (x `[T, C]`, weights `[C, W]`, positions `[T]`, sequences `[T]`, state `[S, W−1, C]`) → `[T, C]`, and the state.
 #[derive(Debug)]
@@ -21,13 +23,13 @@ impl Operation for CausalConv {
     fn key(&self, _state: &mut dyn Hasher) {}
 
     fn results(&self, inputs: &[&ArraySpec]) -> Result<Vec<ArraySpec>, String> {
-        let [x, weights, ..] = exactly::<5>(inputs)?;
+        let [x, weights, ..] = exact_inputs::<5>(inputs)?;
         let fits = x.rank() == 2
             && weights.rank() == 2
             && weights.dim(0) == x.dim(1)
             && weights.dim(1) > 0
             && [x, weights].iter().all(|a| a.dtype.is_float());
-        fitting(inputs, fits, &x.shape, &[weights.dim(1).wrapping_sub(1), x.dim(1)])
+        checked(inputs, fits, &x.shape, &[weights.dim(1).wrapping_sub(1), x.dim(1)])
     }
 
     fn updates(&self) -> &[usize] {
@@ -35,9 +37,7 @@ impl Operation for CausalConv {
     }
 
     fn lower(&self, traits: &Traits, operands: &[OperandSpec]) -> Result<Kernels, Unsupported> {
-        let [x, weights, positions, sequences, state, out] = operands else {
-            unreachable!("five inputs and a result")
-        };
+        let [x, weights, positions, sequences, state, out] = operation::operands(operands);
         let calls = causal_conv::calls(traits, x, weights, [positions, sequences, state], out)?;
         Ok(Kernels::chained(calls))
     }
@@ -64,14 +64,15 @@ impl Operation for CausalConv {
     }
 }
 
-/// A causal convolution of each channel by itself, over the tokens of each sequence: `out[t, c] = Σ_j
-/// weights[c, j] · x[t − (W−1) + j, c]`. x floats `[T, C]`, weights floats `[C, W]`; state f32
-/// `[S, W−1, C]` holds the last inputs of each sequence, the newest last. → x's shape in f32, and the
-/// state's next version.
+/// Causal depthwise convolution over the tokens of each sequence: `out[t, c] = Σ_j
+/// weights[c, j] · x[t − (W−1) + j, c]`.
 ///
-/// The tokens of a sequence stand in order; one at position 0 begins it anew, from zeros; one of negative
-/// position is padding, which changes nothing and gives zeros. Invalid where shapes do not fit, or `state`
-/// is no whole state; GPUs take up to 16 taps.
+/// x floats `[T, C]`, weights floats `[C, W]`; state f32 `[S, W−1, C]` holds the last inputs of each sequence, the
+/// newest last. → x's shape in f32, and the state's next version.
+///
+/// The tokens of a sequence are in order. Position 0 resets the sequence's state to zeros. A token of negative position
+/// is padding: it leaves the state unchanged and its output is zero. Results are invalid if shapes do not match, or if
+/// `state` is not a whole state. GPUs support up to 16 taps.
 #[track_caller]
 pub fn causal_conv(x: &Array, weights: &Array, tokens: BatchTokens<'_>, state: &Array) -> (Array, Array) {
     let inputs = [x, weights, tokens.positions, tokens.sequences, state];

@@ -1,4 +1,4 @@
-//! A gated delta net over few tokens, from its convolution to its gate.
+//! Fused Gated DeltaNet over few tokens, from its convolution to its output gate.
 
 use std::hash::{Hash, Hasher};
 
@@ -6,13 +6,13 @@ use refrain_kernels::delta_net::{self, DeltaNetParams};
 
 use refrain::operation::{ArraySpec, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, Values};
 
-/// (x `[T, C]`, weights `[C, W]`, decay, beta `[T, H]`, z `[T, H·E]`, positions `[T]`, sequences `[T]`, window
-/// `[S, W−1, C]`, memory `[S, H, E, D]`, {norm weight `[E]`}) → `[T, H·E]`, and both states: a convolution and the gated
-/// delta rule with activation, norms and gate between and behind them, made by [`super::rewrite`].
+/// (x `[T, C]`, weights `[C, W]`, decay, beta `[T, H]`, z `[T, H·E]`, positions `[T]`, sequences `[T]`, conv state `[S,
+/// W−1, C]`, delta state `[S, H, E, D]`, {norm weight `[E]`}) → `[T, H·E]`, and both states: the convolution and the
+/// gated delta rule, fused with activation, norms and gate by [`super::rewrite`].
 #[derive(Hash, Debug)]
-pub(super) struct JoinedDeltaNet(pub DeltaNetParams);
+pub(super) struct FusedDeltaNet(pub DeltaNetParams);
 
-impl Operation for JoinedDeltaNet {
+impl Operation for FusedDeltaNet {
     fn name(&self) -> &'static str {
         "delta_net"
     }
@@ -23,7 +23,7 @@ impl Operation for JoinedDeltaNet {
 
     fn results(&self, inputs: &[&ArraySpec]) -> Result<Vec<ArraySpec>, String> {
         let z = inputs.get(4).filter(|_| inputs.len() >= 9);
-        let z = z.ok_or_else(|| format!("{} inputs are too few", inputs.len()))?;
+        let z = z.ok_or_else(|| format!("{} inputs, expected at least 9", inputs.len()))?;
         Ok(vec![(*z).clone()])
     }
 
@@ -47,8 +47,8 @@ impl Operation for JoinedDeltaNet {
 
     fn reference(&self, step: &HostStep<'_>) {
         let x = step.read();
-        let (channels, memory) = (x.shape(0)[1], x.shape(8));
-        let [heads, value_dim, key_dim] = [memory[1], memory[2], memory[3]];
+        let (channels, state) = (x.shape(0)[1], x.shape(8));
+        let [heads, value_dim, key_dim] = [state[1], state[2], state[3]];
         let weight = self.0.norm.weighted.then(|| x.f32(9));
         let inputs = delta_net::DeltaNetInputs {
             x: &x.f32(0),
@@ -66,12 +66,12 @@ impl Operation for JoinedDeltaNet {
                 value_dim,
             ],
         };
-        let [mut window, mut memory] = [7, 8].map(|number| x.f32(number));
-        let gated = delta_net::reference(&inputs, &self.0, &mut window, &mut memory);
+        let [mut conv_state, mut delta_state] = [7, 8].map(|number| x.f32(number));
+        let gated = delta_net::reference(&inputs, &self.0, &mut conv_state, &mut delta_state);
         drop(x);
         step.store(0, &Values::F32(gated));
-        step.update(7, &Values::F32(window));
-        step.update(8, &Values::F32(memory));
+        step.update(7, &Values::F32(conv_state));
+        step.update(8, &Values::F32(delta_state));
     }
 
     fn multiplications(&self, operands: &[OperandSpec]) -> u64 {

@@ -4,10 +4,12 @@ use std::hash::Hasher;
 
 use refrain_kernels::gated_delta;
 
-use super::{fitting, rewrite};
+use super::{checked, rewrite};
 use crate::BatchTokens;
 use refrain::Array;
-use refrain::operation::{ArraySpec, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, Values, exactly};
+use refrain::operation::{
+    self, ArraySpec, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, Values, exact_inputs,
+};
 use refrain::rewrite::{Rewrite, RewriteStage};
 
 /// (q `[T, HK, D]`, k, v `[T, H, E]`, decay `[T, H]`, beta `[T, H]`, positions `[T]`, sequences `[T]`,
@@ -23,7 +25,7 @@ impl Operation for GatedDelta {
     fn key(&self, _state: &mut dyn Hasher) {}
 
     fn results(&self, inputs: &[&ArraySpec]) -> Result<Vec<ArraySpec>, String> {
-        let [q, k, v, decay, beta, ..] = exactly::<8>(inputs)?;
+        let [q, k, v, decay, beta, ..] = exact_inputs::<8>(inputs)?;
         let fits = q.rank() == 3
             && v.rank() == 3
             && q.shape == k.shape
@@ -32,7 +34,7 @@ impl Operation for GatedDelta {
             && v.dim(1).is_multiple_of(q.dim(1))
             && [decay, beta].iter().all(|gate| gate.shape == v.shape[..2])
             && inputs[..5].iter().all(|a| a.dtype.is_float());
-        fitting(inputs, fits, &v.shape, &[v.dim(1), v.dim(2), q.dim(2)])
+        checked(inputs, fits, &v.shape, &[v.dim(1), v.dim(2), q.dim(2)])
     }
 
     fn updates(&self) -> &[usize] {
@@ -40,9 +42,7 @@ impl Operation for GatedDelta {
     }
 
     fn lower(&self, traits: &Traits, operands: &[OperandSpec]) -> Result<Kernels, Unsupported> {
-        let [q, k, v, decay, beta, positions, sequences, state, out] = operands else {
-            unreachable!("eight inputs and a result")
-        };
+        let [q, k, v, decay, beta, positions, sequences, state, out] = operation::operands(operands);
         let operands = gated_delta::GatedDeltaOperands {
             q,
             k,
@@ -71,16 +71,16 @@ impl Operation for GatedDelta {
             sequences: &x.u32(6),
             sizes: [keys[1], keys[2], values[1], values[2]],
         };
-        let recalled = gated_delta::reference(&inputs, &mut state);
+        let out = gated_delta::reference(&inputs, &mut state);
         drop(x);
-        step.store(0, &Values::F32(recalled));
+        step.store(0, &Values::F32(out));
         step.update(7, &Values::F32(state));
     }
 
     fn rewrites(&self) -> &'static [Rewrite] {
         &[Rewrite {
             stage: RewriteStage::BeforeProducts,
-            run: rewrite::join,
+            run: rewrite::fuse,
         }]
     }
 
@@ -90,12 +90,14 @@ impl Operation for GatedDelta {
     }
 }
 
-/// The gated delta rule (Yang et al. 2024, arXiv:2412.06464): a memory M of each value head that each token
-/// of a sequence lets fade, corrects and reads: `M ← decay · M; M ← M + beta · (v − M k) kᵀ; out = M q`.
+/// The gated delta rule (Yang et al. 2024, arXiv:2412.06464). Each token of a sequence decays, corrects and reads the
+/// state S of each value head: `S ← decay · S; S ← S + beta · (v − S k) kᵀ; out = S q`.
+///
 /// q and k floats `[T, HK, D]`, v floats `[T, H, E]`, H a multiple of HK; decay and beta floats `[T, H]`;
 /// state f32 `[S, H, E, D]`. → f32 `[T, H, E]`, and the state's next version.
 ///
-/// Tokens as in [`causal_conv`](super::causal_conv). Invalid where shapes do not fit, or `state` is no whole state.
+/// Tokens as in [`causal_conv`](super::causal_conv). Results are invalid if shapes do not match, or if `state` is not a
+/// whole state.
 #[track_caller]
 pub fn gated_delta(
     [q, k, v]: [&Array; 3],
@@ -104,6 +106,6 @@ pub fn gated_delta(
     state: &Array,
 ) -> (Array, Array) {
     let inputs = [q, k, v, decay, beta, tokens.positions, tokens.sequences, state];
-    let [recalled, next] = Array::apply(GatedDelta, &inputs);
-    (recalled, next)
+    let [out, next] = Array::apply(GatedDelta, &inputs);
+    (out, next)
 }

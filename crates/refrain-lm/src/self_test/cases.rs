@@ -1,4 +1,4 @@
-//! Small random programs, one or more for each family.
+//! Test cases: small random programs, at least one per family.
 
 use refrain::self_test::{FLOATS, FamilyTest, RandomArrays, named, quantised};
 use refrain::{Array, DType, Device, QuantFormat, fast};
@@ -22,7 +22,7 @@ fn rope(device: &Device) -> Vec<(String, Array)> {
     let mut source = RandomArrays::new(device);
     let frequencies: Vec<f32> = (0..32).map(|i| 1e4f32.powf(-(i as f32) / 32.0)).collect();
     let frequencies = Array::from_slice(device, &frequencies, &[32]);
-    // Far positions: angles of thousands of turns.
+    // Large positions: angles of thousands of turns.
     let positions = source.positions(30_000, 6);
     let program = |(interleaved, dtype)| {
         let params = RopeParams {
@@ -30,7 +30,7 @@ fn rope(device: &Device) -> Vec<(String, Array)> {
             ..RopeParams::new(64)
         };
         let x = source.floats(dtype, &[6, 2, 64]);
-        let pairs = if interleaved { "neighbours" } else { "halves" };
+        let pairs = if interleaved { "interleaved" } else { "split halves" };
         let rotated = crate::rope(&x, &positions, &frequencies, params);
         named(format!("{pairs} of {dtype}"), rotated)
     };
@@ -67,17 +67,17 @@ fn attention(device: &Device) -> Vec<(String, Array)> {
             if cache == DType::F32 {
                 results.push(named(format!("slots of {what}"), slots(tokens, 256)));
             }
-            let mixed = paged_attention(&q, &keys, &values, tokens, params);
-            results.push(named(format!("{what} over {cache}"), mixed));
+            let attn_out = paged_attention(&q, &keys, &values, tokens, params);
+            results.push(named(format!("{what} over {cache}"), attn_out));
         }
     }
-    results.extend(made_and_kept(device, &mut source));
+    results.extend(fused_prompt(device, &mut source));
     results
 }
 
-/// A prompt whose queries and keys are normed and rotated, and whose keys and values are kept before they are read.
-fn made_and_kept(device: &Device, source: &mut RandomArrays) -> Option<(String, Array)> {
-    // Without memory for states, the others tell.
+/// A prompt with norms and RoPE of queries and keys, and writes of keys and values to the cache before attention.
+fn fused_prompt(device: &Device, source: &mut RandomArrays) -> Option<(String, Array)> {
+    // If states cannot be allocated, the other cases still run.
     let state = || Array::state(device, DType::F16, &[256, 2, 64]).ok();
     let (keys, values) = (state()?, state()?);
     let pages = Array::from_slice(device, &[0u32], &[1, 1]);
@@ -96,13 +96,13 @@ fn made_and_kept(device: &Device, source: &mut RandomArrays) -> Option<(String, 
     let slots = slots(tokens, 256);
     let keys = keys.write_rows(&k, &slots);
     let values = values.write_rows(&source.floats(DType::F32, &[24, 2, 64]), &slots);
-    let mixed = paged_attention(&q, &keys, &values, tokens, AttentionParams::new(64, 256));
-    Some(named("a prompt and what makes it ready", mixed))
+    let attn_out = paged_attention(&q, &keys, &values, tokens, AttentionParams::new(64, 256));
+    Some(named("a prompt with norms, RoPE and cache writes", attn_out))
 }
 
 fn experts(device: &Device) -> Vec<(String, Array)> {
     let mut source = RandomArrays::new(device);
-    // One expert more than there are.
+    // Includes an expert that does not exist.
     let routed = source.indices(&[5, 2], 4);
     let x = source.floats(DType::F32, &[5, 1, 256]);
     let dense = source.floats(DType::F16, &[3 * 24, 256]);
@@ -124,8 +124,8 @@ fn recurrences(device: &Device) -> Vec<(String, Array)> {
         pages: &pages,
     };
     let state = |shape: &[usize]| Array::state(device, DType::F32, shape);
-    // Without memory for states, the others tell.
-    let (Ok(window), Ok(memory)) = (state(&[1, 3, 40]), state(&[1, 4, 16, 32])) else {
+    // If states cannot be allocated, the other cases still run.
+    let (Ok(conv_state), Ok(delta_state)) = (state(&[1, 3, 40]), state(&[1, 4, 16, 32])) else {
         return vec![];
     };
     let (x, weights) = (source.floats(DType::F32, &[5, 40]), source.floats(DType::F32, &[40, 4]));
@@ -133,10 +133,10 @@ fn recurrences(device: &Device) -> Vec<(String, Array)> {
     let v = source.floats(DType::F32, &[5, 4, 16]);
     let [decay, beta] = [(); 2].map(|()| source.floats(DType::F32, &[5, 4]));
     vec![
-        named("convolution", causal_conv(&x, &weights, tokens, &window).0),
+        named("convolution", causal_conv(&x, &weights, tokens, &conv_state).0),
         named(
             "delta rule",
-            gated_delta([&q, &k, &v], [&decay, &beta], tokens, &memory).0,
+            gated_delta([&q, &k, &v], [&decay, &beta], tokens, &delta_state).0,
         ),
     ]
 }
@@ -144,7 +144,7 @@ fn recurrences(device: &Device) -> Vec<(String, Array)> {
 fn sampling(device: &Device) -> Vec<(String, Array)> {
     const VOCABULARY: usize = 5000;
     let mut source = RandomArrays::new(device);
-    // Without memory for states, the others tell.
+    // If states cannot be allocated, the other cases still run.
     let Ok(sequences) = Sequences::new(device, 4, VOCABULARY, 2, 1) else {
         return vec![];
     };
@@ -165,5 +165,5 @@ fn sampling(device: &Device) -> Vec<(String, Array)> {
     let words = Array::from_slice(device, &words, &[kinds.len(), Settings::WORDS]);
     let logits = &source.floats(DType::F32, &[kinds.len(), VOCABULARY]) * 8.0;
     let (tokens, _) = sample(&logits, &words, &sequences, None);
-    vec![named("greedy and drawn", tokens)]
+    vec![named("greedy and random", tokens)]
 }

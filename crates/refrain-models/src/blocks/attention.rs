@@ -1,33 +1,35 @@
+//! Grouped-query attention over the paged KV cache.
+
 use refrain::{Array, DType};
 use refrain_formats::RowOrder;
 use refrain_lm::{AttentionParams, paged_attention, paged_attention_with_sinks};
 
-use super::{BlockNorm, LatentProjections, Linear, Rope, Ropes};
+use super::{Linear, MlaProjections, Norm, Rope, Ropes};
 use crate::config::{AttentionConfig, LayerRope, ModelConfig};
-use crate::tensors::Table;
-use crate::{Batch, Cache, Error, Loader};
+use crate::tensors::TensorTable;
+use crate::{Batch, Error, KvCache, Loader};
 
-/// What of the queries and keys is normalised, before they are rotated.
+/// Normalisation of queries and keys before the rotary embedding.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum QkNorm {
-    /// Nothing.
+    /// None.
     None,
-    /// Each head by itself.
+    /// RMS norm of each head, with shared weights.
     Heads,
-    /// All heads of a token together.
+    /// RMS norm over all heads of a token.
     Projection,
-    /// Each head by itself less its mean, with weights of its own.
+    /// LayerNorm of each head, with separate weights per head.
     EachHead,
 }
 
-/// What sets one family's attention apart from another's.
+/// Architectural choices of a family's attention.
 #[derive(Clone, Copy)]
 pub struct AttentionStyle {
-    /// The norms of queries and keys.
+    /// Normalisation of queries and keys.
     pub qk_norm: QkNorm,
-    /// How queries, keys and values are projected.
+    /// Projection of queries, keys and values.
     pub qkv: QkvStyle,
-    /// Whether the softmax of each head is also over a score that was learned, whose value is zero (Xiao et al. 2023,
+    /// Whether each head's softmax includes a learned sink logit, whose value is zero (Xiao et al. 2023,
     /// arXiv:2309.17453).
     pub sinks: bool,
 }
@@ -37,7 +39,7 @@ pub struct Attention {
     qkv: Qkv,
     gated: bool,
     o: Linear,
-    norms: Option<[BlockNorm; 2]>,
+    norms: Option<[Norm; 2]>,
     /// `[heads]`.
     sinks: Option<Array>,
     qk_norm: QkNorm,
@@ -50,25 +52,25 @@ pub struct Attention {
     rope: LayerRope,
 }
 
-/// How queries, keys and values are projected, where they are not made of latent vectors.
+/// Layout of the query, key and value projections (without MLA).
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum QkvStyle {
     /// `q_proj`, `k_proj` and `v_proj`.
-    Apart,
-    /// `qkv_proj`: the rows of q, then those of k, then those of v.
+    Separate,
+    /// One `qkv_proj`: rows of q, k, v.
     Fused,
-    /// Apart; for each head `q_proj` has the rows of the query and then those of a gate, by whose sigmoid
-    /// what the head has mixed is multiplied (Qiu et al. 2025, arXiv:2505.06708).
+    /// Separate. `q_proj` has for each head the rows of the query, then those of an output gate; the head's output is
+    /// multiplied by the gate's sigmoid (Qiu et al. 2025, arXiv:2505.06708).
     Gated,
 }
 
-/// Values of a token in all heads.
+/// Values per token over all heads.
 struct Widths {
     queries: usize,
     keys: usize,
     values: usize,
-    /// Of what the heads have mixed.
-    mixed: usize,
+    /// Of the attention output.
+    output: usize,
 }
 
 impl Widths {
@@ -77,60 +79,65 @@ impl Widths {
             queries: attention.heads * attention.head_dim,
             keys: attention.kv_heads * attention.head_dim,
             values: attention.kv_heads * attention.value_dim,
-            mixed: attention.heads * attention.value_dim,
+            output: attention.heads * attention.value_dim,
         }
     }
 }
 
 enum Qkv {
-    Apart(Box<[Linear; 3]>),
+    Separate(Box<[Linear; 3]>),
     Fused(Linear),
-    Latent(Box<LatentProjections>),
+    Mla(Box<MlaProjections>),
 }
 
 impl Attention {
-    /// Its tensors in a layer; `rows` is the order in which GGUF has those of queries and keys.
-    pub fn tensors(layer: &mut Table, config: &ModelConfig, style: AttentionStyle, rows: RowOrder) {
+    /// Lists the tensors of a layer; `rows` is the row order of queries and keys in GGUF.
+    pub fn tensors(layer: &mut TensorTable, config: &ModelConfig, style: AttentionStyle, rows: RowOrder) {
         let (hidden, head_dim, bias) = (config.hidden_size, config.attention.head_dim, config.attention.bias);
         let Widths {
-            queries: inner,
+            queries: q_width,
             keys,
             values,
-            mixed,
+            output: attn_width,
         } = Widths::of(&config.attention);
         let stored = RowOrder::AsStored;
-        if let Some(latent) = &config.attention.latent {
-            LatentProjections::tensors(layer, config, latent);
+        if let Some(mla) = &config.attention.mla {
+            MlaProjections::tensors(layer, config, mla);
         } else if style.qkv == QkvStyle::Fused {
-            let all = [inner + keys + values, hidden];
+            let all = [q_width + keys + values, hidden];
             layer.linear(["self_attn.qkv_proj", "attn_qkv"], all, bias, stored);
         } else {
             let queries = if style.qkv == QkvStyle::Gated {
-                inner + mixed
+                q_width + attn_width
             } else {
-                inner
+                q_width
             };
             layer.linear(["self_attn.q_proj", "attn_q"], [queries, hidden], bias, rows);
             layer.linear(["self_attn.k_proj", "attn_k"], [keys, hidden], bias, rows);
             layer.linear(["self_attn.v_proj", "attn_v"], [values, hidden], bias, stored);
         }
         let output = config.attention.output_bias;
-        layer.linear(["self_attn.o_proj", "attn_output"], [hidden, mixed], output, stored);
+        layer.linear(
+            ["self_attn.o_proj", "attn_output"],
+            [hidden, attn_width],
+            output,
+            stored,
+        );
         if style.sinks {
             layer.add(["self_attn.sinks", "attn_sinks.weight"], &[config.attention.heads]);
         }
         let shapes = match style.qk_norm {
             QkNorm::None => return,
             QkNorm::Heads => [vec![head_dim], vec![head_dim]],
-            QkNorm::Projection => [vec![inner], vec![keys]],
+            QkNorm::Projection => [vec![q_width], vec![keys]],
             QkNorm::EachHead => [config.attention.heads, config.attention.kv_heads].map(|heads| vec![heads, head_dim]),
         };
-        layer.part(["self_attn.q_norm", "attn_q_norm"], ".weight", &shapes[0]);
-        layer.part(["self_attn.k_norm", "attn_k_norm"], ".weight", &shapes[1]);
+        layer.with_suffix(["self_attn.q_norm", "attn_q_norm"], ".weight", &shapes[0]);
+        layer.with_suffix(["self_attn.k_norm", "attn_k_norm"], ".weight", &shapes[1]);
     }
 
-    /// The projections as `style` names them under `{name}`, `o_proj`, and `q_norm`, `k_norm` and `sinks` if there
-    /// are any. Window and positions are those of layer `layer`.
+    /// Loads the projections named by `style` under `{name}`, `o_proj`, and `q_norm`, `k_norm` and `sinks` if
+    /// present. Uses the window and rotary embedding of layer `layer`.
     ///
     /// # Errors
     /// As [`Loader::array`].
@@ -139,36 +146,48 @@ impl Attention {
         let config = loader.config;
         let (hidden, head_dim, bias) = (config.hidden_size, config.attention.head_dim, config.attention.bias);
         let Widths {
-            queries: inner,
+            queries: q_width,
             keys,
             values,
-            mixed,
+            output: attn_width,
         } = Widths::of(&config.attention);
         let project = |part: &str, outputs: usize| loader.linear(&format!("{name}.{part}"), outputs, hidden, bias);
         let norm = |part: &str, whole: usize| {
             let name = format!("{name}.{part}");
             match qk_norm {
-                QkNorm::EachHead => BlockNorm::of_heads(loader, &name, [whole / head_dim, head_dim]),
+                QkNorm::EachHead => Norm::per_head(loader, &name, [whole / head_dim, head_dim]),
                 QkNorm::Heads => loader.norm(&name, head_dim),
                 QkNorm::None | QkNorm::Projection => loader.norm(&name, whole),
             }
         };
         let own = config.layer_attention(layer);
         Ok(Attention {
-            qkv: match (qkv, &config.attention.latent) {
-                (_, Some(latent)) => Qkv::Latent(Box::new(LatentProjections::load(loader, name, latent)?)),
-                (QkvStyle::Fused, _) => Qkv::Fused(project("qkv_proj", inner + keys + values)?),
-                _ => Qkv::Apart(Box::new([
-                    project("q_proj", if qkv == QkvStyle::Gated { inner + mixed } else { inner })?,
+            qkv: match (qkv, &config.attention.mla) {
+                (_, Some(mla)) => Qkv::Mla(Box::new(MlaProjections::load(loader, name, mla)?)),
+                (QkvStyle::Fused, _) => Qkv::Fused(project("qkv_proj", q_width + keys + values)?),
+                _ => Qkv::Separate(Box::new([
+                    project(
+                        "q_proj",
+                        if qkv == QkvStyle::Gated {
+                            q_width + attn_width
+                        } else {
+                            q_width
+                        },
+                    )?,
                     project("k_proj", keys)?,
                     project("v_proj", values)?,
                 ])),
             },
             gated: qkv == QkvStyle::Gated,
-            o: loader.linear(&format!("{name}.o_proj"), hidden, mixed, config.attention.output_bias)?,
+            o: loader.linear(
+                &format!("{name}.o_proj"),
+                hidden,
+                attn_width,
+                config.attention.output_bias,
+            )?,
             norms: match qk_norm {
                 QkNorm::None => None,
-                _ => Some([norm("q_norm", inner)?, norm("k_norm", keys)?]),
+                _ => Some([norm("q_norm", q_width)?, norm("k_norm", keys)?]),
             },
             sinks: if sinks {
                 Some(loader.vector(&format!("{name}.sinks"), config.attention.heads)?)
@@ -186,12 +205,12 @@ impl Attention {
         })
     }
 
-    /// An empty cache of `slots` tokens.
+    /// Allocates a KV cache of `slots` tokens.
     ///
     /// # Errors
-    /// Too little memory.
-    pub fn new_cache(&self, dtype: DType, slots: usize) -> Result<Cache, refrain::Error> {
-        Cache::new(
+    /// If there is too little memory.
+    pub fn new_cache(&self, dtype: DType, slots: usize) -> Result<KvCache, refrain::Error> {
+        KvCache::new(
             self.o.device(),
             dtype,
             slots,
@@ -200,9 +219,9 @@ impl Attention {
         )
     }
 
-    /// x `[T, hidden]` → `[T, hidden]`; the keys and values of all tokens go to `slots` of the cache.
-    pub fn forward(&self, x: &Array, batch: &Batch, slots: &Array, ropes: &Ropes, cache: &mut Cache) -> Array {
-        let ([q, k, v], gate) = self.project(x, &batch.positions, ropes.of(self.rope));
+    /// x `[T, hidden]` → `[T, hidden]`. Writes keys and values to `slots` of the cache.
+    pub fn forward(&self, x: &Array, batch: &Batch, slots: &Array, ropes: &Ropes, cache: &mut KvCache) -> Array {
+        let ([q, k, v], gate) = self.project(x, &batch.positions, ropes.for_layer(self.rope));
         cache.write(&k, &v, slots);
 
         let params = AttentionParams {
@@ -211,20 +230,20 @@ impl Attention {
             window: self.window,
             decode: batch.decode,
         };
-        let (keys, values, places) = (&cache.keys, &cache.values, batch.places());
-        let mixed = match &self.sinks {
-            Some(sinks) => paged_attention_with_sinks(&q, keys, values, places, sinks, params),
-            None => paged_attention(&q, keys, values, places, params),
+        let (keys, values, batch_tokens) = (&cache.keys, &cache.values, batch.batch_tokens());
+        let attn_out = match &self.sinks {
+            Some(sinks) => paged_attention_with_sinks(&q, keys, values, batch_tokens, sinks, params),
+            None => paged_attention(&q, keys, values, batch_tokens, params),
         };
-        let mixed = match gate {
-            Some(gate) => mixed * gate.sigmoid(),
-            None => mixed,
+        let attn_out = match gate {
+            Some(gate) => attn_out * gate.sigmoid(),
+            None => attn_out,
         };
         self.o
-            .forward(&mixed.reshape(&[-1, (self.heads * self.value_dim) as isize]))
+            .forward(&attn_out.reshape(&[-1, (self.heads * self.value_dim) as isize]))
     }
 
-    /// Queries from what `q_proj` gave, `[T, heads · D]`, or, where there are gates `[T, heads, D]`, as these.
+    /// Splits the output of `q_proj` into queries and an optional output gate `[T, heads, D]`.
     fn gate(&self, q: Array) -> (Array, Option<Array>) {
         if !self.gated {
             return (q, None);
@@ -234,18 +253,18 @@ impl Attention {
         (q.slice(-1, 0, queries), Some(q.slice(-1, queries, both)))
     }
 
-    /// Queries and keys `[T, heads, Dk]`, values `[T, heads, Dv]`, and perhaps a gate of the queries' heads.
+    /// Returns queries and keys `[T, heads, Dk]`, values `[T, heads, Dv]`, and an optional output gate.
     fn project(&self, x: &Array, positions: &Array, rope: Option<&Rope>) -> ([Array; 3], Option<Array>) {
         let [q, k, v] = match &self.qkv {
-            Qkv::Latent(projections) => return (projections.forward(x, positions, rope), None),
-            Qkv::Apart(projections) => projections.each_ref().map(|projection| projection.forward(x)),
+            Qkv::Mla(projections) => return (projections.forward(x, positions, rope), None),
+            Qkv::Separate(projections) => projections.each_ref().map(|projection| projection.forward(x)),
             Qkv::Fused(projection) => {
                 let all = projection.forward(x);
-                let (inner, keys) = (self.heads * self.head_dim, self.kv_heads * self.head_dim);
+                let (q_width, keys) = (self.heads * self.head_dim, self.kv_heads * self.head_dim);
                 [
-                    (0, inner),
-                    (inner, keys),
-                    (inner + keys, self.kv_heads * self.value_dim),
+                    (0, q_width),
+                    (q_width, keys),
+                    (q_width + keys, self.kv_heads * self.value_dim),
                 ]
                 .map(|(start, n)| all.slice(-1, start, start + n))
             }
@@ -260,7 +279,7 @@ impl Attention {
         ([q, k, v], gate)
     }
 
-    /// Queries (of whichever shape) and keys `[T, heads · D]` → `[T, heads, D]`.
+    /// Splits queries (of any shape) and keys `[T, heads · D]` into heads `[T, heads, D]`, and normalises them.
     fn normalise(&self, q: Array, k: Array) -> [Array; 2] {
         let (q, k) = match (&self.norms, self.qk_norm) {
             (Some([q_norm, k_norm]), QkNorm::Projection) => {

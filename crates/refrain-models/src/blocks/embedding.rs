@@ -1,3 +1,5 @@
+//! Token embedding and output head.
+
 use refrain::Array;
 use refrain::nn::Weight;
 
@@ -10,7 +12,7 @@ pub struct Embedding {
 }
 
 impl Embedding {
-    /// `model.embed_tokens`.
+    /// Loads `model.embed_tokens`.
     ///
     /// # Errors
     /// As [`Loader::array`].
@@ -29,21 +31,21 @@ impl Embedding {
     }
 }
 
-/// The output head: logits over the vocabulary.
-pub struct Head {
+/// The output head (`lm_head`).
+pub struct LmHead {
     weight: Weight,
     cap: Option<f32>,
     scale: f32,
 }
 
-impl Head {
-    /// `lm_head`, or the token embedding where they are tied.
+impl LmHead {
+    /// Loads `lm_head`, or reuses the token embedding if they are tied.
     ///
     /// # Errors
     /// As [`Loader::array`].
-    pub fn load(loader: &Loader<'_>, embedding: &Embedding) -> Result<Head, Error> {
+    pub fn load(loader: &Loader<'_>, embedding: &Embedding) -> Result<LmHead, Error> {
         let config = loader.config;
-        Ok(Head {
+        Ok(LmHead {
             weight: if config.tie_word_embeddings {
                 embedding.weight.clone()
             } else {
@@ -54,7 +56,8 @@ impl Head {
         })
     }
 
-    /// x `[O, hidden]` → f32 `[O, vocabulary]`, bent by cap · tanh(x / cap) where there is a cap, and multiplied.
+    /// x `[O, hidden]` → logits f32 `[O, vocabulary]`, soft-capped as cap · tanh(x / cap) if there is a cap, then
+    /// scaled.
     pub fn forward(&self, x: &Array) -> Array {
         let logits = self.weight.matmul(x);
         let logits = match self.cap {

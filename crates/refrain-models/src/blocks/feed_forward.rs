@@ -1,35 +1,37 @@
+//! The feed-forward part of a layer: an MLP or a mixture of experts.
+
 use refrain::Array;
 
-use super::{Mixture, Mlp, MlpStyle};
+use super::{Mlp, MlpStyle, Moe};
 use crate::config::ModelConfig;
-use crate::tensors::Table;
+use crate::tensors::TensorTable;
 use crate::{Error, Loader};
 
-/// What computes each token by itself.
+/// Feed-forward part of a layer.
 pub enum FeedForward {
-    /// One network.
+    /// A dense MLP.
     Mlp(Box<Mlp>),
     /// A mixture of experts.
-    Mixture(Box<Mixture>),
+    Moe(Box<Moe>),
 }
 
 impl FeedForward {
-    /// Its tensors in layer `number`.
-    pub fn tensors(layer: &mut Table, config: &ModelConfig, number: usize, style: MlpStyle) {
-        match config.layer_mixture(number) {
-            Some(mixture) => Mixture::tensors(layer, config, mixture),
+    /// Lists the tensors of layer `number`.
+    pub fn tensors(layer: &mut TensorTable, config: &ModelConfig, number: usize, style: MlpStyle) {
+        match config.layer_moe(number) {
+            Some(moe) => Moe::tensors(layer, config, moe),
             None => Mlp::tensors(layer, config, style),
         }
     }
 
-    /// The mixture that the configuration asks for, or one network, of layer `number`.
+    /// Loads the mixture of experts or MLP of layer `number`, as configured.
     ///
     /// # Errors
     /// As [`Loader::array`].
     pub fn load(loader: &Loader<'_>, number: usize, style: MlpStyle) -> Result<FeedForward, Error> {
         let layer = format!("model.layers.{number}");
-        Ok(match loader.config.layer_mixture(number) {
-            Some(mixture) => FeedForward::Mixture(Box::new(Mixture::load(loader, &layer, mixture)?)),
+        Ok(match loader.config.layer_moe(number) {
+            Some(moe) => FeedForward::Moe(Box::new(Moe::load(loader, &layer, moe)?)),
             None => FeedForward::Mlp(Box::new(Mlp::load(loader, &format!("{layer}.mlp"), style)?)),
         })
     }
@@ -38,7 +40,7 @@ impl FeedForward {
     pub fn forward(&self, x: &Array) -> Array {
         match self {
             FeedForward::Mlp(mlp) => mlp.forward(x),
-            FeedForward::Mixture(mixture) => mixture.forward(x),
+            FeedForward::Moe(moe) => moe.forward(x),
         }
     }
 }

@@ -1,9 +1,9 @@
-//! How fast each pair of a rotary embedding turns.
+//! Frequencies of the rotary embedding.
 
 use crate::config::RopeScaling;
 
-/// Radians per position of each pair, θ^(−2i/dims) of base `theta`, scaled, in sequences of at most `context`
-/// tokens; computed in f64.
+/// Returns the frequency of each pair in radians per position: `theta`^(−2i/dims), scaled for sequences of at most
+/// `context` tokens. Computed in f64.
 pub(crate) fn frequencies(dims: usize, theta: f64, scaling: &RopeScaling, context: usize) -> Vec<f32> {
     let theta = match scaling {
         RopeScaling::Dynamic {
@@ -39,13 +39,13 @@ pub(crate) fn frequencies(dims: usize, theta: f64, scaling: &RopeScaling, contex
                 high_freq_factor,
                 original_max_position,
             } => {
-                // Waves that fit often into the trained context stay, those that do not are stretched.
+                // Keep wavelengths that fit often into the original context; stretch those that do not.
                 let turns = original_max_position * plain / std::f64::consts::TAU;
                 let kept = ((turns - low_freq_factor) / (high_freq_factor - low_freq_factor)).clamp(0.0, 1.0);
                 plain * (kept + (1.0 - kept) / factor)
             }
             RopeScaling::Yarn { factor, .. } => {
-                let kept = yarn_kept(dims, theta, scaling, pair);
+                let kept = yarn_kept_fraction(dims, theta, scaling, pair);
                 plain * (kept + (1.0 - kept) / factor)
             }
         }
@@ -53,9 +53,9 @@ pub(crate) fn frequencies(dims: usize, theta: f64, scaling: &RopeScaling, contex
     (0..dims / 2).map(|pair| frequency(pair) as f32).collect()
 }
 
-/// How much of a pair's frequency YaRN keeps: falls from 1 to 0 between the pairs that turn `beta_fast` and
-/// `beta_slow` times in the original context.
-fn yarn_kept(dims: usize, theta: f64, scaling: &RopeScaling, pair: usize) -> f64 {
+/// Fraction of a pair's frequency that YaRN keeps: falls from 1 to 0 between the pairs with `beta_fast` and
+/// `beta_slow` rotations in the original context.
+fn yarn_kept_fraction(dims: usize, theta: f64, scaling: &RopeScaling, pair: usize) -> f64 {
     let RopeScaling::Yarn {
         original_max_position,
         beta_fast,
@@ -85,14 +85,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn llama3_scaling_keeps_short_waves_and_stretches_long_ones() {
+    fn llama3_scaling_keeps_short_and_stretches_long_wavelengths() {
         let scaling = RopeScaling::Llama3 {
             factor: 8.0,
             low_freq_factor: 1.0,
             high_freq_factor: 4.0,
             original_max_position: 8192.0,
         };
-        // Of 16 pairs with the base 500000, pair 8 turns 8192 · 500000^(−1/2) / 2π = 1.844 times.
+        // With 16 pairs and base 500000, pair 8 rotates 8192 · 500000^(−1/2) / 2π = 1.844 times.
         let (plain, scaled) = (
             frequencies(32, 5e5, &RopeScaling::None, 1),
             frequencies(32, 5e5, &scaling, 1),
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn the_length_of_the_context_chooses_longropes_factors_and_dynamic_thetas() {
+    fn context_length_selects_longrope_factors_and_dynamic_theta() {
         let longrope = RopeScaling::LongRope {
             short: vec![1.0, 2.0],
             long: vec![4.0, 8.0],

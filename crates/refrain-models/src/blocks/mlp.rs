@@ -1,23 +1,25 @@
+//! The dense feed-forward network.
+
 use refrain::Array;
 use refrain_formats::RowOrder;
 
 use super::Linear;
 use crate::config::{Activation, ModelConfig};
-use crate::tensors::Table;
+use crate::tensors::TensorTable;
 use crate::{Error, Loader};
 
-/// How the inner values of a feed-forward network are projected.
+/// Layout of an MLP's input projections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MlpStyle {
     /// `gate_proj` and `up_proj`.
     Gated,
-    /// `gate_up_proj`: the rows of the gate, then those of up.
+    /// One `gate_up_proj`: rows of the gate, then rows of up.
     Fused,
-    /// `c_fc` without a gate, and `c_proj` behind the activation.
+    /// `c_fc` without a gate, and `c_proj` after the activation.
     Plain,
 }
 
-/// A feed-forward network: down(activation(gate(x)) · up(x)) (Shazeer 2020, arXiv:2002.05202), or without a gate
+/// An MLP: down(activation(gate(x)) · up(x)) (Shazeer 2020, arXiv:2002.05202), or without a gate
 /// down(activation(up(x))).
 pub struct Mlp {
     inner: Inner,
@@ -32,8 +34,8 @@ enum Inner {
 }
 
 impl Mlp {
-    /// Its tensors in a layer.
-    pub fn tensors(layer: &mut Table, config: &ModelConfig, style: MlpStyle) {
+    /// Lists the tensors of a layer.
+    pub fn tensors(layer: &mut TensorTable, config: &ModelConfig, style: MlpStyle) {
         let (hidden, inner, bias) = (
             config.hidden_size,
             config.feed_forward.intermediate_size,
@@ -54,19 +56,19 @@ impl Mlp {
         add(["mlp.down_proj", "ffn_down"], [hidden, inner]);
     }
 
-    /// The projections as `style` names them under `{name}`, and `down_proj`.
+    /// Loads the projections named by `style` under `{name}`.
     ///
     /// # Errors
     /// As [`Loader::array`].
     pub fn load(loader: &Loader<'_>, name: &str, style: MlpStyle) -> Result<Mlp, Error> {
-        Mlp::of_width(loader, name, loader.config.feed_forward.intermediate_size, style)
+        Mlp::with_width(loader, name, loader.config.feed_forward.intermediate_size, style)
     }
 
-    /// As [`Mlp::load`], `inner` wide inside.
+    /// Loads an MLP of intermediate size `inner`.
     ///
     /// # Errors
     /// As [`Loader::array`].
-    pub fn of_width(loader: &Loader<'_>, name: &str, inner: usize, style: MlpStyle) -> Result<Mlp, Error> {
+    pub fn with_width(loader: &Loader<'_>, name: &str, inner: usize, style: MlpStyle) -> Result<Mlp, Error> {
         let config = loader.config;
         let (hidden, bias) = (config.hidden_size, config.feed_forward.bias);
         let project = |part: &str, outputs: usize| loader.linear(&format!("{name}.{part}"), outputs, hidden, bias);
@@ -97,7 +99,7 @@ impl Mlp {
     }
 }
 
-/// What goes into the last projection behind a gate.
+/// activation(gate) · up: the input of the down projection.
 pub(super) fn gated(gate: &Array, up: &Array, activation: Activation) -> Array {
     let up = match activation {
         Activation::ClampedSwiglu => up.minimum(CLAMPED).maximum(-CLAMPED) + 1.0,
@@ -106,7 +108,7 @@ pub(super) fn gated(gate: &Array, up: &Array, activation: Activation) -> Array {
     activate(gate, activation) * up
 }
 
-/// Within which clamped values stay.
+/// Clamping limit of [`Activation::ClampedSwiglu`].
 const CLAMPED: f32 = 7.0;
 
 fn activate(x: &Array, activation: Activation) -> Array {
@@ -122,7 +124,7 @@ fn activate(x: &Array, activation: Activation) -> Array {
 
 /// x · (1 + tanh(√(2/π) · (x + 0.044715 x³))) / 2 (Hendrycks & Gimpel 2016, arXiv:1606.08415).
 fn gelu_tanh(x: &Array) -> Array {
-    // (1 + tanh(z)) / 2 is sigmoid(2z), which keeps small values where x is far below zero.
+    // (1 + tanh(z)) / 2 = sigmoid(2z), which keeps precision where x is far below zero.
     let z = x * &(x * x * 0.044715 + 1.0) * (2.0 * (2.0 / std::f32::consts::PI).sqrt());
     x * z.sigmoid()
 }

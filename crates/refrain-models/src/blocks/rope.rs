@@ -1,10 +1,12 @@
+//! Rotary position embedding.
+
 use crate::config::{LayerRope, ModelConfig, PositionConfig, RopeScaling};
 use refrain::{Array, Device};
 use refrain_lm::{RopeParams, rope};
 
 use super::frequencies::frequencies;
 
-/// Rotary position embedding with the model's frequencies.
+/// A rotary position embedding with fixed frequencies.
 #[derive(Clone)]
 pub struct Rope {
     frequencies: Array,
@@ -24,13 +26,13 @@ impl Rope {
         }
     }
 
-    /// x `[T, H, D]` rotated to `positions` (i32 `[T]`).
+    /// Rotates x `[T, H, D]` to `positions` (i32 `[T]`).
     pub fn forward(&self, x: &Array, positions: &Array) -> Array {
         rope(x, positions, &self.frequencies, self.params)
     }
 }
 
-/// The rotary embeddings of a model's layers.
+/// The rotary embeddings of a model: of global layers, and of local (sliding-window) layers.
 pub struct Ropes {
     global: Rope,
     local: Rope,
@@ -39,7 +41,7 @@ pub struct Ropes {
 }
 
 impl Ropes {
-    /// What `config` asks for; local layers keep their frequencies however long the context is.
+    /// Creates the embeddings of `config`. Local layers use the same frequencies for every context length.
     pub fn new(config: &ModelConfig, device: &Device) -> Ropes {
         let positions = &config.positions;
         Ropes {
@@ -50,8 +52,8 @@ impl Ropes {
         }
     }
 
-    /// Those of sequences of at most `context` tokens.
-    pub fn within(&self, context: usize) -> Ropes {
+    /// Returns the embeddings for sequences of at most `context` tokens.
+    pub fn for_context(&self, context: usize) -> Ropes {
         let PositionConfig { theta, scaling, .. } = &self.positions;
         let global = if scaling.depends_on_context() {
             Rope::new(&self.device, &self.positions, *theta, scaling, context)
@@ -66,8 +68,8 @@ impl Ropes {
         }
     }
 
-    /// That of a layer; none for layers that see no positions.
-    pub fn of(&self, layer: LayerRope) -> Option<&Rope> {
+    /// Returns a layer's embedding; `None` for layers without positions (NoPE).
+    pub fn for_layer(&self, layer: LayerRope) -> Option<&Rope> {
         match layer {
             LayerRope::Global => Some(&self.global),
             LayerRope::Local => Some(&self.local),

@@ -1,18 +1,17 @@
-//! What each key is to each family: followed, without effect on what is computed, or refused where it says anything but
-//! what this program does anyway. Here stands what families share; their own keys stand with each.
+//! Tables of configuration keys that all families share. A key is supported, ignored (no effect on the output), or
+//! unsupported: then only its default value is allowed. Each family has tables of its own keys.
 //!
-//! Compared with the configuration classes of transformers 5.23 and with what its models read of them. A key that
-//! stands in none of the tables is one that no model of transformers reads.
+//! The tables were compared with the configuration classes of transformers 5.23, and with what its models read. No
+//! model of transformers reads a key that is in none of the tables.
 
-use refrain_formats::{Error, Key, Metadata};
+use refrain_formats::{Error, Key, Metadata, json_excerpt};
 use serde_json::Value;
 
-use super::layers::WINDOW;
-use super::read::CONTEXT;
+use super::key_names::{CONTEXT_LENGTH, SLIDING_WINDOW};
 use crate::family::Family;
 
-/// What every family reads.
-const FOLLOWED: [&str; 21] = [
+/// Keys that every family reads.
+const SUPPORTED: [&str; 21] = [
     "bos_token_id",
     "eos_token_id",
     "head_dim",
@@ -36,8 +35,8 @@ const FOLLOWED: [&str; 21] = [
     "layer_types",
 ];
 
-/// What changes nothing that is computed from tokens, in any family: training, storage, reports, other tasks.
-const WITHOUT_EFFECT: [&str; 35] = [
+/// Keys that never affect the output for any family: training, storage, reports, other tasks.
+const IGNORED: [&str; 35] = [
     "_name_or_path",
     "_sliding_window_pattern",
     "architectures",
@@ -75,97 +74,96 @@ const WITHOUT_EFFECT: [&str; 35] = [
     "use_sliding_window",
 ];
 
-/// What a key may say, beside null, where it is not followed.
+/// The value, besides null, that an unsupported key may have.
 #[derive(Clone, Copy)]
-enum Neutral {
-    /// Nothing.
-    Nothing,
-    /// This.
+enum AllowedValue {
+    /// None.
+    Null,
+    /// This boolean.
     Flag(bool),
-    /// This.
+    /// This number.
     Number(f64),
-    /// This.
-    Word(&'static str),
+    /// This string.
+    Text(&'static str),
     /// An empty list or object.
     Empty,
-    /// A window that no token can tell from none.
-    WholeContext,
+    /// A window at least as large as the context.
+    FullContext,
 }
 
-/// Keys that change what other families compute, or what all do, and that are followed nowhere but where
-/// a family says so.
-const REFUSED: [(&str, Neutral); 56] = [
-    ("add_cross_attention", Neutral::Flag(false)),
-    ("alibi", Neutral::Flag(false)),
-    ("attention_bias", Neutral::Flag(false)),
-    ("attention_chunk_size", Neutral::Nothing),
-    ("attention_multiplier", Neutral::Nothing),
-    ("attn_logit_softcapping", Neutral::Nothing),
-    ("attn_temperature_tuning", Neutral::Flag(false)),
-    ("bias", Neutral::Flag(false)),
-    ("clip_qkv", Neutral::Nothing),
-    ("decoder_sparse_step", Neutral::Number(1.0)),
-    ("embedding_multiplier", Neutral::Number(1.0)),
-    ("final_logit_softcapping", Neutral::Nothing),
-    ("first_k_dense_replace", Neutral::Number(0.0)),
-    ("full_attention_interval", Neutral::Number(1.0)),
-    ("hidden_activation", Neutral::Word("silu")),
-    ("is_causal", Neutral::Flag(true)),
-    ("is_encoder_decoder", Neutral::Flag(false)),
-    ("kv_lora_rank", Neutral::Nothing),
-    ("linear_conv_kernel_dim", Neutral::Nothing),
-    ("lm_head_bias", Neutral::Flag(false)),
-    ("lm_head_multiplier", Neutral::Number(1.0)),
-    ("local_rope_theta", Neutral::Nothing),
-    ("logit_scale", Neutral::Number(1.0)),
-    ("logits_scaling", Neutral::Number(1.0)),
-    ("mlp_bias", Neutral::Flag(false)),
-    ("mlp_layer_types", Neutral::Empty),
-    ("mlp_only_layers", Neutral::Empty),
-    ("moe_intermediate_size", Neutral::Number(0.0)),
-    ("n_routed_experts", Neutral::Number(0.0)),
-    ("no_rope_layer_interval", Neutral::Nothing),
-    ("no_rope_layers", Neutral::Empty),
-    ("norm_topk_prob", Neutral::Flag(true)),
-    ("num_experts", Neutral::Number(0.0)),
-    ("num_kv_shared_layers", Neutral::Number(0.0)),
-    ("num_local_experts", Neutral::Number(0.0)),
-    ("parallel_attn", Neutral::Flag(false)),
-    ("per_layer_config", Neutral::Empty),
-    ("pruned_heads", Neutral::Empty),
-    ("q_lora_rank", Neutral::Nothing),
-    ("qk_layernorm", Neutral::Flag(false)),
-    ("qkv_bias", Neutral::Flag(false)),
-    ("query_pre_attn_scalar", Neutral::Nothing),
-    ("residual_multiplier", Neutral::Number(1.0)),
-    ("rope_interleaved", Neutral::Flag(false)),
-    ("rope_local_base_freq", Neutral::Nothing),
-    ("rotary_dim", Neutral::Nothing),
-    ("rotary_pct", Neutral::Number(1.0)),
-    ("scale_depth", Neutral::Nothing),
-    ("scale_emb", Neutral::Number(1.0)),
-    ("shared_expert_intermediate_size", Neutral::Number(0.0)),
-    ("sliding_window", Neutral::WholeContext),
-    ("sliding_window_pattern", Neutral::Nothing),
-    ("use_bias", Neutral::Flag(false)),
-    ("use_bidirectional_attention", Neutral::Flag(false)),
-    ("use_parallel_residual", Neutral::Flag(false)),
-    ("use_qk_norm", Neutral::Flag(false)),
+/// Keys that change the output for other families or for all, and that only families listing them support.
+const UNSUPPORTED: [(&str, AllowedValue); 56] = [
+    ("add_cross_attention", AllowedValue::Flag(false)),
+    ("alibi", AllowedValue::Flag(false)),
+    ("attention_bias", AllowedValue::Flag(false)),
+    ("attention_chunk_size", AllowedValue::Null),
+    ("attention_multiplier", AllowedValue::Null),
+    ("attn_logit_softcapping", AllowedValue::Null),
+    ("attn_temperature_tuning", AllowedValue::Flag(false)),
+    ("bias", AllowedValue::Flag(false)),
+    ("clip_qkv", AllowedValue::Null),
+    ("decoder_sparse_step", AllowedValue::Number(1.0)),
+    ("embedding_multiplier", AllowedValue::Number(1.0)),
+    ("final_logit_softcapping", AllowedValue::Null),
+    ("first_k_dense_replace", AllowedValue::Number(0.0)),
+    ("full_attention_interval", AllowedValue::Number(1.0)),
+    ("hidden_activation", AllowedValue::Text("silu")),
+    ("is_causal", AllowedValue::Flag(true)),
+    ("is_encoder_decoder", AllowedValue::Flag(false)),
+    ("kv_lora_rank", AllowedValue::Null),
+    ("linear_conv_kernel_dim", AllowedValue::Null),
+    ("lm_head_bias", AllowedValue::Flag(false)),
+    ("lm_head_multiplier", AllowedValue::Number(1.0)),
+    ("local_rope_theta", AllowedValue::Null),
+    ("logit_scale", AllowedValue::Number(1.0)),
+    ("logits_scaling", AllowedValue::Number(1.0)),
+    ("mlp_bias", AllowedValue::Flag(false)),
+    ("mlp_layer_types", AllowedValue::Empty),
+    ("mlp_only_layers", AllowedValue::Empty),
+    ("moe_intermediate_size", AllowedValue::Number(0.0)),
+    ("n_routed_experts", AllowedValue::Number(0.0)),
+    ("no_rope_layer_interval", AllowedValue::Null),
+    ("no_rope_layers", AllowedValue::Empty),
+    ("norm_topk_prob", AllowedValue::Flag(true)),
+    ("num_experts", AllowedValue::Number(0.0)),
+    ("num_kv_shared_layers", AllowedValue::Number(0.0)),
+    ("num_local_experts", AllowedValue::Number(0.0)),
+    ("parallel_attn", AllowedValue::Flag(false)),
+    ("per_layer_config", AllowedValue::Empty),
+    ("pruned_heads", AllowedValue::Empty),
+    ("q_lora_rank", AllowedValue::Null),
+    ("qk_layernorm", AllowedValue::Flag(false)),
+    ("qkv_bias", AllowedValue::Flag(false)),
+    ("query_pre_attn_scalar", AllowedValue::Null),
+    ("residual_multiplier", AllowedValue::Number(1.0)),
+    ("rope_interleaved", AllowedValue::Flag(false)),
+    ("rope_local_base_freq", AllowedValue::Null),
+    ("rotary_dim", AllowedValue::Null),
+    ("rotary_pct", AllowedValue::Number(1.0)),
+    ("scale_depth", AllowedValue::Null),
+    ("scale_emb", AllowedValue::Number(1.0)),
+    ("shared_expert_intermediate_size", AllowedValue::Number(0.0)),
+    ("sliding_window", AllowedValue::FullContext),
+    ("sliding_window_pattern", AllowedValue::Null),
+    ("use_bias", AllowedValue::Flag(false)),
+    ("use_bidirectional_attention", AllowedValue::Flag(false)),
+    ("use_parallel_residual", AllowedValue::Flag(false)),
+    ("use_qk_norm", AllowedValue::Flag(false)),
 ];
 
-impl Neutral {
-    fn holds(self, value: &Value, metadata: &Metadata<'_>) -> bool {
+impl AllowedValue {
+    fn allows(self, value: &Value, metadata: &Metadata<'_>) -> bool {
         match self {
-            Neutral::Nothing => false,
-            Neutral::Flag(flag) => value.as_bool() == Some(flag),
-            Neutral::Number(number) => value.as_f64() == Some(number),
-            Neutral::Word(word) => value.as_str() == Some(word),
-            Neutral::Empty => match value {
+            AllowedValue::Null => false,
+            AllowedValue::Flag(flag) => value.as_bool() == Some(flag),
+            AllowedValue::Number(number) => value.as_f64() == Some(number),
+            AllowedValue::Text(word) => value.as_str() == Some(word),
+            AllowedValue::Empty => match value {
                 Value::Array(list) => list.is_empty(),
                 Value::Object(object) => object.is_empty(),
                 _ => false,
             },
-            Neutral::WholeContext => {
+            AllowedValue::FullContext => {
                 let context = metadata.json("max_position_embeddings").and_then(Value::as_f64);
                 metadata.json("use_sliding_window").and_then(Value::as_bool) == Some(false)
                     || value.as_f64().zip(context).is_some_and(|(window, all)| window >= all)
@@ -174,7 +172,7 @@ impl Neutral {
     }
 }
 
-/// Refuses what would change the computation and is not followed.
+/// Returns an error if a key would change the output but is not supported.
 pub(crate) fn check(metadata: &Metadata<'_>, family: &Family) -> Result<(), Error> {
     if metadata.is_gguf() {
         check_gguf(metadata, family)
@@ -184,30 +182,25 @@ pub(crate) fn check(metadata: &Metadata<'_>, family: &Family) -> Result<(), Erro
 }
 
 fn check_json(metadata: &Metadata<'_>, family: &Family) -> Result<(), Error> {
-    let known = [
-        &FOLLOWED[..],
-        family.keys.followed,
-        &WITHOUT_EFFECT,
-        family.keys.without_effect,
-    ];
-    for (key, neutral) in REFUSED {
+    let known = [&SUPPORTED[..], family.keys.supported, &IGNORED, family.keys.ignored];
+    for (key, allowed) in UNSUPPORTED {
         if known.iter().any(|keys| keys.contains(&key)) {
             continue;
         }
         if let Some(value) = metadata.json(key)
-            && !neutral.holds(value, metadata)
+            && !allowed.allows(value, metadata)
         {
             return Err(metadata.unsupported(format!(
-                "{key} {} is not supported of {family}: the model would compute something else without it",
-                shortened(value)
+                "{key} {} is not supported for {family}: ignoring it would change the output",
+                json_excerpt(value)
             )));
         }
     }
     Ok(())
 }
 
-/// Numbers of GGUF that change what some families compute, and what they may be where nothing follows them.
-const REFUSED_IN_GGUF: [(&str, f64); 14] = [
+/// GGUF numbers that change the output for some families, with the value that is allowed otherwise.
+const UNSUPPORTED_IN_GGUF: [(&str, f64); 14] = [
     ("attention.clamp_kqv", 0.0),
     ("attention.indexer.top_k", 0.0),
     ("attention.kv_lora_rank", 0.0),
@@ -227,41 +220,31 @@ const REFUSED_IN_GGUF: [(&str, f64); 14] = [
 fn check_gguf(metadata: &Metadata<'_>, family: &Family) -> Result<(), Error> {
     let refuse = |key: Key, value: String| {
         Err(metadata.unsupported(format!(
-            "{} is {value}, which is not supported of {family}: the model would compute something else without it",
+            "{} is {value}, which is not supported for {family}: ignoring it would change the output",
             metadata.name(key)
         )))
     };
-    let followed = |key: &str| family.keys.followed_in_gguf.contains(&key);
-    for (name, neutral) in REFUSED_IN_GGUF.into_iter().filter(|(name, _)| !followed(name)) {
+    let supported = |key: &str| family.keys.supported_in_gguf.contains(&key);
+    for (name, allowed) in UNSUPPORTED_IN_GGUF.into_iter().filter(|(name, _)| !supported(name)) {
         if let Some(value) = metadata.number(Key::gguf(name))?
-            && value != neutral
+            && value != allowed
         {
             return refuse(Key::gguf(name), (value as f32).to_string());
         }
     }
-    for (name, neutral) in [("attention.causal", true), ("use_parallel_residual", false)] {
+    for (name, allowed) in [("attention.causal", true), ("use_parallel_residual", false)] {
         if let Some(flag) = metadata.flag(Key::gguf(name))?
-            && flag != neutral
+            && flag != allowed
         {
             return refuse(Key::gguf(name), flag.to_string());
         }
     }
-    let context = metadata.number(CONTEXT)?.unwrap_or(0.0);
-    match metadata.number(WINDOW)? {
-        Some(window) if !followed(WINDOW.gguf) && window != 0.0 && window < context => {
-            refuse(WINDOW, window.to_string())
+    let context = metadata.number(CONTEXT_LENGTH)?.unwrap_or(0.0);
+    match metadata.number(SLIDING_WINDOW)? {
+        Some(window) if !supported(SLIDING_WINDOW.gguf) && window != 0.0 && window < context => {
+            refuse(SLIDING_WINDOW, window.to_string())
         }
         _ => Ok(()),
-    }
-}
-
-/// A value for a message, which holds no more of it than a line has room for.
-pub(crate) fn shortened(value: &Value) -> String {
-    const MOST: usize = 60;
-    let text = value.to_string();
-    match text.char_indices().nth(MOST) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text,
     }
 }
 

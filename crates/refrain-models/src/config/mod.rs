@@ -1,29 +1,36 @@
-//! What a decoder must know about its model, the same from `config.json` and from GGUF metadata: the sizes of the parts
-//! that the families put together, and what the engine asks of any.
+//! Hyperparameters of a decoder, the same from `config.json` and from GGUF metadata.
+//!
+//! [`ModelConfig`] holds them. [`read`] parses them, [`write_json`] and [`write_gguf`] write them back.
 
+mod components;
+mod defaults;
+mod delta_net;
+pub(crate) mod key_names;
 pub(crate) mod keys;
 pub mod layers;
-mod parts;
+mod limits;
+mod moe;
 pub mod read;
 mod rope;
 pub(crate) mod rope_gguf;
 pub mod rope_json;
-mod sizes;
 pub(crate) mod wrapper;
-pub mod written_gguf;
-pub mod written_json;
+pub mod write_gguf;
+pub mod write_json;
 
-use refrain_formats::{Error, MatrixPlace, Quantisation};
+use refrain_formats::{Error, QuantContext, Quantisation};
 
 use crate::family::Family;
 
+pub use components::{AttentionConfig, FeedForwardConfig, MlaConfig, Multipliers, NormConfig, PositionConfig, is_norm};
+pub use delta_net::DeltaNetConfig;
 pub use layers::{Activation, LayerAttention, LayerRope};
-pub use parts::{AttentionConfig, FeedForwardConfig, LatentConfig, Multipliers, NormConfig, PositionConfig};
+pub use limits::MAX_LAYERS;
+use limits::{MAX_HEADS, MAX_POSITION, MAX_VOCABULARY, MAX_WIDTH, check_counts};
+pub use moe::{ExpertGroups, MoeConfig, MoeStyle, RouterConfig, RouterScore, is_router};
 pub use rope::{RopeScaling, all_close};
-use sizes::check_counts;
-pub use sizes::{DeltaNets, ExpertGroups, MixtureConfig, MixtureStyle, RouterConfig, RouterScore, is_norm, is_router};
 
-/// The hyperparameters of a decoder-only transformer: what every one has, and the parts that its family puts together.
+/// Hyperparameters of a decoder-only transformer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelConfig {
     /// The model family.
@@ -32,44 +39,36 @@ pub struct ModelConfig {
     pub hidden_size: usize,
     /// Number of transformer blocks.
     pub layers: usize,
-    /// Rows of the token embedding.
+    /// Vocabulary size: rows of the token embedding.
     pub vocab_size: usize,
-    /// Longest context that the model was made for, in tokens.
+    /// Maximum context length in tokens.
     pub max_position: usize,
     /// Whether the token embedding is also the output head.
     pub tie_word_embeddings: bool,
-    /// The norms.
+    /// Norms.
     pub norm: NormConfig,
-    /// How positions are encoded.
+    /// Rotary embedding.
     pub positions: PositionConfig,
-    /// Attention, of the layers that attend.
+    /// Attention layers.
     pub attention: AttentionConfig,
-    /// The gated delta nets that some layers have in the place of attention.
-    pub delta_nets: Option<DeltaNets>,
-    /// What computes each token by itself.
+    /// Gated DeltaNet layers, which replace attention in some layers.
+    pub delta_net: Option<DeltaNetConfig>,
+    /// Feed-forward layers.
     pub feed_forward: FeedForwardConfig,
-    /// What is multiplied on the way from tokens to logits.
+    /// Scaling factors of embedding, residual stream and logits.
     pub multipliers: Multipliers,
-    /// Tokens that begin a text.
+    /// Beginning-of-sequence tokens.
     pub bos_ids: Vec<u32>,
-    /// Tokens that end a text.
+    /// End-of-sequence tokens.
     pub eos_ids: Vec<u32>,
-    /// How MLX quantised the weights, if it did.
+    /// MLX's quantisation, if any.
     pub quantisation: Option<Quantisation>,
 }
 
-/// Larger counts than any model has; what is above is a damaged file.
-pub(crate) const MAX_WIDTH: usize = 1 << 20;
-/// More layers than any model has.
-pub const MAX_LAYERS: usize = 1 << 12;
-pub(crate) const MAX_HEADS: usize = 1 << 12;
-const MAX_VOCABULARY: usize = 1 << 24;
-const MAX_POSITION: usize = 1 << 31;
-
 impl ModelConfig {
-    /// A model of a family by hidden size, intermediate size, layers, query heads, key and value heads, and the width of a
-    /// head; all else is as most models have it.
-    pub fn of_sizes(family: &'static Family, sizes: [usize; 5], head_dim: usize) -> ModelConfig {
+    /// Creates a model of a family with default settings. `sizes` are hidden size, intermediate size, layers, query
+    /// heads, and key and value heads.
+    pub fn from_sizes(family: &'static Family, sizes: [usize; 5], head_dim: usize) -> ModelConfig {
         let [hidden_size, intermediate_size, layers, heads, kv_heads] = sizes;
         ModelConfig {
             family,
@@ -80,9 +79,9 @@ impl ModelConfig {
             tie_word_embeddings: false,
             norm: NormConfig { eps: 1e-6, offset: 0.0 },
             positions: PositionConfig::plain(10_000.0, head_dim),
-            attention: AttentionConfig::of_heads(heads, kv_heads, head_dim),
-            delta_nets: None,
-            feed_forward: FeedForwardConfig::of_width(intermediate_size),
+            attention: AttentionConfig::from_heads(heads, kv_heads, head_dim),
+            delta_net: None,
+            feed_forward: FeedForwardConfig::from_width(intermediate_size),
             multipliers: Multipliers::NONE,
             bos_ids: Vec::new(),
             eos_ids: Vec::new(),
@@ -90,25 +89,25 @@ impl ModelConfig {
         }
     }
 
-    /// What the choice of a matrix's encoding depends on.
-    pub fn matrix_place(&self) -> MatrixPlace {
-        MatrixPlace {
+    /// Properties that the encodings of a mixed quantisation depend on.
+    pub fn quant_context(&self) -> QuantContext {
+        QuantContext {
             layers: self.layers,
             tied: self.tie_word_embeddings,
         }
     }
 
-    /// The window of the layers that have one.
+    /// Sliding window of the layers that have one.
     pub fn window(&self) -> Option<usize> {
         (0..self.layers).find_map(|layer| self.layer_attention(layer).window)
     }
 
-    /// The first layer that sees everything.
+    /// First layer with full attention.
     pub fn first_without_window(&self) -> Option<usize> {
         (0..self.layers).find(|&layer| self.layer_attention(layer).window.is_none())
     }
 
-    /// What transformers calls the layers' kinds of attention.
+    /// Attention types of the layers, as named by transformers.
     pub fn layer_types(&self) -> Vec<&'static str> {
         let kind = |layer| match self.layer_attention(layer).window {
             Some(_) => "sliding_attention",
@@ -117,38 +116,38 @@ impl ModelConfig {
         (0..self.layers).map(kind).collect()
     }
 
-    /// How layer `number` attends.
+    /// Attention settings of layer `number`.
     pub fn layer_attention(&self, number: usize) -> LayerAttention {
         self.attention.layers.get(number).copied().unwrap_or_default()
     }
 
-    /// Whether layer `number` is a gated delta net.
+    /// Whether layer `number` is a Gated DeltaNet.
     pub fn is_recurrent(&self, number: usize) -> bool {
-        let listed = self.delta_nets.as_ref().and_then(|nets| nets.layers.get(number));
+        let listed = self.delta_net.as_ref().and_then(|nets| nets.layers.get(number));
         listed.copied().unwrap_or(false)
     }
 
-    /// The experts of layer `number`, if it has such.
-    pub fn layer_mixture(&self, number: usize) -> Option<&MixtureConfig> {
-        let mixture = self.feed_forward.mixture.as_ref();
-        mixture.filter(|mixture| number >= mixture.dense_layers)
+    /// Mixture of experts of layer `number`, if it has one.
+    pub fn layer_moe(&self, number: usize) -> Option<&MoeConfig> {
+        let moe = self.feed_forward.moe.as_ref();
+        moe.filter(|moe| number >= moe.dense_layers)
     }
 
-    /// How many layers attend.
+    /// Number of attention layers.
     pub fn attention_layers(&self) -> usize {
         (0..self.layers).filter(|&number| !self.is_recurrent(number)).count()
     }
 
-    /// Bytes that all recurrent layers keep of a sequence, however long it is; none where all layers attend.
+    /// Bytes of recurrent state per sequence, independent of its length; 0 without recurrent layers.
     pub fn recurrent_bytes(&self) -> u64 {
         let layers = (self.layers - self.attention_layers()) as u64;
-        self.delta_nets.as_ref().map_or(0, |nets| layers * nets.state_bytes())
+        self.delta_net.as_ref().map_or(0, |nets| layers * nets.state_bytes())
     }
 
-    /// Check that the numbers are ones that a model can have; `file` is for messages.
+    /// Checks that the values are in range and consistent; `file` is for messages.
     ///
     /// # Errors
-    /// Names the value that is out of range or contradicts another.
+    /// Names the invalid value.
     pub fn validate(&self, file: &str) -> Result<(), Error> {
         let counts = [
             ("hidden_size", self.hidden_size, MAX_WIDTH),
@@ -160,15 +159,15 @@ impl ModelConfig {
             ("max_position_embeddings", self.max_position, MAX_POSITION),
         ];
         check_counts(file, &counts)?;
-        if let Some(LatentConfig { q_rank, kv_rank }) = self.attention.latent {
+        if let Some(MlaConfig { q_rank, kv_rank }) = self.attention.mla {
             let counts = [("q_lora_rank", q_rank.unwrap_or(1)), ("kv_lora_rank", kv_rank)];
             check_counts(file, &counts.map(|(name, count)| (name, count, MAX_WIDTH)))?;
         }
-        if let Some(nets) = &self.delta_nets {
+        if let Some(nets) = &self.delta_net {
             nets.validate(file)?;
         }
-        if let Some(mixture) = &self.feed_forward.mixture {
-            mixture.validate(file)?;
+        if let Some(moe) = &self.feed_forward.moe {
+            moe.validate(file)?;
         }
         if !self.attention.heads.is_multiple_of(self.attention.kv_heads) {
             return Err(Error::file(
@@ -183,7 +182,7 @@ impl ModelConfig {
             if !(32..=256).contains(&size) || !size.is_multiple_of(2) {
                 return Err(Error::file(
                     file,
-                    format!("the head size is {size}, but only even ones from 32 to 256 are supported"),
+                    format!("the head size is {size}, but only even sizes from 32 to 256 are supported"),
                 ));
             }
         }
@@ -208,14 +207,14 @@ impl ModelConfig {
     }
 
     fn validate_rope(&self, file: &str) -> Result<(), Error> {
-        let partial = self.family.rotates_part && self.positions.dims.is_multiple_of(2);
+        let partial = self.family.partial_rotary && self.positions.dims.is_multiple_of(2);
         if self.positions.dims != self.attention.head_dim
             && !(partial && (2..self.attention.head_dim).contains(&self.positions.dims))
         {
             return Err(Error::file(
                 file,
                 format!(
-                    "rotary embeddings cover {} of {} values of a head, which is not supported of {}",
+                    "rotary embeddings cover {} of {} values of a head, which is not supported for {}",
                     self.positions.dims, self.attention.head_dim, self.family
                 ),
             ));

@@ -1,144 +1,51 @@
-//! What nearly all families read alike; each file of a family says what is its own.
+//! Reads the hyperparameters that nearly all families share. Each family's file reads the rest.
 
 use refrain_formats::{Error, Key, Metadata};
 
+pub use super::defaults::{Biases, Defaults};
+pub use super::key_names::{
+    CONTEXT_LENGTH, EPS, HEAD_DIM, HEADS, HIDDEN_SIZE, INTERMEDIATE_SIZE, KV_HEADS, LAYERS, LOGIT_CAP, VOCABULARY,
+};
+use super::key_names::{MTP_LAYERS, VALUE_HEAD_DIM};
 use super::layers::Activation;
 use super::{
     AttentionConfig, FeedForwardConfig, ModelConfig, Multipliers, NormConfig, PositionConfig, rope_gguf, rope_json,
 };
-use crate::family::Family;
 
-/// Width of the residual stream.
-pub const HIDDEN: Key = Key::new("hidden_size", "embedding_length");
-/// Width inside the feed-forward network.
-pub const INNER: Key = Key::new("intermediate_size", "feed_forward_length");
-/// Number of transformer blocks.
-pub const LAYERS: Key = Key::new("num_hidden_layers", "block_count");
-/// How many of them, the last ones, predict further tokens and are no part of the model itself.
-const PREDICTING: Key = Key::gguf("nextn_predict_layers");
-/// Number of query heads.
-pub const HEADS: Key = Key::new("num_attention_heads", "attention.head_count");
-/// Number of key and value heads.
-pub const KV_HEADS: Key = Key::new("num_key_value_heads", "attention.head_count_kv");
-/// Width of a head.
-pub const HEAD: Key = Key::new("head_dim", "attention.key_length");
-/// The same of values, where GGUF speaks of it.
-const VALUE_HEAD: Key = Key::gguf("attention.value_length");
-/// Rows of the token embedding.
-pub const VOCABULARY: Key = Key::new("vocab_size", "vocab_size");
-/// Longest context.
-pub const CONTEXT: Key = Key::new("max_position_embeddings", "context_length");
-/// Added to the mean square in RMS norms.
-pub const EPS: Key = Key::new("rms_norm_eps", "attention.layer_norm_rms_epsilon");
-/// Bound of the logits.
-pub const LOGIT_CAP: Key = Key::new("final_logit_softcapping", "final_logit_softcapping");
-
-/// What a family takes where a `config.json` is silent, as transformers does, and how it reads what is there.
-pub struct Defaults {
-    /// The family.
-    pub family: &'static Family,
-    /// `None`: hidden_size / num_attention_heads.
-    pub head_dim: Option<usize>,
-    /// `None`: there must be one in the file.
-    pub heads: Option<usize>,
-    /// `None`: num_attention_heads.
-    pub kv_heads: Option<usize>,
-    /// `None`: there must be one in the file.
-    pub vocab_size: Option<usize>,
-    /// Longest context.
-    pub max_position: usize,
-    /// Base of the rotary embedding.
-    pub rope_theta: f64,
-    /// The fraction of each head that is rotated.
-    pub rotated: f64,
-    /// Whether layers with a window have rotary settings of their own.
-    pub rope_by_layer_type: bool,
-    /// The context length of the pretraining; early files of such a family call LongRoPE by other names.
-    pub longrope_original: Option<f64>,
-    /// Added to the mean square in norms.
-    pub norm_eps: f64,
-    /// Whether the token embedding is also the output head.
-    pub tie_word_embeddings: bool,
-    /// What the activation is called in `config.json`; `None` where there is no choice.
-    pub activation_key: Option<&'static str>,
-    /// What is applied to the gate of the feed-forward network.
-    pub activation: Activation,
-    /// Which projections have biases in `config.json`; in GGUF, those that there are.
-    pub biases: Biases,
-}
-
-/// Which projections have biases.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Biases {
-    /// Those to queries, keys and values.
-    pub attention: bool,
-    /// That of what attention mixed.
-    pub output: bool,
-    /// Those of the feed-forward network.
-    pub mlp: bool,
-}
-
-impl Defaults {
-    /// What transformers takes for most families.
-    pub const fn of(family: &'static Family) -> Defaults {
-        Defaults {
-            family,
-            head_dim: None,
-            heads: None,
-            kv_heads: None,
-            vocab_size: None,
-            max_position: 32768,
-            rope_theta: 10_000.0,
-            rotated: 1.0,
-            rope_by_layer_type: false,
-            longrope_original: None,
-            norm_eps: 1e-6,
-            tie_word_embeddings: false,
-            activation_key: Some("hidden_act"),
-            activation: Activation::Silu,
-            biases: Biases {
-                attention: false,
-                output: false,
-                mlp: false,
-            },
-        }
-    }
-}
-
-/// A flag of `config.json`, false where it is silent.
+/// Reads a boolean of `config.json`; false by default.
 ///
 /// # Errors
-/// If the file says what cannot be, or asks for what is not supported.
+/// If the value is not a boolean.
 pub fn flag(metadata: &Metadata<'_>, key: &'static str) -> Result<bool, Error> {
     Ok(metadata.flag(Key::json(key))?.unwrap_or(false))
 }
 
-/// A count that GGUF files must say; `usual` where `config.json` is silent.
+/// Reads a count that GGUF files require; `default` is for a missing key of `config.json`.
 ///
 /// # Errors
-/// If a GGUF file does not say it, or a file says what cannot be.
-pub fn usual_count(metadata: &Metadata<'_>, key: Key, usual: usize) -> Result<usize, Error> {
-    match (metadata.count(key)?, metadata.is_gguf()) {
-        (Some(count), _) => Ok(count),
-        (None, true) => Err(metadata.missing(key)),
-        (None, false) => Ok(usual),
+/// If it is missing in GGUF, or invalid.
+pub fn count_or(metadata: &Metadata<'_>, key: Key, default: usize) -> Result<usize, Error> {
+    match metadata.count(key)? {
+        Some(count) => Ok(count),
+        None if metadata.is_gguf() => Err(metadata.missing(key)),
+        None => Ok(default),
     }
 }
 
-/// A model of these hyperparameters, whose layers all see everything. `inner` is the width inside the feed-forward
-/// network, where it does not stand under the usual name.
+/// Reads the hyperparameters of a decoder with full attention in all layers. `inner` overrides the MLP's intermediate
+/// size.
 ///
 /// # Errors
-/// If the file says what cannot be, or asks for what is not supported.
+/// If a value is missing, invalid or not supported.
 pub fn decoder(metadata: &Metadata<'_>, defaults: &Defaults, inner: Option<usize>) -> Result<ModelConfig, Error> {
-    let hidden_size = metadata.needed(HIDDEN)?;
+    let hidden_size = metadata.required(HIDDEN_SIZE)?;
     let layers = layers(metadata)?;
     let or_default = |found: Option<usize>, default: Option<usize>, key: Key| {
         found
             .or(default.filter(|_| !metadata.is_gguf()))
             .ok_or_else(|| metadata.missing(key))
     };
-    let heads = or_default(metadata.count_of_layers(HEADS)?, defaults.heads, HEADS)?;
+    let heads = or_default(metadata.uniform_count(HEADS)?, defaults.heads, HEADS)?;
     let [head_dim, value_dim] = head_dims(metadata, defaults, hidden_size, heads)?;
     let (positions, max_position) = positions(metadata, defaults, head_dim)?;
     let has = |tensor: &str| metadata.tensor_shape(tensor).is_some();
@@ -154,11 +61,11 @@ pub fn decoder(metadata: &Metadata<'_>, defaults: &Defaults, inner: Option<usize
     let intermediate_size = match inner {
         Some(inner) => inner,
         None => metadata
-            .count_of_layers(INNER)?
-            .ok_or_else(|| metadata.missing(INNER))?,
+            .uniform_count(INTERMEDIATE_SIZE)?
+            .ok_or_else(|| metadata.missing(INTERMEDIATE_SIZE))?,
     };
     let kv_heads = metadata
-        .count_of_layers(KV_HEADS)?
+        .uniform_count(KV_HEADS)?
         .or(defaults.kv_heads.filter(|_| !metadata.is_gguf()))
         .unwrap_or(heads);
     let vocab_size = match metadata.tensor_shape("token_embd.weight") {
@@ -190,13 +97,13 @@ pub fn decoder(metadata: &Metadata<'_>, defaults: &Defaults, inner: Option<usize
             bias: biases.attention,
             output_bias: biases.output,
             value_dim,
-            ..AttentionConfig::of_heads(heads, kv_heads, head_dim)
+            ..AttentionConfig::from_heads(heads, kv_heads, head_dim)
         },
-        delta_nets: None,
+        delta_net: None,
         feed_forward: FeedForwardConfig {
             bias: biases.mlp,
             activation: activation(metadata, defaults)?,
-            ..FeedForwardConfig::of_width(intermediate_size)
+            ..FeedForwardConfig::from_width(intermediate_size)
         },
         multipliers: Multipliers::NONE,
         bos_ids: metadata.bos_ids()?,
@@ -206,25 +113,25 @@ pub fn decoder(metadata: &Metadata<'_>, defaults: &Defaults, inner: Option<usize
 }
 
 fn layers(metadata: &Metadata<'_>) -> Result<usize, Error> {
-    let all = metadata.needed(LAYERS)?;
-    let predicting = metadata.number(PREDICTING)?.unwrap_or(0.0);
+    let all = metadata.required(LAYERS)?;
+    let predicting = metadata.number(MTP_LAYERS)?.unwrap_or(0.0);
     if !(0.0..all as f64).contains(&predicting) {
-        let (own, all_layers) = (metadata.name(PREDICTING), metadata.name(LAYERS));
-        return Err(metadata.error(format!("{own} is {predicting}, but {all_layers} only {all}")));
+        let (own, all_layers) = (metadata.name(MTP_LAYERS), metadata.name(LAYERS));
+        return Err(metadata.error(format!("{own} is {predicting}, but {all_layers} is only {all}")));
     }
     Ok(all - predicting as usize)
 }
 
-/// How positions are encoded, and the longest context.
+/// Reads the rotary embedding and the maximum context.
 fn positions(metadata: &Metadata<'_>, defaults: &Defaults, head_dim: usize) -> Result<(PositionConfig, usize), Error> {
     if !metadata.is_gguf() {
-        let max_position = metadata.count(CONTEXT)?.unwrap_or(defaults.max_position);
+        let max_position = metadata.count(CONTEXT_LENGTH)?.unwrap_or(defaults.max_position);
         let rope = rope_json::read(metadata, defaults, max_position)?;
         let positions = PositionConfig {
             theta: rope.theta,
             local_theta: rope_json::local_theta(metadata)?.unwrap_or(rope.theta),
             scaling: rope.scaling,
-            dims: (head_dim as f64 * rope.rotated) as usize,
+            dims: (head_dim as f64 * rope.partial_rotary_factor) as usize,
             interleaved: false,
         };
         return Ok((positions, rope.max_position));
@@ -237,23 +144,23 @@ fn positions(metadata: &Metadata<'_>, defaults: &Defaults, head_dim: usize) -> R
         dims: metadata.count(Key::gguf("rope.dimension_count"))?.unwrap_or(head_dim),
         interleaved: false,
     };
-    Ok((positions, metadata.needed(CONTEXT)?))
+    Ok((positions, metadata.required(CONTEXT_LENGTH)?))
 }
 
-/// The widths of a head of keys and of values, or what transformers and llama.cpp take where they are missing.
+/// Reads the sizes of key and value heads, with the defaults of transformers and llama.cpp.
 fn head_dims(
     metadata: &Metadata<'_>,
     defaults: &Defaults,
     hidden_size: usize,
     heads: usize,
 ) -> Result<[usize; 2], Error> {
-    let (keys, values) = (metadata.count(HEAD)?, metadata.count(VALUE_HEAD)?);
+    let (keys, values) = (metadata.count(HEAD_DIM)?, metadata.count(VALUE_HEAD_DIM)?);
     if let Some(head_dim) = keys.or(values) {
         return Ok([head_dim, values.unwrap_or(head_dim)]);
     }
     if let Some(head_dim) = defaults.head_dim
         && !metadata.is_gguf()
-        && !metadata.mentions(HEAD)
+        && !metadata.contains_key(HEAD_DIM)
     {
         return Ok([head_dim; 2]);
     }
@@ -273,7 +180,7 @@ fn head_dims(
     }))
 }
 
-/// The activation of the feed-forward network.
+/// Reads the activation of the MLP.
 fn activation(metadata: &Metadata<'_>, defaults: &Defaults) -> Result<Activation, Error> {
     let Some((key, value)) = defaults.activation_key.and_then(|key| Some((key, metadata.json(key)?))) else {
         return Ok(defaults.activation);
@@ -287,7 +194,7 @@ fn activation(metadata: &Metadata<'_>, defaults: &Defaults) -> Result<Activation
     }
 }
 
-/// The shortest decimal that gives the same f32 again.
+/// Returns the shortest decimal that parses to the same f32.
 pub fn decimal(value: f32) -> f64 {
     value.to_string().parse().unwrap_or(f64::from(value))
 }

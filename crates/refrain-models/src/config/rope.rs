@@ -1,67 +1,65 @@
-//! How rotary frequencies are stretched for long contexts.
+//! Scaling of rotary embeddings for long contexts.
 
 use std::fmt;
 
 use refrain_formats::Error;
 
-/// How the rotary embedding's inverse frequencies f(i) = theta^(−2i/dims) are changed.
+/// Scaling of the inverse frequencies f(i) = theta^(−2i/dims).
 #[derive(Debug, Clone, PartialEq)]
 pub enum RopeScaling {
-    /// Not at all.
+    /// No scaling.
     None,
-    /// All are divided by one factor (position interpolation, arXiv 2306.15595).
+    /// Divides all frequencies by one factor (position interpolation, arXiv 2306.15595).
     Linear {
-        /// What they are divided by.
+        /// The divisor.
         factor: f64,
     },
-    /// Llama 3.1's rule: long wavelengths are divided by `factor`, short ones kept, and those
-    /// between `original_max_position / low_freq_factor` and
-    /// `original_max_position / high_freq_factor` interpolated.
+    /// Llama 3.1: divides the frequencies of long wavelengths by `factor`, keeps those of short ones, and
+    /// interpolates between `original_max_position / low_freq_factor` and `original_max_position / high_freq_factor`.
     Llama3 {
-        /// What the long wavelengths are multiplied by.
+        /// Factor of the long wavelengths.
         factor: f64,
-        /// Sets the wavelength above which the whole factor applies.
+        /// Sets the wavelength above which the full factor applies.
         low_freq_factor: f64,
         /// Sets the wavelength below which nothing changes.
         high_freq_factor: f64,
         /// Context length of the pretraining, in tokens.
         original_max_position: f64,
     },
-    /// Frequency i is divided by factor i, for i up to dims/2 (GGUF's `rope_freqs.weight`).
+    /// Divides frequency i by factor i, for i up to dims/2 (GGUF's `rope_freqs.weight`).
     Factors(Vec<f32>),
-    /// YaRN (arXiv 2309.00071): pairs that turn more than `beta_fast` times in the original context stay,
-    /// those that turn less than `beta_slow` times are divided by `factor`, and those between interpolated
-    /// by their number.
+    /// YaRN (arXiv 2309.00071): keeps pairs with more than `beta_fast` rotations in the original context, divides
+    /// those with fewer than `beta_slow` rotations by `factor`, and interpolates between them by pair index.
     Yarn {
-        /// What the slow frequencies are divided by.
+        /// Divisor of the low frequencies.
         factor: f64,
         /// Context length of the pretraining, in tokens.
         original_max_position: f64,
-        /// Turns above which a pair stays.
+        /// Number of rotations above which a pair's frequency is unchanged.
         beta_fast: f64,
-        /// Turns below which the whole factor applies.
+        /// Number of rotations below which the full factor applies.
         beta_slow: f64,
-        /// Whether the pairs between which is interpolated are whole numbers.
+        /// Whether the interpolation limits are rounded to whole pair indices.
         truncate: bool,
-        /// What cosines and sines are multiplied by.
+        /// Factor of cosines and sines.
         attention_factor: f64,
     },
-    /// LongRoPE (arXiv 2402.13753): frequency i is divided by factor i of one list where the context is at
-    /// most the original one, and of another where it is longer.
+    /// LongRoPE (arXiv 2402.13753): divides frequency i by factor i of one of two lists, depending on whether the
+    /// context exceeds the original one.
     LongRope {
-        /// The factors of short contexts, for i up to dims/2.
+        /// Factors of short contexts, for i up to dims/2.
         short: Vec<f32>,
-        /// Those of long ones.
+        /// Factors of long contexts.
         long: Vec<f32>,
         /// Context length of the pretraining, in tokens.
         original_max_position: usize,
-        /// What cosines and sines are multiplied by.
+        /// Factor of cosines and sines.
         attention_factor: f64,
     },
-    /// Dynamic NTK: in contexts of L tokens, longer than the original, theta is multiplied by
-    /// (factor · L / original − (factor − 1))^(dims / (dims − 2)).
+    /// Dynamic NTK: for a context of L tokens beyond the original, multiplies theta by (factor · L / original −
+    /// (factor − 1))^(dims / (dims − 2)).
     Dynamic {
-        /// How strongly theta grows.
+        /// Growth factor of theta.
         factor: f64,
         /// Context length of the pretraining, in tokens.
         original_max_position: usize,
@@ -69,7 +67,7 @@ pub enum RopeScaling {
 }
 
 impl RopeScaling {
-    /// What cosines and sines are multiplied by.
+    /// Factor of cosines and sines.
     pub fn attention_factor(&self) -> f64 {
         match self {
             RopeScaling::Yarn { attention_factor, .. } | RopeScaling::LongRope { attention_factor, .. } => {
@@ -79,12 +77,12 @@ impl RopeScaling {
         }
     }
 
-    /// Whether frequencies depend on how long a context is wanted.
+    /// Whether frequencies depend on the context length.
     pub fn depends_on_context(&self) -> bool {
         matches!(self, RopeScaling::LongRope { .. } | RopeScaling::Dynamic { .. })
     }
 
-    /// Whether both change frequencies alike, as far as f32 tells.
+    /// Whether both scalings are equal within f32 precision.
     pub fn is_close(&self, other: &RopeScaling) -> bool {
         use RopeScaling::{LongRope, Yarn};
         let numbers = |scaling: &RopeScaling| match scaling {
@@ -216,7 +214,7 @@ impl fmt::Display for RopeScaling {
     }
 }
 
-/// Check that there is a positive factor for each frequency.
+/// Checks that there is a positive factor for each frequency.
 fn check_factors(what: &str, factors: &[f32], dims: usize, file: &str) -> Result<(), Error> {
     if factors.len() != dims / 2 {
         let reason = format!("there are {} {what}, but {} frequencies", factors.len(), dims / 2);
@@ -231,7 +229,7 @@ fn check_factors(what: &str, factors: &[f32], dims: usize, file: &str) -> Result
     }
 }
 
-/// Whether lists of numbers are the same, as far as f32 tells.
+/// Whether two lists are equal within f32 precision.
 pub fn all_close(a: &[f32], b: &[f32]) -> bool {
     let close = |a: f32, b: f32| (a - b).abs() <= 1e-5 * a.abs().max(b.abs());
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| close(*a, *b))

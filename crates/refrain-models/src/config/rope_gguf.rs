@@ -1,22 +1,22 @@
-//! How a GGUF file stretches the rotary frequencies.
+//! Reads the rotary scaling of a GGUF file.
 
 use refrain_formats::{Error, Key, Metadata};
 
 use super::RopeScaling;
-use super::read::CONTEXT;
+use super::key_names::CONTEXT_LENGTH;
 
-/// The tensor that holds the divisors of the rotary frequencies.
+/// Tensor with the divisors of the rotary frequencies.
 pub(crate) const ROPE_FACTORS: &str = "rope_freqs.weight";
-/// The same for contexts up to the original one, and for longer ones.
+/// Divisors for contexts up to the original length, and for longer ones.
 pub(crate) const SHORT_FACTORS: &str = "rope_factors_short.weight";
 pub(crate) const LONG_FACTORS: &str = "rope_factors_long.weight";
 
-/// Whether a tensor belongs to the positions rather than to a layer.
+/// Whether a tensor holds rotary factors.
 pub(crate) fn holds_factors(name: &str) -> bool {
     [ROPE_FACTORS, SHORT_FACTORS, LONG_FACTORS].contains(&name)
 }
 
-/// The scaling that the metadata and the tensors of factors say.
+/// Reads the scaling from metadata and factor tensors.
 pub(crate) fn scaling(metadata: &Metadata<'_>) -> Result<RopeScaling, Error> {
     let own = |key| metadata.number(Key::gguf(key));
     let factor = match own("rope.scaling.factor")? {
@@ -26,7 +26,7 @@ pub(crate) fn scaling(metadata: &Metadata<'_>) -> Result<RopeScaling, Error> {
     let original = || -> Result<f64, Error> {
         match own("rope.scaling.original_context_length")? {
             Some(original) => Ok(original),
-            None => Ok(metadata.needed(CONTEXT)? as f64),
+            None => Ok(metadata.required(CONTEXT_LENGTH)? as f64),
         }
     };
     let attention_factor = own("rope.scaling.attn_factor")?.unwrap_or(1.0);
@@ -60,7 +60,7 @@ pub(crate) fn scaling(metadata: &Metadata<'_>) -> Result<RopeScaling, Error> {
             })
         }
         Some("longrope") => Err(metadata.error(format!(
-            "rope scaling \"longrope\" needs the tensors {SHORT_FACTORS} and {LONG_FACTORS}, which are not both there"
+            "rope scaling \"longrope\" requires both tensors {SHORT_FACTORS} and {LONG_FACTORS}"
         ))),
         Some(other) => Err(metadata.unsupported(format!(
             "rope scaling {other:?} is not supported (supported: none, linear, yarn, longrope, rope factors)"

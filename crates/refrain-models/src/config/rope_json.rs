@@ -1,27 +1,25 @@
-//! The rotary embedding's settings in `config.json`.
+//! Reads the rotary embedding's settings from `config.json`.
 
-use refrain_formats::{Error, JsonObject, Key, Metadata, json_kind};
+use refrain_formats::{Error, JsonObject, Key, Metadata, json_excerpt, json_kind};
 use serde_json::Value;
 
 use super::RopeScaling;
-use super::keys::shortened;
-use super::read::Defaults;
+use super::defaults::Defaults;
 
-/// How positions are encoded.
+/// Settings of the rotary embedding.
 pub(crate) struct RopeConfig {
     pub theta: f64,
     pub scaling: RopeScaling,
-    /// The part of each head that is rotated.
-    pub rotated: f64,
-    /// Longest context, in tokens, scaling included.
+    /// Fraction of each head that is rotated.
+    pub partial_rotary_factor: f64,
+    /// Maximum context length in tokens, including scaling.
     pub max_position: usize,
 }
 
-const ORIGINAL: &str = "original_max_position_embeddings";
+const ORIGINAL_MAX_POSITION: &str = "original_max_position_embeddings";
 
-/// Settings that are read, whatever the kind of scaling; and those of vision and training, which change nothing for
-/// tokens.
-const KNOWN: [&str; 19] = [
+/// Known settings of all scaling types, including those of vision and training, which do not affect text.
+const KNOWN_SETTINGS: [&str; 19] = [
     "attention_factor",
     "beta_fast",
     "beta_slow",
@@ -34,7 +32,7 @@ const KNOWN: [&str; 19] = [
     "mrope_section",
     "mscale",
     "mscale_all_dim",
-    ORIGINAL,
+    ORIGINAL_MAX_POSITION,
     "partial_rotary_factor",
     "rope_theta",
     "rope_type",
@@ -43,14 +41,13 @@ const KNOWN: [&str; 19] = [
     "type",
 ];
 
-/// Read `rope_parameters` as transformers 5 writes them, or `rope_theta` and `rope_scaling` as earlier
-/// versions did; where there are both, they must say the same. `defaults` are taken where there is no theta or no
-/// part to rotate; `max_position` is what the file says.
+/// Reads `rope_parameters` as transformers 5 writes them, or `rope_theta` and `rope_scaling` of earlier versions. If
+/// both are present, they must agree. `max_position` is the file's maximum context.
 pub(crate) fn read(metadata: &Metadata<'_>, defaults: &Defaults, max_position: usize) -> Result<RopeConfig, Error> {
     let with = |parameters: &JsonObject| read_one(metadata, max_position, defaults, parameters);
     let old = settings(metadata, "rope_scaling")?;
     let new = match settings(metadata, "rope_parameters")? {
-        Some(object) => of_full_attention(metadata, defaults, object)?,
+        Some(object) => full_attention_settings(metadata, defaults, object)?,
         None => None,
     };
     match (old, new) {
@@ -68,10 +65,12 @@ pub(crate) fn read(metadata: &Metadata<'_>, defaults: &Defaults, max_position: u
 }
 
 impl RopeConfig {
-    /// Whether both rotate by the same angles, as far as f32 tells.
+    /// Whether both give the same angles within f32 precision.
     fn agrees_with(&self, other: &RopeConfig) -> bool {
         let close = |a: f64, b: f64| (a - b).abs() <= 1e-6 * a.abs();
-        close(self.theta, other.theta) && close(self.rotated, other.rotated) && self.scaling.is_close(&other.scaling)
+        close(self.theta, other.theta)
+            && close(self.partial_rotary_factor, other.partial_rotary_factor)
+            && self.scaling.is_close(&other.scaling)
     }
 }
 
@@ -91,17 +90,20 @@ fn read_one(
         parameters,
         max_position: max_position as f64,
         original: match (
-            metadata.number(Key::json(ORIGINAL))?,
-            number(metadata, parameters, ORIGINAL)?,
+            metadata.number(Key::json(ORIGINAL_MAX_POSITION))?,
+            number(metadata, parameters, ORIGINAL_MAX_POSITION)?,
         ) {
             (Some(original), _) => original,
-            (None, own) => defaults.longrope_original.or(own).unwrap_or(max_position as f64),
+            (None, own) => defaults
+                .longrope_original_max_position
+                .or(own)
+                .unwrap_or(max_position as f64),
         },
     }
-    .read(defaults.longrope_original.is_some())?;
+    .read(defaults.longrope_original_max_position.is_some())?;
     Ok(RopeConfig {
         theta: own("rope_theta", defaults.rope_theta)?,
-        rotated: own("partial_rotary_factor", defaults.rotated)?,
+        partial_rotary_factor: own("partial_rotary_factor", defaults.partial_rotary_factor)?,
         max_position: match &scaling {
             RopeScaling::Yarn {
                 factor,
@@ -115,7 +117,7 @@ fn read_one(
     })
 }
 
-/// An object of settings that says something.
+/// Returns an object of settings; `None` if missing or empty.
 fn settings<'a>(metadata: &'a Metadata<'_>, key: &str) -> Result<Option<&'a JsonObject>, Error> {
     match metadata.json(key) {
         None | Some(Value::Null) => Ok(None),
@@ -124,34 +126,39 @@ fn settings<'a>(metadata: &'a Metadata<'_>, key: &str) -> Result<Option<&'a Json
     }
 }
 
-/// Of `rope_parameters`, those of layers without a window, where others have their own.
-fn of_full_attention<'a>(
+/// Returns the settings of full-attention layers, for families with separate settings per layer type.
+fn full_attention_settings<'a>(
     metadata: &Metadata<'_>,
     defaults: &Defaults,
     object: &'a JsonObject,
 ) -> Result<Option<&'a JsonObject>, Error> {
     let family = defaults.family;
-    const TYPES: [&str; 2] = ["full_attention", "sliding_attention"];
-    let wanted = defaults.rope_by_layer_type;
-    let nested = object.keys().all(|key| TYPES.contains(&key.as_str()));
-    match (wanted, nested) {
-        (false, false) => Ok(Some(object)),
-        (false, true) => Err(metadata.unsupported(format!(
-            "rope_parameters of each layer type are not supported of {family}, whose layers share them"
-        ))),
-        (true, false) => Err(metadata.error(format!(
-            "rope_parameters of {family} are one object for each of its layer types, {}",
-            TYPES.join(" and ")
-        ))),
-        (true, true) => match object.get("full_attention") {
-            None | Some(Value::Null) => Ok(None),
-            Some(Value::Object(own)) => Ok(Some(own)),
-            Some(other) => Err(metadata.error(format!("full_attention is a {}, not an object", json_kind(other)))),
-        },
+    const LAYER_TYPES: [&str; 2] = ["full_attention", "sliding_attention"];
+    let wanted = defaults.rope_per_layer_type;
+    let nested = object.keys().all(|key| LAYER_TYPES.contains(&key.as_str()));
+    if wanted != nested {
+        return Err(if wanted {
+            metadata.error(format!(
+                "rope_parameters of {family} must be one object per layer type: {}",
+                LAYER_TYPES.join(" and ")
+            ))
+        } else {
+            metadata.unsupported(format!(
+                "rope_parameters of {family} must be one object for all layers, not per layer type"
+            ))
+        });
+    }
+    if !nested {
+        return Ok(Some(object));
+    }
+    match object.get("full_attention") {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::Object(own)) => Ok(Some(own)),
+        Some(other) => Err(metadata.error(format!("full_attention is a {}, not an object", json_kind(other)))),
     }
 }
 
-/// A number among the settings.
+/// Reads a number from the settings.
 fn number(metadata: &Metadata<'_>, parameters: &JsonObject, key: &str) -> Result<Option<f64>, Error> {
     match parameters.get(key) {
         None | Some(Value::Null) => Ok(None),
@@ -162,55 +169,54 @@ fn number(metadata: &Metadata<'_>, parameters: &JsonObject, key: &str) -> Result
     }
 }
 
-/// The base of the rotary embedding of layers with a window, where the file has one of their own.
+/// Reads the rotary base of sliding-window layers, if the file has a separate one.
 ///
 /// # Errors
-/// If the file says what cannot be, or asks for what is not supported.
+/// If a value is invalid or not supported.
 pub fn local_theta(metadata: &Metadata<'_>) -> Result<Option<f64>, Error> {
     let own = metadata
         .json("rope_parameters")
         .and_then(|parameters| parameters.get("sliding_attention"))
         .and_then(Value::as_object);
     match own {
-        Some(own) => unscaled_theta(metadata, own),
+        Some(own) => local_layer_theta(metadata, own),
         None => Ok(None),
     }
 }
 
-fn unscaled_theta(metadata: &Metadata<'_>, parameters: &JsonObject) -> Result<Option<f64>, Error> {
+fn local_layer_theta(metadata: &Metadata<'_>, parameters: &JsonObject) -> Result<Option<f64>, Error> {
     check_keys(metadata, parameters)?;
     if let Some(part) = number(metadata, parameters, "partial_rotary_factor")?
         && part != 1.0
     {
         return Err(metadata.unsupported(format!(
-            "partial_rotary_factor {part} of layers with a window is not supported"
+            "partial_rotary_factor {part} of sliding-window layers is not supported"
         )));
     }
     if let Some(kind) = parameters.get("rope_type").filter(|kind| !kind.is_null())
         && kind.as_str() != Some("default")
     {
         return Err(metadata.unsupported(format!(
-            "rope scaling {kind} of layers with a window is not supported (supported: \"default\")"
+            "rope scaling {kind} of sliding-window layers is not supported (supported: \"default\")"
         )));
     }
     number(metadata, parameters, "rope_theta")
 }
 
-/// Refuses settings that nothing here follows.
+/// Returns an error if a setting is unknown.
 pub(crate) fn check_keys(metadata: &Metadata<'_>, parameters: &JsonObject) -> Result<(), Error> {
     match parameters
         .iter()
-        .find(|(key, value)| !value.is_null() && !KNOWN.contains(&key.as_str()))
+        .find(|(key, value)| !value.is_null() && !KNOWN_SETTINGS.contains(&key.as_str()))
     {
-        Some((key, value)) => Err(metadata.unsupported(format!(
-            "{key} {} among the settings of the rotary embedding is not supported",
-            shortened(value)
-        ))),
+        Some((key, value)) => {
+            Err(metadata.unsupported(format!("rope setting {key} {} is not supported", json_excerpt(value))))
+        }
         None => Ok(()),
     }
 }
 
-/// What the settings say of longer contexts.
+/// Reads the scaling for long contexts.
 struct Scaling<'a> {
     metadata: &'a Metadata<'a>,
     parameters: &'a JsonObject,
@@ -232,24 +238,24 @@ impl Scaling<'_> {
         match kind {
             "default" => match self.number("factor")? {
                 None | Some(1.0) => Ok(RopeScaling::None),
-                Some(factor) => Err(self.metadata.error(format!(
-                    "the rope scaling has a factor, {factor}, but no rope_type that says what to do with it"
-                ))),
+                Some(factor) => Err(self
+                    .metadata
+                    .error(format!("the rope scaling has factor {factor} but no rope_type"))),
             },
             "linear" => Ok(RopeScaling::Linear {
-                factor: self.needed("factor")?,
+                factor: self.required("factor")?,
             }),
             "dynamic" => Ok(RopeScaling::Dynamic {
-                factor: self.needed("factor")?,
+                factor: self.required("factor")?,
                 original_max_position: self.max_position as usize,
             }),
             "llama3" => Ok(RopeScaling::Llama3 {
-                factor: self.needed("factor")?,
-                low_freq_factor: self.needed("low_freq_factor")?,
-                high_freq_factor: self.needed("high_freq_factor")?,
+                factor: self.required("factor")?,
+                low_freq_factor: self.required("low_freq_factor")?,
+                high_freq_factor: self.required("high_freq_factor")?,
                 original_max_position: self.original,
             }),
-            // Early files of Phi-3 call its scaling so.
+            // Early files of Phi-3 use these names for LongRoPE.
             "su" | "yarn" if early_names => self.longrope(),
             "longrope" => self.longrope(),
             "yarn" => self.yarn(),
@@ -263,7 +269,7 @@ impl Scaling<'_> {
         number(self.metadata, self.parameters, key)
     }
 
-    fn needed(&self, key: &str) -> Result<f64, Error> {
+    fn required(&self, key: &str) -> Result<f64, Error> {
         self.number(key)?.ok_or_else(|| self.missing(key))
     }
 
@@ -288,7 +294,7 @@ impl Scaling<'_> {
         factors.collect()
     }
 
-    /// How much longer contexts are than the original ones.
+    /// Ratio of the maximum context to the original one.
     fn factor(&self) -> Result<f64, Error> {
         Ok(self.number("factor")?.unwrap_or(self.max_position / self.original))
     }

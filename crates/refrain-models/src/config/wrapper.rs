@@ -1,4 +1,4 @@
-//! Checkpoints of models that also take images or sound: the text model inside of them.
+//! Multimodal checkpoints (images, sound): extracts their text model.
 
 use std::borrow::Cow;
 
@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use crate::family::Family;
 
-/// The `config.json` of the text model, and whether that is only a part of `object`: the one under
-/// `text_config`, if only that is of a supported architecture, with what it leaves to the whole.
+/// Returns the `config.json` of the text model, and whether it is only a part of `object`. It is the object under
+/// `text_config` if only that has a supported architecture, completed with values of the outer object.
 pub(crate) fn text_config<'o>(object: &'o JsonObject, families: &[&'static Family]) -> (Cow<'o, JsonObject>, bool) {
     let known = |object: &JsonObject| {
         let name = object.get("model_type").and_then(Value::as_str);
@@ -19,7 +19,7 @@ pub(crate) fn text_config<'o>(object: &'o JsonObject, families: &[&'static Famil
         return (Cow::Borrowed(object), false);
     };
     let mut text = own.clone();
-    // What the whole says of texts holds; the text model's own words are often defaults.
+    // The outer object's values take precedence; those of the text model are often defaults.
     for key in ["bos_token_id", "eos_token_id", "quantization", "quantization_config"] {
         if let Some(value) = object.get(key).filter(|value| !value.is_null()) {
             text.insert(key.to_owned(), value.clone());
@@ -28,7 +28,7 @@ pub(crate) fn text_config<'o>(object: &'o JsonObject, families: &[&'static Famil
     (Cow::Owned(text), true)
 }
 
-/// What a tensor (or layer) of the whole is called in its text model; `None` if it is no part of it.
+/// Returns the text model's name of a tensor or layer; `None` if it belongs to another part.
 pub(crate) fn text_name(name: &str) -> Option<String> {
     let name = match name.strip_prefix("language_model.") {
         Some(own) => own.to_owned(),
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_the_text_model_lose_what_leads_to_it() {
+    fn text_model_prefixes_are_removed() {
         for (name, expected) in [
             (
                 "language_model.model.layers.3.mlp.up_proj.weight",

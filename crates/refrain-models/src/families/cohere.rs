@@ -1,25 +1,25 @@
-//! Command R (Cohere 2024) and its successors: attention and the feed-forward network side by side behind one LayerNorm
-//! without a bias, neighbours rotated together, scaled logits. Command R7B and A (Cohere 2025, arXiv:2504.00698) have
-//! windows in three layers of four, and no positions in the fourth.
+//! Command R (Cohere 2024) and its successors: parallel attention and MLP after one LayerNorm without bias,
+//! interleaved rotary embeddings, scaled logits. Command R7B and A (Cohere 2025, arXiv:2504.00698) have sliding
+//! windows in three of four layers, and no positions in the fourth.
 
 use refrain_formats::MetadataValue;
 use refrain_formats::{Error, Key, Metadata};
 use serde_json::json;
 
 use crate::blocks::{NormKind, QkNorm};
-use crate::config::layers::{self, WINDOW};
+use crate::config::layers::{self, SLIDING_WINDOW};
 use crate::config::read::{self, Biases, Defaults};
-use crate::config::{LayerAttention, LayerRope, ModelConfig, written_gguf};
+use crate::config::{LayerAttention, LayerRope, ModelConfig, write_gguf};
 use crate::family::{Family, Keys};
-use crate::transformer::Style;
+use crate::transformer::TransformerStyle;
 
 pub(super) static COHERE: Family = Family {
     name: "cohere",
     class: "CohereForCausalLM",
     gguf: Some("command-r"),
-    about: "Command R",
+    description: "Command R",
     keys: Keys {
-        followed: &[
+        supported: &[
             "attention_bias",
             "hidden_act",
             "layer_norm_eps",
@@ -27,8 +27,8 @@ pub(super) static COHERE: Family = Family {
             "model_max_length",
             "use_qk_norm",
         ],
-        without_effect: &["rms_norm_eps"],
-        followed_in_gguf: &[LOGITS.gguf],
+        ignored: &["rms_norm_eps"],
+        supported_in_gguf: &[LOGIT_SCALE.gguf],
     },
     eps: EPS,
     read: |metadata| {
@@ -38,8 +38,8 @@ pub(super) static COHERE: Family = Family {
         } else {
             read::flag(metadata, "use_qk_norm")?
         };
-        config.attention.layers = layers::with_window(metadata, config.layers, None, LayerRope::Global, |_| false)?;
-        // The context that early files speak of elsewhere is the one that positions were made for.
+        config.attention.layers = layers::windowed_layers(metadata, config.layers, None, LayerRope::Global, |_| false)?;
+        // In early files, this key holds the context length of the rotary embedding.
         if let Some(context) = metadata.count(Key::json("model_max_length"))? {
             config.max_position = context;
         }
@@ -53,8 +53,8 @@ pub(super) static COHERE: Family = Family {
             "use_qk_norm": config.attention.qk_norm,
         })
     },
-    gguf_metadata: |config| vec![(LOGITS.gguf, MetadataValue::F32(config.multipliers.logit_scale))],
-    sizes: &[
+    gguf_metadata: |config| vec![(LOGIT_SCALE.gguf, MetadataValue::F32(config.multipliers.logit_scale))],
+    presets: &[
         ("tiny-cohere", || tiny(&COHERE)),
         ("command-r", || {
             published(&COHERE, [8192, 22_528, 40, 64, 64], 8e6, 0.0625)
@@ -72,9 +72,9 @@ pub(super) static COHERE2: Family = Family {
     name: "cohere2",
     class: "Cohere2ForCausalLM",
     gguf: Some("cohere2"),
-    about: "Command R7B, Command A",
+    description: "Command R7B, Command A",
     keys: Keys {
-        followed: &[
+        supported: &[
             "attention_bias",
             "hidden_act",
             "layer_norm_eps",
@@ -82,21 +82,21 @@ pub(super) static COHERE2: Family = Family {
             "sliding_window",
             "sliding_window_pattern",
         ],
-        without_effect: &["rms_norm_eps"],
-        followed_in_gguf: &[LOGITS.gguf, WINDOW.gguf],
+        ignored: &["rms_norm_eps"],
+        supported_in_gguf: &[LOGIT_SCALE.gguf, SLIDING_WINDOW.gguf],
     },
     eps: EPS,
     read: |metadata| {
         let mut config = read(metadata, &COHERE2, 10_000.0)?;
-        let usual = (!metadata.is_gguf() && !metadata.mentions(WINDOW)).then_some(4096);
-        let window = layers::window(metadata)?.or(usual);
+        let default = (!metadata.is_gguf() && !metadata.contains_key(SLIDING_WINDOW)).then_some(4096);
+        let window = layers::window(metadata)?.or(default);
         if window.is_none() {
-            return Err(
-                metadata.unsupported("there is no sliding_window, which tells layers with positions from others")
-            );
+            return Err(metadata.unsupported("sliding_window is missing; it determines which layers have positions"));
         }
-        let period = metadata.count(Key::json(layers::PATTERN.json))?.unwrap_or(PERIOD);
-        let own = layers::with_window(metadata, config.layers, window, LayerRope::Global, |layer| {
+        let period = metadata
+            .count(Key::json(layers::SLIDING_WINDOW_PATTERN.json))?
+            .unwrap_or(PERIOD);
+        let own = layers::windowed_layers(metadata, config.layers, window, LayerRope::Global, |layer| {
             has_window(layer, period)
         })?;
         config.attention.layers = without_positions(own, config.layers);
@@ -114,15 +114,15 @@ pub(super) static COHERE2: Family = Family {
     gguf_metadata: |config| {
         let mut keys =
             if (0..config.layers).all(|n| config.layer_attention(n).window.is_some() == has_window(n, PERIOD)) {
-                written_gguf::window(config)
+                write_gguf::window(config)
             } else {
-                written_gguf::listed_windows(config)
+                write_gguf::window_list(config)
             };
-        keys.push((LOGITS.gguf, MetadataValue::F32(config.multipliers.logit_scale)));
+        keys.push((LOGIT_SCALE.gguf, MetadataValue::F32(config.multipliers.logit_scale)));
         keys
     },
-    old_keys: &["layer_types"],
-    sizes: &[
+    legacy_keys: &["layer_types"],
+    presets: &[
         ("tiny-cohere2", || with_windows(tiny(&COHERE2), 16)),
         ("command-r7b", || {
             with_windows(published(&COHERE2, [4096, 14_336, 32, 32, 8], 50_000.0, 0.25), 4096)
@@ -134,26 +134,26 @@ pub(super) static COHERE2: Family = Family {
     ..Family::DENSE
 };
 
-const STYLE: Style = Style {
-    before_mlp: None,
+const STYLE: TransformerStyle = TransformerStyle {
+    ffn_norm: None,
     norm: NormKind::LayerWithoutBias,
     parallel: true,
-    ..Style::USUAL
+    ..TransformerStyle::DEFAULT
 };
 
-const WITH_NORMS: Style = Style {
+const WITH_NORMS: TransformerStyle = TransformerStyle {
     qk_norm: QkNorm::EachHead,
     ..STYLE
 };
 
-fn style(config: &ModelConfig) -> &'static Style {
+fn style(config: &ModelConfig) -> &'static TransformerStyle {
     if config.attention.qk_norm { &WITH_NORMS } else { &STYLE }
 }
 
 const EPS: Key = Key::new("layer_norm_eps", "attention.layer_norm_epsilon");
-/// What logits are multiplied by.
-const LOGITS: Key = Key::new("logit_scale", "logit_scale");
-/// Every how many layers there is one without a window, unless a file says otherwise.
+/// Factor of the logits.
+const LOGIT_SCALE: Key = Key::new("logit_scale", "logit_scale");
+/// Default period of layers without a window.
 const PERIOD: usize = 4;
 
 fn has_window(layer: usize, period: usize) -> bool {
@@ -174,16 +174,16 @@ fn read(metadata: &Metadata<'_>, family: &'static Family, rope_theta: f64) -> Re
             output: bias,
             mlp: false,
         },
-        ..Defaults::of(family)
+        ..Defaults::new(family)
     };
     let mut config = read::decoder(metadata, &defaults, None)?;
-    let usual = if metadata.is_gguf() { 1.0 } else { 0.0625 };
-    config.multipliers.logit_scale = metadata.number(LOGITS)?.unwrap_or(usual) as f32;
+    let default = if metadata.is_gguf() { 1.0 } else { 0.0625 };
+    config.multipliers.logit_scale = metadata.number(LOGIT_SCALE)?.unwrap_or(default) as f32;
     config.positions.interleaved = true;
     Ok(config)
 }
 
-/// Layers that see everything see no positions.
+/// Removes the positions of layers with full attention.
 fn without_positions(mut own: Vec<LayerAttention>, layers: usize) -> Vec<LayerAttention> {
     own.resize(layers, LayerAttention::default());
     for layer in own.iter_mut().filter(|layer| layer.window.is_none()) {
@@ -202,7 +202,7 @@ fn with_windows(mut config: ModelConfig, window: usize) -> ModelConfig {
 }
 
 fn published(family: &'static Family, sizes: [usize; 5], theta: f64, logit_scale: f32) -> ModelConfig {
-    let mut config = of_sizes(family, sizes, 128, theta);
+    let mut config = from_sizes(family, sizes, 128, theta);
     config.vocab_size = 256_000;
     config.max_position = 131_072;
     config.multipliers.logit_scale = logit_scale;
@@ -211,9 +211,9 @@ fn published(family: &'static Family, sizes: [usize; 5], theta: f64, logit_scale
     config
 }
 
-/// Its structure at a size for tests. Rows are whole blocks of every format.
+/// A small model for tests. Rows are whole blocks of every format.
 fn tiny(family: &'static Family) -> ModelConfig {
-    let mut config = of_sizes(family, [256, 512, 4, 4, 2], 64, 10_000.0);
+    let mut config = from_sizes(family, [256, 512, 4, 4, 2], 64, 10_000.0);
     config.vocab_size = 997;
     config.max_position = 4096;
     config.multipliers.logit_scale = 0.25;
@@ -223,8 +223,8 @@ fn tiny(family: &'static Family) -> ModelConfig {
     config
 }
 
-fn of_sizes(family: &'static Family, sizes: [usize; 5], head_dim: usize, theta: f64) -> ModelConfig {
-    let mut config = ModelConfig::of_sizes(family, sizes, head_dim);
+fn from_sizes(family: &'static Family, sizes: [usize; 5], head_dim: usize, theta: f64) -> ModelConfig {
+    let mut config = ModelConfig::from_sizes(family, sizes, head_dim);
     config.norm.eps = 1e-5;
     config.tie_word_embeddings = true;
     config.positions.theta = theta;

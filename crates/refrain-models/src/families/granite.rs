@@ -1,5 +1,5 @@
-//! Granite 3 (IBM 2024): a Llama with multipliers of the embedding, of scores, of what joins the residual stream, and
-//! below the logits.
+//! Granite 3 (IBM 2024): Llama with scaling factors of the embedding, the attention scores, the residual stream and
+//! the logits.
 
 use refrain_formats::MetadataValue;
 use refrain_formats::{Error, Key, Metadata};
@@ -8,15 +8,15 @@ use serde_json::json;
 use crate::config::read::{self, Biases, Defaults};
 use crate::config::{LayerRope, ModelConfig, layers};
 use crate::family::{Family, Keys};
-use crate::transformer::Style;
+use crate::transformer::TransformerStyle;
 
 pub(super) static GRANITE: Family = Family {
     name: "granite",
     class: "GraniteForCausalLM",
     gguf: Some("granite"),
-    about: "Granite 3, dense",
+    description: "Granite 3, dense",
     keys: Keys {
-        followed: &[
+        supported: &[
             "attention_bias",
             "attention_multiplier",
             "embedding_multiplier",
@@ -25,7 +25,7 @@ pub(super) static GRANITE: Family = Family {
             "mlp_bias",
             "residual_multiplier",
         ],
-        followed_in_gguf: &[ATTENTION.gguf, EMBEDDING.gguf, RESIDUAL.gguf, LOGITS.gguf],
+        supported_in_gguf: &[ATTENTION.gguf, EMBEDDING.gguf, RESIDUAL.gguf, LOGIT_SCALE.gguf],
         ..Keys::COMMON
     },
     read,
@@ -45,29 +45,29 @@ pub(super) static GRANITE: Family = Family {
             (ATTENTION.gguf, MetadataValue::F32(config.attention.scale)),
             (EMBEDDING.gguf, MetadataValue::F32(config.multipliers.embedding)),
             (RESIDUAL.gguf, MetadataValue::F32(config.multipliers.residual)),
-            (LOGITS.gguf, MetadataValue::F32(config.multipliers.logit_divisor)),
+            (LOGIT_SCALE.gguf, MetadataValue::F32(config.multipliers.logit_divisor)),
         ]
     },
-    sizes: &[
+    presets: &[
         ("granite-3.3-2b", || sized([2048, 8192, 40, 32, 8], 64, 8.0)),
         ("granite-3.3-8b", || sized([4096, 12800, 40, 32, 8], 128, 16.0)),
     ],
     ..Family::DENSE
 };
 
-const STYLE: Style = Style {
+const STYLE: TransformerStyle = TransformerStyle {
     interleaved: true,
-    ..Style::USUAL
+    ..TransformerStyle::DEFAULT
 };
 
-/// What scores are multiplied by.
+/// Factor of the attention scores.
 const ATTENTION: Key = Key::new("attention_multiplier", "attention.scale");
-/// What the token embedding is multiplied by.
+/// Factor of the token embedding.
 const EMBEDDING: Key = Key::new("embedding_multiplier", "embedding_scale");
-/// What the blocks add to the residual stream is multiplied by.
+/// Factor of what each block adds to the residual stream.
 const RESIDUAL: Key = Key::new("residual_multiplier", "residual_scale");
-/// What logits are divided by.
-const LOGITS: Key = Key::new("logits_scaling", "logit_scale");
+/// Divisor of the logits.
+const LOGIT_SCALE: Key = Key::new("logits_scaling", "logit_scale");
 
 fn read(metadata: &Metadata<'_>) -> Result<ModelConfig, Error> {
     let bias = read::flag(metadata, "attention_bias")?;
@@ -78,7 +78,7 @@ fn read(metadata: &Metadata<'_>) -> Result<ModelConfig, Error> {
             output: bias,
             mlp: read::flag(metadata, "mlp_bias")?,
         },
-        ..Defaults::of(&GRANITE)
+        ..Defaults::new(&GRANITE)
     };
     let mut config = read::decoder(metadata, &defaults, None)?;
     let multiplier = |key: Key, otherwise: f32| match metadata.number(key)? {
@@ -86,23 +86,23 @@ fn read(metadata: &Metadata<'_>) -> Result<ModelConfig, Error> {
         Some(value) if (value as f32).is_finite() && value as f32 > 0.0 => Ok(value as f32),
         Some(value) => Err(metadata.error(format!("{} is {value}, not a positive number", metadata.name(key)))),
     };
-    // Where GGUF files say 0, it is the usual one.
-    let usual = metadata.is_gguf() && metadata.number(ATTENTION)?.is_none_or(|scale| scale == 0.0);
-    config.attention.scale = if usual {
+    // In GGUF files, 0 means the default.
+    let default = metadata.is_gguf() && metadata.number(ATTENTION)?.is_none_or(|scale| scale == 0.0);
+    config.attention.scale = if default {
         config.attention.scale
     } else {
         multiplier(ATTENTION, 1.0)?
     };
     config.multipliers.embedding = multiplier(EMBEDDING, 1.0)?;
     config.multipliers.residual = multiplier(RESIDUAL, 1.0)?;
-    config.multipliers.logit_divisor = multiplier(LOGITS, 1.0)?;
-    config.attention.layers = layers::with_window(metadata, config.layers, None, LayerRope::Global, |_| false)?;
+    config.multipliers.logit_divisor = multiplier(LOGIT_SCALE, 1.0)?;
+    config.attention.layers = layers::windowed_layers(metadata, config.layers, None, LayerRope::Global, |_| false)?;
     Ok(config)
 }
 
 /// Granite 3.3.
 fn sized(sizes: [usize; 5], head_dim: usize, logit_divisor: f32) -> ModelConfig {
-    let mut config = ModelConfig::of_sizes(&GRANITE, sizes, head_dim);
+    let mut config = ModelConfig::from_sizes(&GRANITE, sizes, head_dim);
     config.vocab_size = 49_159;
     config.norm.eps = 1e-5;
     config.positions.theta = 1e7;

@@ -1,4 +1,4 @@
-//! Llama (Touvron et al. 2023, arXiv:2302.13971), to Llama 3.3: norms before the blocks.
+//! Llama (Touvron et al. 2023, arXiv:2302.13971), up to Llama 3.3: the standard pre-norm transformer.
 
 use refrain_formats::{Error, Metadata};
 use serde_json::json;
@@ -6,22 +6,22 @@ use serde_json::json;
 use crate::config::read::{self, Biases, Defaults};
 use crate::config::{LayerRope, ModelConfig, RopeScaling, layers};
 use crate::family::{Family, Keys};
-use crate::transformer::Style;
+use crate::transformer::TransformerStyle;
 
 pub(super) static LLAMA: Family = Family {
     name: "llama",
     class: "LlamaForCausalLM",
     gguf: Some("llama"),
-    about: "Llama 1 to 3.3, and everything else that is published as `llama`",
+    description: "Llama 1 to 3.3, and other models published as `llama`",
     keys: Keys {
-        followed: &["attention_bias", "hidden_act", "mlp_bias"],
+        supported: &["attention_bias", "hidden_act", "mlp_bias"],
         ..Keys::COMMON
     },
     read,
     tensors: |config| STYLE.tensors(config),
     build: |loader| STYLE.build(loader),
     config_json: |config| json!({ "mlp_bias": config.feed_forward.bias, "pretraining_tp": 1 }),
-    sizes: &[
+    presets: &[
         ("tiny-llama", tiny),
         ("llama-3.2-1b", || llama3([2048, 8192, 16, 32, 8], 64, 32.0, true)),
         ("llama-3.2-3b", || llama3([3072, 8192, 28, 24, 8], 128, 32.0, true)),
@@ -30,9 +30,9 @@ pub(super) static LLAMA: Family = Family {
     ..Family::DENSE
 };
 
-const STYLE: Style = Style {
+const STYLE: TransformerStyle = TransformerStyle {
     interleaved: true,
-    ..Style::USUAL
+    ..TransformerStyle::DEFAULT
 };
 
 fn read(metadata: &Metadata<'_>) -> Result<ModelConfig, Error> {
@@ -44,16 +44,16 @@ fn read(metadata: &Metadata<'_>) -> Result<ModelConfig, Error> {
             output: bias,
             mlp: read::flag(metadata, "mlp_bias")?,
         },
-        ..Defaults::of(&LLAMA)
+        ..Defaults::new(&LLAMA)
     };
     let mut config = read::decoder(metadata, &defaults, None)?;
-    config.attention.layers = layers::with_window(metadata, config.layers, None, LayerRope::Global, |_| false)?;
+    config.attention.layers = layers::windowed_layers(metadata, config.layers, None, LayerRope::Global, |_| false)?;
     Ok(config)
 }
 
-/// Llama 3.1 and 3.2, which differ in the factor of their rope scaling.
+/// Llama 3.1 and 3.2, which differ in the factor of their rotary scaling.
 fn llama3(sizes: [usize; 5], head_dim: usize, rope_factor: f64, tied: bool) -> ModelConfig {
-    let mut config = ModelConfig::of_sizes(&LLAMA, sizes, head_dim);
+    let mut config = ModelConfig::from_sizes(&LLAMA, sizes, head_dim);
     config.vocab_size = 128_256;
     config.norm.eps = 1e-5;
     config.positions.theta = 5e5;
@@ -71,7 +71,7 @@ fn llama3(sizes: [usize; 5], head_dim: usize, rope_factor: f64, tied: bool) -> M
     config
 }
 
-/// Llama 3's structure at a size for tests.
+/// A small model for tests with Llama 3's structure.
 fn tiny() -> ModelConfig {
     let mut config = llama3([256, 768, 2, 8, 4], 32, 8.0, true);
     config.vocab_size = 997;

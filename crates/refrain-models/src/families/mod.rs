@@ -1,4 +1,5 @@
-//! The families of models, a file each: names, hyperparameters, tensors, model code, and what is written back.
+//! The supported model families, one file each. A file defines names, hyperparameters, tensors, model code, and the
+//! metadata that is written back.
 
 mod cohere;
 mod deepseek;
@@ -19,7 +20,7 @@ mod starcoder2;
 
 use crate::family::Family;
 
-/// All that there are. Where several have one name in GGUF files, the first takes it.
+/// All supported families. If several share a name in GGUF files, the first one reads them.
 pub const FAMILIES: &[&Family] = &[
     &qwen3::QWEN3,
     &qwen3_moe::QWEN3_MOE,
@@ -42,3 +43,11 @@ pub const FAMILIES: &[&Family] = &[
     &qwen3_5::QWEN3_5,
     &qwen3_5::QWEN3_5_MOE,
 ];
+
+impl Family {
+    /// Returns the family that reads GGUF files of this family's name: the first with that name.
+    pub fn gguf_family(&'static self) -> &'static Family {
+        let mut known = FAMILIES.iter();
+        known.find(|family| family.gguf == self.gguf).copied().unwrap_or(self)
+    }
+}

@@ -1,26 +1,26 @@
-//! Phi-3 (Abdin et al. 2024, arXiv:2404.14219): a Llama with q, k and v in one tensor, and gate and up in another.
+//! Phi-3 (Abdin et al. 2024, arXiv:2404.14219): Llama with fused q, k and v, and fused gate and up projections.
 
 use refrain_formats::{Error, Metadata};
 use serde_json::json;
 
 use crate::blocks::{MlpStyle, QkvStyle};
-use crate::config::layers::{self, WINDOW};
+use crate::config::layers::{self, SLIDING_WINDOW};
 use crate::config::read::{self, Defaults};
-use crate::config::{LayerAttention, LayerRope, MAX_LAYERS, ModelConfig, RopeScaling, written_gguf};
+use crate::config::{LayerAttention, LayerRope, MAX_LAYERS, ModelConfig, RopeScaling, write_gguf};
 use crate::family::{Family, Keys};
-use crate::transformer::Style;
+use crate::transformer::TransformerStyle;
 
 pub(super) static PHI3: Family = Family {
     name: "phi3",
     class: "Phi3ForCausalLM",
     gguf: Some("phi3"),
-    about: "Phi-3",
+    description: "Phi-3",
     keys: Keys {
-        followed: &["hidden_act", "sliding_window"],
-        followed_in_gguf: &[WINDOW.gguf],
+        supported: &["hidden_act", "sliding_window"],
+        supported_in_gguf: &[SLIDING_WINDOW.gguf],
         ..Keys::COMMON
     },
-    rotates_part: true,
+    partial_rotary: true,
     read,
     tensors: |config| STYLE.tensors(config),
     build: |loader| STYLE.build(loader),
@@ -35,23 +35,23 @@ pub(super) static PHI3: Family = Family {
             "sliding_window": config.window(),
         })
     },
-    old_keys: &["partial_rotary_factor", "original_max_position_embeddings"],
-    gguf_metadata: written_gguf::window,
+    legacy_keys: &["partial_rotary_factor", "original_max_position_embeddings"],
+    gguf_metadata: write_gguf::window,
     ..Family::DENSE
 };
 
-const STYLE: Style = Style {
+const STYLE: TransformerStyle = TransformerStyle {
     qkv: QkvStyle::Fused,
     mlp: MlpStyle::Fused,
-    ..Style::USUAL
+    ..TransformerStyle::DEFAULT
 };
 
 fn read(metadata: &Metadata<'_>) -> Result<ModelConfig, Error> {
     let defaults = Defaults {
         max_position: 4096,
-        longrope_original: Some(4096.0),
+        longrope_original_max_position: Some(4096.0),
         norm_eps: 1e-5,
-        ..Defaults::of(&PHI3)
+        ..Defaults::new(&PHI3)
     };
     let mut config = read::decoder(metadata, &defaults, None)?;
     let window = layers::window(metadata)?;
@@ -64,11 +64,11 @@ fn read(metadata: &Metadata<'_>) -> Result<ModelConfig, Error> {
         return Ok(config);
     }
     let local = window.is_some();
-    config.attention.layers = layers::with_window(metadata, config.layers, window, LayerRope::Global, |_| local)?;
+    config.attention.layers = layers::windowed_layers(metadata, config.layers, window, LayerRope::Global, |_| local)?;
     if local && !(0..config.layers.min(MAX_LAYERS)).all(|layer| config.layer_attention(layer).window.is_some()) {
-        return Err(metadata.error(
-            "layer_types names layers without a window, which those of phi3 all have where there is a sliding_window",
-        ));
+        return Err(
+            metadata.error("layer_types has layers without a window, but phi3 applies sliding_window to all layers")
+        );
     }
     Ok(config)
 }

@@ -1,5 +1,4 @@
-//! Qwen3, dense (Qwen team 2025, arXiv:2505.09388): a Llama whose queries and keys are normalised head by head before
-//! they are rotated.
+//! Qwen3, dense (Qwen team 2025, arXiv:2505.09388): Llama with normalised query and key heads.
 
 use refrain_formats::{Error, Metadata};
 
@@ -8,30 +7,30 @@ use crate::blocks::QkNorm;
 use crate::config::ModelConfig;
 use crate::config::read::{self, Biases, Defaults};
 use crate::family::{Family, Keys};
-use crate::transformer::Style;
+use crate::transformer::TransformerStyle;
 
 pub(super) static QWEN3: Family = Family {
     name: "qwen3",
     class: "Qwen3ForCausalLM",
     gguf: Some("qwen3"),
-    about: "Qwen3, dense",
+    description: "Qwen3, dense",
     keys: Keys {
-        followed: &[
+        supported: &[
             "attention_bias",
             "hidden_act",
             "max_window_layers",
             "sliding_window",
             "use_sliding_window",
         ],
-        // Queries and keys are normalised here, whatever the key says.
-        without_effect: &["use_qk_norm"],
+        // Queries and keys are always normalised, whatever this key says.
+        ignored: &["use_qk_norm"],
         ..Keys::COMMON
     },
     read,
     tensors: |config| STYLE.tensors(config),
     build: |loader| STYLE.build(loader),
     config_json: qwen2::config_json,
-    sizes: &[
+    presets: &[
         ("tiny", tiny),
         ("qwen3-0.6b", || sized([1024, 3072, 28, 16, 8], true)),
         ("qwen3-1.7b", || sized([2048, 6144, 28, 16, 8], true)),
@@ -43,9 +42,9 @@ pub(super) static QWEN3: Family = Family {
     ..Family::DENSE
 };
 
-pub(super) const STYLE: Style = Style {
+pub(super) const STYLE: TransformerStyle = TransformerStyle {
     qk_norm: QkNorm::Heads,
-    ..Style::USUAL
+    ..TransformerStyle::DEFAULT
 };
 
 fn read(metadata: &Metadata<'_>) -> Result<ModelConfig, Error> {
@@ -57,16 +56,16 @@ fn read(metadata: &Metadata<'_>) -> Result<ModelConfig, Error> {
             output: bias,
             mlp: false,
         },
-        ..Defaults::of(&QWEN3)
+        ..Defaults::new(&QWEN3)
     };
     let mut config = read::decoder(metadata, &defaults, None)?;
     config.attention.layers = qwen2::windows(metadata, config.layers)?;
     Ok(config)
 }
 
-/// A published size: hidden size, intermediate size, layers, heads, key and value heads.
+/// A published model. `sizes` are hidden size, intermediate size, layers, query heads, and key and value heads.
 fn sized(sizes: [usize; 5], tied: bool) -> ModelConfig {
-    let mut config = ModelConfig::of_sizes(&QWEN3, sizes, 128);
+    let mut config = ModelConfig::from_sizes(&QWEN3, sizes, 128);
     config.vocab_size = 151_936;
     config.positions.theta = 1e6;
     config.positions.local_theta = 1e6;
@@ -77,9 +76,9 @@ fn sized(sizes: [usize; 5], tied: bool) -> ModelConfig {
     config
 }
 
-/// Its structure at a size for tests. Rows are whole blocks of every format.
+/// A small model for tests. Rows are whole blocks of every format.
 fn tiny() -> ModelConfig {
-    let mut config = ModelConfig::of_sizes(&QWEN3, [256, 512, 6, 8, 2], 64);
+    let mut config = ModelConfig::from_sizes(&QWEN3, [256, 512, 6, 8, 2], 64);
     config.vocab_size = 997;
     config.positions.theta = 1e6;
     config.positions.local_theta = 1e6;

@@ -1,4 +1,4 @@
-//! SmolLM3 (Hugging Face 2025): a Llama in which every fourth layer sees no positions (Yang et al. 2025,
+//! SmolLM3 (Hugging Face 2025): Llama without positions in every fourth layer (NoPE; Yang et al. 2025,
 //! arXiv:2501.18795).
 
 use refrain_formats::{Error, Key, Metadata};
@@ -7,15 +7,15 @@ use serde_json::{Value, json};
 use crate::config::read::{self, Biases, Defaults};
 use crate::config::{LayerAttention, LayerRope, MAX_LAYERS, ModelConfig, layers};
 use crate::family::{Family, Keys};
-use crate::transformer::Style;
+use crate::transformer::TransformerStyle;
 
 pub(super) static SMOLLM3: Family = Family {
     name: "smollm3",
     class: "SmolLM3ForCausalLM",
     gguf: Some("smollm3"),
-    about: "SmolLM3",
+    description: "SmolLM3",
     keys: Keys {
-        followed: &[
+        supported: &[
             "attention_bias",
             "hidden_act",
             "mlp_bias",
@@ -33,7 +33,7 @@ pub(super) static SMOLLM3: Family = Family {
         let rotated = (0..config.layers).map(|layer| config.layer_attention(layer).rope != LayerRope::None);
         json!({
             "mlp_bias": config.feed_forward.bias,
-            // 1 where a layer is rotated, despite the name.
+            // 1 means rotated, despite the name.
             "no_rope_layers": rotated.map(u8::from).collect::<Vec<_>>(),
             "layer_types": config.layer_types(),
             "pad_token_id": null,
@@ -44,12 +44,12 @@ pub(super) static SMOLLM3: Family = Family {
     ..Family::DENSE
 };
 
-const STYLE: Style = Style {
+const STYLE: TransformerStyle = TransformerStyle {
     interleaved: true,
-    ..Style::USUAL
+    ..TransformerStyle::DEFAULT
 };
 
-/// Every how many layers one is not rotated; llama.cpp knows no other interval, and no key for it.
+/// Period of layers without positions. llama.cpp has no key for it and supports only the default.
 const INTERVAL: Key = Key::json("no_rope_layer_interval");
 
 fn read(metadata: &Metadata<'_>) -> Result<ModelConfig, Error> {
@@ -63,7 +63,7 @@ fn read(metadata: &Metadata<'_>) -> Result<ModelConfig, Error> {
             output: bias,
             mlp: read::flag(metadata, "mlp_bias")?,
         },
-        ..Defaults::of(&SMOLLM3)
+        ..Defaults::new(&SMOLLM3)
     };
     let mut config = read::decoder(metadata, &defaults, None)?;
     let rotated = rotated_layers(metadata, config.layers.min(MAX_LAYERS))?;
@@ -73,20 +73,20 @@ fn read(metadata: &Metadata<'_>) -> Result<ModelConfig, Error> {
     } else {
         layers::window(metadata)?.filter(|_| switched_on)
     };
-    let windows = layers::with_window(metadata, config.layers, window, LayerRope::Global, |layer| {
+    let windows = layers::windowed_layers(metadata, config.layers, window, LayerRope::Global, |layer| {
         !rotated[layer]
     })?;
     let attention = |(layer, &rotated): (usize, &bool)| LayerAttention {
         rope: if rotated { LayerRope::Global } else { LayerRope::None },
         ..windows.get(layer).copied().unwrap_or_default()
     };
-    config.attention.layers = layers::without_usual_end(rotated.iter().enumerate().map(attention).collect());
+    config.attention.layers = layers::trim_defaults(rotated.iter().enumerate().map(attention).collect());
     Ok(config)
 }
 
-/// Which layers are rotated: 1 in `no_rope_layers`, despite its name.
+/// Reads which layers are rotated: 1 in `no_rope_layers`, despite its name.
 fn rotated_layers(metadata: &Metadata<'_>, layers: usize) -> Result<Vec<bool>, Error> {
-    let Some(listed) = metadata.for_layers("no_rope_layers", layers)? else {
+    let Some(listed) = metadata.per_layer("no_rope_layers", layers)? else {
         let interval = metadata.count(INTERVAL)?.unwrap_or(4);
         return Ok((1..=layers).map(|number| !number.is_multiple_of(interval)).collect());
     };

@@ -1,5 +1,5 @@
-//! StarCoder2 (Lozhkov et al. 2024, arXiv:2402.19173): LayerNorms, biases in all projections, and a feed-forward network
-//! without a gate.
+//! StarCoder2 (Lozhkov et al. 2024, arXiv:2402.19173): LayerNorms, biases in all projections, and an MLP without a
+//! gate.
 
 use refrain_formats::{Error, Key, Metadata};
 use serde_json::json;
@@ -8,16 +8,16 @@ use crate::blocks::{MlpStyle, NormKind};
 use crate::config::read::{self, Biases, Defaults};
 use crate::config::{Activation, LayerAttention, LayerRope, ModelConfig, layers};
 use crate::family::{Family, Keys};
-use crate::transformer::Style;
+use crate::transformer::TransformerStyle;
 
 pub(super) static STARCODER2: Family = Family {
     name: "starcoder2",
     class: "Starcoder2ForCausalLM",
     gguf: Some("starcoder2"),
-    about: "StarCoder2",
+    description: "StarCoder2",
     keys: Keys {
-        followed: &["hidden_act", "norm_epsilon", "sliding_window", "use_bias"],
-        without_effect: &[
+        supported: &["hidden_act", "norm_epsilon", "sliding_window", "use_bias"],
+        ignored: &[
             "attention_bias",
             "embedding_dropout",
             "residual_dropout",
@@ -39,17 +39,17 @@ pub(super) static STARCODER2: Family = Family {
             "use_bias": config.attention.bias,
         })
     },
-    sizes: &[
+    presets: &[
         ("starcoder2-3b", || sized([3072, 12288, 30, 24, 2], true)),
         ("starcoder2-7b", || sized([4608, 18432, 32, 36, 4], false)),
     ],
     ..Family::DENSE
 };
 
-const STYLE: Style = Style {
+const STYLE: TransformerStyle = TransformerStyle {
     norm: NormKind::Layer,
     mlp: MlpStyle::Plain,
-    ..Style::USUAL
+    ..TransformerStyle::DEFAULT
 };
 
 fn read(metadata: &Metadata<'_>) -> Result<ModelConfig, Error> {
@@ -67,17 +67,17 @@ fn read(metadata: &Metadata<'_>) -> Result<ModelConfig, Error> {
             output: bias,
             mlp: bias,
         },
-        ..Defaults::of(&STARCODER2)
+        ..Defaults::new(&STARCODER2)
     };
     let mut config = read::decoder(metadata, &defaults, None)?;
     if metadata.is_gguf() {
-        // There is no gate that could have one. GGUF files say nothing of windows.
+        // The MLP has no gate whose bias could be looked up. GGUF files do not store the window.
         config.feed_forward.bias = metadata.tensor_shape("blk.0.ffn_up.bias").is_some();
         return Ok(config);
     }
     let window = layers::window(metadata)?;
     let local = window.is_some();
-    config.attention.layers = layers::with_window(metadata, config.layers, window, LayerRope::Global, |_| local)?;
+    config.attention.layers = layers::windowed_layers(metadata, config.layers, window, LayerRope::Global, |_| local)?;
     Ok(config)
 }
 
@@ -86,7 +86,7 @@ fn sized(sizes: [usize; 5], tied: bool) -> ModelConfig {
         window: Some(4096),
         rope: LayerRope::Global,
     };
-    let mut config = ModelConfig::of_sizes(&STARCODER2, sizes, 128);
+    let mut config = ModelConfig::from_sizes(&STARCODER2, sizes, 128);
     config.vocab_size = 49_152;
     config.norm.eps = 1e-5;
     config.positions.theta = 1e6;

@@ -1,11 +1,11 @@
-//! A family of one's own: what each token predicts by itself, through one feed-forward network.
+//! An example family outside this crate: each token predicts the next one through one MLP.
 
 use refrain::{Array, DType};
 use refrain_formats::Metadata;
-use refrain_models::blocks::{BlockNorm, Embedding, Head, Mlp, MlpStyle};
+use refrain_models::blocks::{Embedding, LmHead, Mlp, MlpStyle, Norm};
 use refrain_models::config::read::{self, Defaults};
 use refrain_models::family::Keys;
-use refrain_models::tensors::Table;
+use refrain_models::tensors::TensorTable;
 use refrain_models::{Batch, Decoder, Error, Family, LayerState, Loader, ModelConfig, Pages};
 use serde_json::json;
 
@@ -13,14 +13,19 @@ pub static BIGRAM: Family = Family {
     name: "bigram",
     class: "BigramForCausalLM",
     gguf: Some("bigram"),
-    about: "what each token predicts by itself",
+    description: "a bigram model",
     keys: Keys {
-        followed: &["hidden_act", "embedding_multiplier"],
+        supported: &["hidden_act", "embedding_multiplier"],
         ..Keys::COMMON
     },
-    read: |metadata| Ok(scaled(read::decoder(metadata, &Defaults::of(&BIGRAM), None)?, metadata)),
+    read: |metadata| {
+        Ok(scaled(
+            read::decoder(metadata, &Defaults::new(&BIGRAM), None)?,
+            metadata,
+        ))
+    },
     tensors: |config| {
-        let mut table = Table::new(config);
+        let mut table = TensorTable::new(config);
         let layer = table.layer(0);
         layer.norm(["norm", "ffn_norm"], config.hidden_size);
         Mlp::tensors(layer, config, MlpStyle::Gated);
@@ -28,8 +33,8 @@ pub static BIGRAM: Family = Family {
     },
     build: |loader| Ok(Box::new(Bigram::load(loader)?)),
     config_json: |config| json!({ "embedding_multiplier": config.multipliers.embedding }),
-    sizes: &[("tiny-bigram", || {
-        let mut config = ModelConfig::of_sizes(&BIGRAM, [64, 96, 1, 2, 2], 32);
+    presets: &[("tiny-bigram", || {
+        let mut config = ModelConfig::from_sizes(&BIGRAM, [64, 96, 1, 2, 2], 32);
         config.vocab_size = 100;
         config.multipliers.embedding = 3.0;
         config.eos_ids = vec![2];
@@ -38,7 +43,7 @@ pub static BIGRAM: Family = Family {
     ..Family::DENSE
 };
 
-/// The embedding is always three times as large.
+/// Sets the embedding factor, which is always 3.
 fn scaled(config: ModelConfig, _: &Metadata<'_>) -> ModelConfig {
     let mut config = config;
     config.multipliers.embedding = 3.0;
@@ -47,17 +52,17 @@ fn scaled(config: ModelConfig, _: &Metadata<'_>) -> ModelConfig {
 
 struct Bigram {
     embedding: Embedding,
-    norm: BlockNorm,
+    norm: Norm,
     mlp: Mlp,
-    last: BlockNorm,
-    head: Head,
+    last: Norm,
+    head: LmHead,
 }
 
 impl Bigram {
     fn load(loader: &Loader<'_>) -> Result<Bigram, Error> {
         let (embedding, hidden) = (Embedding::load(loader)?, loader.config.hidden_size);
         Ok(Bigram {
-            head: Head::load(loader, &embedding)?,
+            head: LmHead::load(loader, &embedding)?,
             embedding,
             norm: loader.norm("model.layers.0.norm", hidden)?,
             mlp: Mlp::load(loader, "model.layers.0.mlp", MlpStyle::Gated)?,
@@ -74,7 +79,7 @@ impl Decoder for Bigram {
     fn hidden(&self, batch: &Batch, _: &mut [LayerState]) -> Array {
         let x = self.embedding.forward(&batch.tokens);
         let x = &x + self.mlp.forward(&self.norm.forward(&x));
-        self.last.forward(&batch.wanted_rows(&x))
+        self.last.forward(&batch.logits_rows(&x))
     }
 
     fn logits(&self, hidden: &Array) -> Array {

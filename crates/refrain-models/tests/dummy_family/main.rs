@@ -1,5 +1,5 @@
-//! A family that is not in this crate goes the whole way through the public doors: opened from a directory and from
-//! GGUF, converted both ways, made of random weights, run.
+//! A family outside this crate works through the public API: opened from a directory and from GGUF, converted both
+//! ways, created with random weights, and run.
 
 mod family;
 
@@ -35,7 +35,7 @@ fn logits(checkpoint: &Checkpoint, tokens: &[u32]) -> Vec<f32> {
         positions: Array::from_slice(&device, &positions, &[tokens.len()]),
         sequences: Array::from_slice(&device, &vec![0u32; tokens.len()], &[tokens.len()]),
         pages: Array::from_slice(&device, &[0u32], &[1, 1]),
-        wanted: None,
+        logits_indices: None,
         page_size: pages.size,
         context: pages.context,
         decode: false,
@@ -45,10 +45,10 @@ fn logits(checkpoint: &Checkpoint, tokens: &[u32]) -> Vec<f32> {
 }
 
 #[test]
-fn a_family_of_ones_own_is_made_opened_converted_and_run() {
+fn external_family_is_created_opened_converted_and_run() {
     let folder = tempfile::tempdir().unwrap();
     let spec = SyntheticSpec::parse("tiny-bigram:f16", FAMILIES).unwrap();
-    let made = Checkpoint::made(&spec);
+    let made = Checkpoint::from_spec(&spec);
     let directory = folder.path().join("bigram");
     synthetic::write_spec(&spec, &directory, &|_| ControlFlow::Continue(())).unwrap();
     let options = ConvertOptions {
@@ -75,7 +75,7 @@ fn a_family_of_ones_own_is_made_opened_converted_and_run() {
 }
 
 #[test]
-fn families_that_are_not_given_are_not_found() {
+fn only_the_given_families_are_found() {
     let files = [("config.json", br#"{"model_type": "llama"}"#.to_vec())];
     let files = CheckpointFiles::from_files(files).unwrap();
     let message = Checkpoint::read(files, FAMILIES).unwrap_err().to_string();

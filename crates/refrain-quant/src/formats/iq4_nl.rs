@@ -1,11 +1,11 @@
-//! GGUF's IQ4_NL: blocks of 32 values as Q4_0 has them, but of indices into a book of 16 numbers that lie closer about
-//! 0: an f16 scale d, then 16 bytes; value = d·book[q].
+//! GGUF's IQ4_NL: blocks of 32 values with an f16 scale d, then 16 bytes with the nibble order of Q4_0. A nibble q is
+//! an index into a codebook of 16 numbers that are denser around 0; value = d·book[q].
 
-use crate::blocks::{half_scale, pack_halves, store_half_scale, store_packed_halves};
+use crate::blocks::{f16_scale, repack_nibbles, restore_nibbles, store_f16_scale};
 use crate::record::{GgufBlock, QuantRecord, RandomScales};
 use crate::{Code, QuantFormat, Scales};
 
-/// The numbers that indices stand for; IQ4_XS has the same.
+/// The codebook; IQ4_XS shares it.
 pub(super) const BOOK: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
 
 pub(super) const RECORD: QuantRecord = QuantRecord {
@@ -25,11 +25,11 @@ pub(super) const RECORD: QuantRecord = QuantRecord {
         bytes: 18,
         repack,
         restore,
-        scale: half_scale,
-        store_scale: store_half_scale,
+        scale: f16_scale,
+        store_scale: store_f16_scale,
         bias_at: None,
         encode: encoder!(encode),
-        stand_in: None,
+        fallback: None,
     }),
     mode: None,
     random: RandomScales::Floats {
@@ -39,24 +39,24 @@ pub(super) const RECORD: QuantRecord = QuantRecord {
 };
 
 impl QuantFormat {
-    /// GGUF's IQ4_NL: 4 bits, groups of 32, a book of 16 numbers.
+    /// GGUF's IQ4_NL: 4 bits, groups of 32, a codebook of 16 numbers.
     pub const IQ4_NL: QuantFormat = RECORD.format;
 }
 
 fn repack(block: &[u8], quants: &mut [u8]) {
-    pack_halves(&block[2..], quants);
+    repack_nibbles(&block[2..], quants);
 }
 
 fn restore(quants: &[u8], block: &mut [u8]) {
-    store_packed_halves(quants, &mut block[2..]);
+    restore_nibbles(quants, &mut block[2..]);
 }
 
 #[cfg(feature = "encode")]
 fn encode(values: &[f32], block: &mut [u8]) -> Option<()> {
-    use crate::blocks::store_halves;
-    use crate::fit::{fit_book, half_float, nearest};
+    use crate::blocks::pack_nibbles;
+    use crate::fit::{f16_bytes, fit_book, nearest};
 
-    let stored = half_float(fit_book(values, &BOOK))?;
+    let stored = f16_bytes(fit_book(values, &BOOK))?;
     block[..2].copy_from_slice(&stored);
     let scale = half::f16::from_le_bytes(stored).to_f32();
     let mut quants = [nearest(0.0, &BOOK); 32];
@@ -65,6 +65,6 @@ fn encode(values: &[f32], block: &mut [u8]) -> Option<()> {
             *q = nearest(value / scale, &BOOK);
         }
     }
-    store_halves(&quants, &mut block[2..]);
+    pack_nibbles(&quants, &mut block[2..]);
     Some(())
 }

@@ -1,8 +1,8 @@
-//! GGUF's IQ4_XS: blocks of 256 values in groups of 32, an f16 d, the upper two bits of a factor a for each group in 2
-//! bytes, the lower four in 4, then 16 bytes for each group as IQ4_NL has them; value = (d·(a − 32))·book[q].
+//! GGUF's IQ4_XS: blocks of 256 values in groups of 32. An f16 d, 2 bytes with the upper two bits of a factor a for
+//! each group, 4 bytes with the lower four, then 16 bytes for each group as in IQ4_NL; value = (d·(a − 32))·book[q].
 
 use super::iq4_nl::BOOK;
-use crate::blocks::{pack_halves, store_packed_halves};
+use crate::blocks::{repack_nibbles, restore_nibbles};
 use crate::record::{GgufBlock, QuantRecord, RandomScales};
 use crate::{Code, QuantFormat, RecordIntegers, ScaleRecords, Scales};
 
@@ -30,35 +30,35 @@ pub(super) const RECORD: QuantRecord = QuantRecord {
         store_scale,
         bias_at: None,
         encode: encoder!(encode),
-        stand_in: Some("iq4_nl"),
+        fallback: Some("iq4_nl"),
     }),
     mode: None,
     random: RandomScales::Records {
         // Subnormal, as in most files.
         exponent: 0,
         random: 7,
-        least: 13,
+        min: 13,
         with_signs: true,
     },
 };
 
 impl QuantFormat {
-    /// GGUF's IQ4_XS: as [`QuantFormat::IQ4_NL`], scales in two levels.
+    /// GGUF's IQ4_XS: as [`QuantFormat::IQ4_NL`] with two levels of scales.
     pub const IQ4_XS: QuantFormat = RECORD.format;
 }
 
-/// Where the groups' indices begin.
+/// Byte offset of the quants.
 const QUANTS: usize = 8;
 
 fn repack(block: &[u8], quants: &mut [u8]) {
     for (stored, quants) in block[QUANTS..].chunks_exact(16).zip(quants.chunks_exact_mut(16)) {
-        pack_halves(stored, quants);
+        repack_nibbles(stored, quants);
     }
 }
 
 fn restore(quants: &[u8], block: &mut [u8]) {
     for (stored, quants) in block[QUANTS..].chunks_exact_mut(16).zip(quants.chunks_exact(16)) {
-        store_packed_halves(quants, stored);
+        restore_nibbles(quants, stored);
     }
 }
 
@@ -83,14 +83,14 @@ fn store_scale(record: &[u8], block: &mut [u8]) {
 
 #[cfg(feature = "encode")]
 fn encode(values: &[f32], block: &mut [u8]) -> Option<()> {
-    use crate::blocks::store_halves;
-    use crate::fit::{fit_book, furthest, half_float, nearest};
+    use crate::blocks::pack_nibbles;
+    use crate::fit::{f16_bytes, fit_book, largest_magnitude, nearest};
 
     let mut scales = [0.0f32; 8];
     for (scale, group) in scales.iter_mut().zip(values.chunks_exact(32)) {
         *scale = fit_book(group, &BOOK);
     }
-    let stored = half_float(furthest(&scales) / -32.0)?;
+    let stored = f16_bytes(largest_magnitude(&scales) / -32.0)?;
     let d = half::f16::from_le_bytes(stored).to_f32();
     let mut record = [0; 12];
     record[..2].copy_from_slice(&stored);
@@ -106,7 +106,7 @@ fn encode(values: &[f32], block: &mut [u8]) -> Option<()> {
                 }
             }
         }
-        store_halves(&quants, &mut block[QUANTS + 16 * g..][..16]);
+        pack_nibbles(&quants, &mut block[QUANTS + 16 * g..][..16]);
     }
     store_scale(&record, block);
     Some(())

@@ -1,12 +1,12 @@
-//! MLX's affine quantisation: unsigned integers of `bits` bits packed into u32 words along the last axis, and a scale and
-//! a bias for each group of values; value = scale·q + bias.
+//! MLX's affine quantisation: unsigned integers of `bits` bits, packed into u32 words along the last axis, with a scale
+//! and a bias for each group; value = scale·q + bias.
 
 use crate::QuantFormat;
 use crate::record::{QuantRecord, RandomScales};
 #[cfg(feature = "encode")]
-use crate::{ScaleType, bits::pack};
+use crate::{ScaleType, bits::pack_bits};
 
-/// A record for each width and size of groups.
+/// One record per number of bits and group size.
 pub(super) const RECORDS: [QuantRecord; 18] = [
     record(2, 32, "mlx2g32", "MLX 2-bit/32", &["mlx2-g32"]),
     record(2, 64, "mlx2g64", "MLX 2-bit/64", &["mlx2", "mlx2-g64"]),
@@ -50,8 +50,8 @@ const fn record(
     }
 }
 
-/// Quantises a row of whole groups. `stored` is what scales and biases are rounded to. `None` if a value or
-/// a factor lies outside of what can be held.
+/// Quantises a row of whole groups, with scales and biases rounded to `stored`. Returns `None` if a value is not finite
+/// or if a scale or bias is out of range.
 #[cfg(feature = "encode")]
 pub fn quantise_affine(
     format: QuantFormat,
@@ -68,26 +68,27 @@ pub fn quantise_affine(
         if !values.iter().all(|value| value.is_finite()) {
             return None;
         }
-        let most = ((1u32 << bits) - 1) as f32;
-        let (scale, bias) = factors_of(values, most);
+        let max = ((1u32 << bits) - 1) as f32;
+        let (scale, bias) = factors_of(values, max);
         for (level, value) in levels.iter_mut().zip(values) {
-            *level = ((value - bias) / scale).round_ties_even().clamp(0.0, most) as u8;
+            *level = ((value - bias) / scale).round_ties_even().clamp(0.0, max) as u8;
         }
-        pack(bits, &levels, quants);
+        pack_bits(bits, &levels, quants);
         stored.write(scale, scale_out)?;
         stored.write(bias, bias_out)?;
     }
     Some(())
 }
 
-/// Scale and bias of a group: the extreme value that is further from 0 is met, and 0 too where a level can.
+/// Returns scale and bias of a group. The value of the largest magnitude is represented exactly, and so is 0 if a level
+/// can represent it.
 #[cfg(feature = "encode")]
-fn factors_of(values: &[f32], most: f32) -> (f32, f32) {
-    let least = values.iter().copied().fold(f32::INFINITY, f32::min);
-    let largest = values.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let down = least.abs() > largest.abs();
-    let width = ((largest - least) / most).max(1e-7);
-    let (edge, scale) = if down { (least, width) } else { (largest, -width) };
+fn factors_of(values: &[f32], max: f32) -> (f32, f32) {
+    let min_value = values.iter().copied().fold(f32::INFINITY, f32::min);
+    let max_value = values.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let down = min_value.abs() > max_value.abs();
+    let width = ((max_value - min_value) / max).max(1e-7);
+    let (edge, scale) = if down { (min_value, width) } else { (max_value, -width) };
     let steps = (edge / scale).round_ties_even();
     if steps == 0.0 {
         (scale, 0.0)

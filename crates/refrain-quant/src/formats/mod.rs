@@ -1,6 +1,6 @@
 //! The formats, one file each, and the table of them.
 
-/// What quantises a block, where encoders are compiled.
+/// The encoder of a block, or `None` without the feature `encode`.
 #[cfg(feature = "encode")]
 macro_rules! encoder {
     ($encode:ident) => {
@@ -34,7 +34,7 @@ use crate::QuantRecord;
 #[cfg(feature = "encode")]
 pub use mlx_affine::quantise_affine;
 
-/// Those of GGUF, in the order in which lists name them.
+/// GGUF's formats, in table order.
 const BLOCKS: [QuantRecord; 13] = [
     q8_0::RECORD,
     q4_0::RECORD,
@@ -51,7 +51,7 @@ const BLOCKS: [QuantRecord; 13] = [
     q6_k::RECORD,
 ];
 
-/// All formats.
+/// All formats: GGUF's, then MLX's.
 pub(crate) const RECORDS: [QuantRecord; BLOCKS.len() + mlx_affine::RECORDS.len()] = {
     let mut all = [BLOCKS[0]; BLOCKS.len() + mlx_affine::RECORDS.len()];
     let mut number = 0;
@@ -73,18 +73,18 @@ pub fn records() -> impl Iterator<Item = &'static QuantRecord> {
     TABLE.iter()
 }
 
-/// The format that plans and tables call `name`.
+/// Finds a format by [`QuantRecord::name`].
 pub fn by_name(name: &str) -> Option<&'static QuantRecord> {
     records().find(|record| record.name == name)
 }
 
-/// The format that a user calls so, in any case of letters.
+/// Finds a format by one of [`QuantRecord::spellings`], case-insensitively.
 pub fn by_spelling(spelling: &str) -> Option<&'static QuantRecord> {
     let spelling = spelling.to_ascii_lowercase();
     records().find(|record| record.spellings.contains(&&spelling[..]))
 }
 
-/// The format whose blocks GGUF gives this number.
+/// Finds a format by GGML's number of its tensor type.
 pub fn by_block_kind(kind: u32) -> Option<&'static QuantRecord> {
     records().find(|record| record.block.is_some_and(|block| block.kind == kind))
 }

@@ -1,12 +1,12 @@
-//! OCP's MXFP4: groups of 32 numbers of 4 bits (E2M1) with an exponent of two each (E8M0). GGUF has blocks of the
-//! exponent's byte and 16 bytes, of which byte j holds value j in its low and value j + 16 in its high half; elsewhere
-//! exponents lie apart and values in their order.
+//! OCP's MXFP4: groups of 32 E2M1 values (4 bits) with one E8M0 exponent. A GGUF block is the exponent's byte and 16
+//! bytes; byte j holds value j in its low nibble and value j + 16 in its high one. Other files store exponents in a
+//! separate tensor and values in order.
 
-use crate::blocks::{pack_halves, store_packed_halves};
+use crate::blocks::{repack_nibbles, restore_nibbles};
 use crate::record::{GgufBlock, QuantRecord, RandomScales};
 use crate::{Code, QuantFormat, Scales};
 
-/// Twice what E2M1 stands for.
+/// Twice the E2M1 values, which makes them integers.
 const BOOK: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
 
 pub(super) const RECORD: QuantRecord = QuantRecord {
@@ -30,23 +30,23 @@ pub(super) const RECORD: QuantRecord = QuantRecord {
         store_scale,
         bias_at: None,
         encode: encoder!(encode),
-        stand_in: None,
+        fallback: None,
     }),
     mode: Some("mxfp4"),
-    random: RandomScales::Bytes { usual: 120 },
+    random: RandomScales::Bytes { typical: 120 },
 };
 
 impl QuantFormat {
-    /// OCP's MXFP4: E2M1, groups of 32 with an exponent each.
+    /// OCP's MXFP4: E2M1, groups of 32 with one exponent each.
     pub const MXFP4: QuantFormat = RECORD.format;
 }
 
 fn repack(block: &[u8], quants: &mut [u8]) {
-    pack_halves(&block[1..], quants);
+    repack_nibbles(&block[1..], quants);
 }
 
 fn restore(quants: &[u8], block: &mut [u8]) {
-    store_packed_halves(quants, &mut block[1..]);
+    restore_nibbles(quants, &mut block[1..]);
 }
 
 fn scale(block: &[u8], exponent: &mut [u8]) {
@@ -57,16 +57,16 @@ fn store_scale(exponent: &[u8], block: &mut [u8]) {
     block[0] = exponent[0];
 }
 
-/// Byte-equal to the `gguf` Python package's.
+/// The output equals that of the `gguf` Python package byte for byte.
 #[cfg(feature = "encode")]
 fn encode(values: &[f32], block: &mut [u8]) -> Option<()> {
-    use crate::blocks::store_halves;
-    use crate::fit::{furthest, nearest};
+    use crate::blocks::pack_nibbles;
+    use crate::fit::{largest_magnitude, nearest};
 
-    let most = furthest(values).abs();
+    let max = largest_magnitude(values).abs();
     // E2M1's largest exponent is 2.
-    let exponent = if most > 0.0 {
-        most.log2().floor() - 2.0 + 127.0
+    let exponent = if max > 0.0 {
+        max.log2().floor() - 2.0 + 127.0
     } else {
         0.0
     };
@@ -77,6 +77,6 @@ fn encode(values: &[f32], block: &mut [u8]) -> Option<()> {
     for (q, value) in quants.iter_mut().zip(values) {
         *q = nearest(value / scale, &BOOK);
     }
-    store_halves(&quants, &mut block[1..]);
+    pack_nibbles(&quants, &mut block[1..]);
     Some(())
 }

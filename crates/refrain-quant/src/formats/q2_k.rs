@@ -1,5 +1,5 @@
-//! GGUF's Q2_K: blocks of 256 values in groups of 16, a byte for each group (factor a low, b high), 64 bytes of 2-bit
-//! values, f16 d and m; value = (d·a)·q − m·b.
+//! GGUF's Q2_K: blocks of 256 values in groups of 16. A byte for each group (factor a in the low nibble, b in the high
+//! one), 64 bytes of 2-bit values, f16 d and m; value = (d·a)·q − m·b.
 
 use crate::blocks::{lines, packed, store_lines, unpacked};
 use crate::record::{GgufBlock, QuantRecord, RandomScales};
@@ -29,19 +29,19 @@ pub(super) const RECORD: QuantRecord = QuantRecord {
         store_scale,
         bias_at: None,
         encode: None,
-        stand_in: Some("q4_0"),
+        fallback: Some("q4_0"),
     }),
     mode: None,
     random: RandomScales::Records {
         exponent: 5,
         random: 0x33,
-        least: 0xcc,
+        min: 0xcc,
         with_signs: false,
     },
 };
 
 impl QuantFormat {
-    /// GGUF's Q2_K: 2 bits and a bias, groups of 16, scales in two levels.
+    /// GGUF's Q2_K: 2 bits and a bias, groups of 16, two levels of scales.
     pub const Q2_K: QuantFormat = RECORD.format;
 }
 

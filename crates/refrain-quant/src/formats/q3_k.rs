@@ -1,5 +1,5 @@
-//! GGUF's Q3_K: blocks of 256 values in groups of 16, 32 bytes of third bits, 64 bytes of lower two, a 6-bit factor a for
-//! each group in 12 bytes, f16 d; value = (d·(a − 32))·(q − 4).
+//! GGUF's Q3_K: blocks of 256 values in groups of 16. 32 bytes of third bits, 64 bytes of the lower two bits, 12 bytes
+//! of 6-bit factors a, one for each group, f16 d; value = (d·(a − 32))·(q − 4).
 
 use crate::blocks::{lines, packed, store_lines, store_upper_bits, unpacked, upper_bits};
 use crate::record::{GgufBlock, QuantRecord, RandomScales};
@@ -12,7 +12,7 @@ pub(super) const RECORD: QuantRecord = QuantRecord {
     format: QuantFormat {
         bits: 3,
         group: 16,
-        code: Code::Middle,
+        code: Code::Centred,
         scales: Scales::Records(ScaleRecords {
             words: 5,
             integers: RecordIntegers::Signed,
@@ -29,19 +29,19 @@ pub(super) const RECORD: QuantRecord = QuantRecord {
         store_scale,
         bias_at: None,
         encode: encoder!(encode),
-        stand_in: Some("q4_0"),
+        fallback: Some("q4_0"),
     }),
     mode: None,
     random: RandomScales::Records {
         exponent: 3,
         random: 7,
-        least: 24,
+        min: 24,
         with_signs: true,
     },
 };
 
 impl QuantFormat {
-    /// GGUF's Q3_K: 3 bits around 4, groups of 16, scales in two levels.
+    /// GGUF's Q3_K: 3 bits centred on 4, groups of 16, two levels of scales.
     pub const Q3_K: QuantFormat = RECORD.format;
 }
 
@@ -61,8 +61,8 @@ fn store(values: &[u8; 256], block: &mut [u8]) {
     store_upper_bits(values, 1, 2, &mut block[..32]);
 }
 
-/// The factors' lower four bits lie in the halves of bytes 0 to 7, the upper two in the quarters of bytes 8 to 11, all
-/// less 32.
+/// The factors' lower four bits are in the nibbles of bytes 0 to 7, the upper two in the bit pairs of bytes 8 to 11. A
+/// stored factor is 32 larger.
 fn scale(block: &[u8], record: &mut [u8]) {
     let stored = &block[96..108];
     record[..4].copy_from_slice(&[block[108], block[109], 0, 0]);

@@ -1,7 +1,7 @@
-//! GGUF's Q4_0: blocks of 32 values, an f16 scale d, then 16 bytes, of which byte j holds value j in its low and value
-//! j + 16 in its high half; value = d·(q − 8).
+//! GGUF's Q4_0: blocks of 32 values with an f16 scale d, then 16 bytes. Byte j holds value j in its low nibble and
+//! value j + 16 in its high one; value = d·(q − 8).
 
-use crate::blocks::{half_scale, pack_halves, store_half_scale, store_packed_halves};
+use crate::blocks::{f16_scale, repack_nibbles, restore_nibbles, store_f16_scale};
 use crate::record::{GgufBlock, QuantRecord, RandomScales};
 use crate::{Code, QuantFormat, Scales};
 
@@ -12,7 +12,7 @@ pub(super) const RECORD: QuantRecord = QuantRecord {
     format: QuantFormat {
         bits: 4,
         group: 32,
-        code: Code::Middle,
+        code: Code::Centred,
         scales: Scales::Float,
     },
     block: Some(GgufBlock {
@@ -22,11 +22,11 @@ pub(super) const RECORD: QuantRecord = QuantRecord {
         bytes: 18,
         repack,
         restore,
-        scale: half_scale,
-        store_scale: store_half_scale,
+        scale: f16_scale,
+        store_scale: store_f16_scale,
         bias_at: None,
         encode: encoder!(encode),
-        stand_in: None,
+        fallback: None,
     }),
     mode: None,
     random: RandomScales::Floats {
@@ -36,25 +36,25 @@ pub(super) const RECORD: QuantRecord = QuantRecord {
 };
 
 impl QuantFormat {
-    /// GGUF's Q4_0: 4 bits, groups of 32, around 8.
+    /// GGUF's Q4_0: 4 bits, groups of 32, centred on 8.
     pub const Q4_0: QuantFormat = RECORD.format;
 }
 
 fn repack(block: &[u8], quants: &mut [u8]) {
-    pack_halves(&block[2..], quants);
+    repack_nibbles(&block[2..], quants);
 }
 
 fn restore(quants: &[u8], block: &mut [u8]) {
-    store_packed_halves(quants, &mut block[2..]);
+    restore_nibbles(quants, &mut block[2..]);
 }
 
-/// Byte-equal to the `gguf` Python package's.
+/// The output equals that of the `gguf` Python package byte for byte.
 #[cfg(feature = "encode")]
 fn encode(values: &[f32], block: &mut [u8]) -> Option<()> {
-    use crate::fit::{centred, half_float};
+    use crate::fit::{centred, f16_bytes};
 
     let (scale, quants) = centred(values, 8);
-    block[..2].copy_from_slice(&half_float(scale)?);
-    crate::blocks::store_halves(&quants, &mut block[2..]);
+    block[..2].copy_from_slice(&f16_bytes(scale)?);
+    crate::blocks::pack_nibbles(&quants, &mut block[2..]);
     Some(())
 }

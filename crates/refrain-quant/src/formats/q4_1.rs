@@ -1,6 +1,6 @@
-//! GGUF's Q4_1: as Q4_0 with an f16 minimum m after the scale; value = d·q + m.
+//! GGUF's Q4_1: Q4_0 with an f16 minimum m after the scale; value = d·q + m.
 
-use crate::blocks::{half_scale, pack_halves, store_half_scale, store_packed_halves};
+use crate::blocks::{f16_scale, repack_nibbles, restore_nibbles, store_f16_scale};
 use crate::record::{GgufBlock, QuantRecord, RandomScales};
 use crate::{Code, QuantFormat, Scales};
 
@@ -21,11 +21,11 @@ pub(super) const RECORD: QuantRecord = QuantRecord {
         bytes: 20,
         repack,
         restore,
-        scale: half_scale,
-        store_scale: store_half_scale,
+        scale: f16_scale,
+        store_scale: store_f16_scale,
         bias_at: Some(2),
         encode: None,
-        stand_in: None,
+        fallback: None,
     }),
     mode: None,
     random: RandomScales::Floats {
@@ -40,9 +40,9 @@ impl QuantFormat {
 }
 
 fn repack(block: &[u8], quants: &mut [u8]) {
-    pack_halves(&block[4..], quants);
+    repack_nibbles(&block[4..], quants);
 }
 
 fn restore(quants: &[u8], block: &mut [u8]) {
-    store_packed_halves(quants, &mut block[4..]);
+    restore_nibbles(quants, &mut block[4..]);
 }

@@ -1,5 +1,5 @@
-//! GGUF's Q4_K: blocks of 256 values in groups of 32, f16 d and m, 6-bit factors a and b for each group in 12 bytes, 128
-//! bytes of 4-bit values; value = (d·a)·q − m·b.
+//! GGUF's Q4_K: blocks of 256 values in groups of 32. f16 d and m, 12 bytes of 6-bit factors a and b for each group,
+//! 128 bytes of 4-bit values; value = (d·a)·q − m·b.
 
 use super::six_bits::{six_bits, store_six_bits};
 use crate::blocks::{nibble_lines, packed, store_nibble_lines, unpacked};
@@ -30,19 +30,19 @@ pub(super) const RECORD: QuantRecord = QuantRecord {
         store_scale: store_six_bits,
         bias_at: None,
         encode: encoder!(encode),
-        stand_in: Some("q5_0"),
+        fallback: Some("q5_0"),
     }),
     mode: None,
     random: RandomScales::Records {
         exponent: 1,
         random: 15,
-        least: 48,
+        min: 48,
         with_signs: false,
     },
 };
 
 impl QuantFormat {
-    /// GGUF's Q4_K: 4 bits and a bias, groups of 32, scales in two levels.
+    /// GGUF's Q4_K: 4 bits and a bias, groups of 32, two levels of scales.
     pub const Q4_K: QuantFormat = RECORD.format;
 }
 

@@ -1,8 +1,8 @@
-//! GGUF's Q5_0: blocks of 32 values, an f16 scale d, the values' fifth bits (value j's in bit j of 4 bytes), then their
-//! lower four as in Q4_0; value = d·(q − 16).
+//! GGUF's Q5_0: blocks of 32 values. An f16 scale d, 4 bytes with the fifth bits (bit j is that of value j), then the
+//! lower four bits as in Q4_0; value = d·(q − 16).
 
 use crate::blocks::{
-    fifth_bits, half_scale, halves, packed, store_fifth_bits, store_half_scale, store_halves, unpacked,
+    f16_scale, fifth_bits, pack_nibbles, packed, store_f16_scale, store_fifth_bits, unpack_nibbles, unpacked,
 };
 use crate::record::{GgufBlock, QuantRecord, RandomScales};
 use crate::{Code, QuantFormat, Scales};
@@ -14,7 +14,7 @@ pub(super) const RECORD: QuantRecord = QuantRecord {
     format: QuantFormat {
         bits: 5,
         group: 32,
-        code: Code::Middle,
+        code: Code::Centred,
         scales: Scales::Float,
     },
     block: Some(GgufBlock {
@@ -24,11 +24,11 @@ pub(super) const RECORD: QuantRecord = QuantRecord {
         bytes: 22,
         repack,
         restore,
-        scale: half_scale,
-        store_scale: store_half_scale,
+        scale: f16_scale,
+        store_scale: store_f16_scale,
         bias_at: None,
         encode: encoder!(encode),
-        stand_in: None,
+        fallback: None,
     }),
     mode: None,
     random: RandomScales::Floats {
@@ -38,13 +38,13 @@ pub(super) const RECORD: QuantRecord = QuantRecord {
 };
 
 impl QuantFormat {
-    /// GGUF's Q5_0: 5 bits, groups of 32, around 16.
+    /// GGUF's Q5_0: 5 bits, groups of 32, centred on 16.
     pub const Q5_0: QuantFormat = RECORD.format;
 }
 
 fn repack(block: &[u8], quants: &mut [u8]) {
     packed::<32>(5, quants, |values| {
-        halves(&block[6..], values);
+        unpack_nibbles(&block[6..], values);
         fifth_bits(&block[2..6], values);
     });
 }
@@ -54,17 +54,17 @@ fn restore(quants: &[u8], block: &mut [u8]) {
 }
 
 fn store(values: &[u8; 32], block: &mut [u8]) {
-    store_halves(values, &mut block[6..]);
+    pack_nibbles(values, &mut block[6..]);
     store_fifth_bits(values, &mut block[2..6]);
 }
 
-/// Byte-equal to the `gguf` Python package's.
+/// The output equals that of the `gguf` Python package byte for byte.
 #[cfg(feature = "encode")]
 fn encode(values: &[f32], block: &mut [u8]) -> Option<()> {
-    use crate::fit::{centred, half_float};
+    use crate::fit::{centred, f16_bytes};
 
     let (scale, quants) = centred(values, 16);
-    block[..2].copy_from_slice(&half_float(scale)?);
+    block[..2].copy_from_slice(&f16_bytes(scale)?);
     store(&quants, block);
     Some(())
 }

@@ -1,7 +1,7 @@
-//! GGUF's Q5_1: as Q5_0 with an f16 minimum m after the scale; value = d·q + m.
+//! GGUF's Q5_1: Q5_0 with an f16 minimum m after the scale; value = d·q + m.
 
 use crate::blocks::{
-    fifth_bits, half_scale, halves, packed, store_fifth_bits, store_half_scale, store_halves, unpacked,
+    f16_scale, fifth_bits, pack_nibbles, packed, store_f16_scale, store_fifth_bits, unpack_nibbles, unpacked,
 };
 use crate::record::{GgufBlock, QuantRecord, RandomScales};
 use crate::{Code, QuantFormat, Scales};
@@ -23,11 +23,11 @@ pub(super) const RECORD: QuantRecord = QuantRecord {
         bytes: 24,
         repack,
         restore,
-        scale: half_scale,
-        store_scale: store_half_scale,
+        scale: f16_scale,
+        store_scale: store_f16_scale,
         bias_at: Some(2),
         encode: encoder!(encode),
-        stand_in: None,
+        fallback: None,
     }),
     mode: None,
     random: RandomScales::Floats {
@@ -43,7 +43,7 @@ impl QuantFormat {
 
 fn repack(block: &[u8], quants: &mut [u8]) {
     packed::<32>(5, quants, |values| {
-        halves(&block[8..], values);
+        unpack_nibbles(&block[8..], values);
         fifth_bits(&block[4..8], values);
     });
 }
@@ -53,25 +53,25 @@ fn restore(quants: &[u8], block: &mut [u8]) {
 }
 
 fn store(values: &[u8; 32], block: &mut [u8]) {
-    store_halves(values, &mut block[8..]);
+    pack_nibbles(values, &mut block[8..]);
     store_fifth_bits(values, &mut block[4..8]);
 }
 
-/// Byte-equal to the `gguf` Python package's.
+/// The output equals that of the `gguf` Python package byte for byte.
 #[cfg(feature = "encode")]
 fn encode(values: &[f32], block: &mut [u8]) -> Option<()> {
-    use crate::fit::{half_float, reciprocal};
+    use crate::fit::{f16_bytes, reciprocal};
 
-    let least = values.iter().copied().fold(f32::INFINITY, f32::min);
-    let most = values.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let scale = (most - least) / 31.0;
+    let min = values.iter().copied().fold(f32::INFINITY, f32::min);
+    let max = values.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let scale = (max - min) / 31.0;
     let inverse = reciprocal(scale);
     let mut quants = [0; 32];
     for (q, value) in quants.iter_mut().zip(values) {
-        *q = (((value - least) * inverse + 0.5) as u8).min(31);
+        *q = (((value - min) * inverse + 0.5) as u8).min(31);
     }
-    block[..2].copy_from_slice(&half_float(scale)?);
-    block[2..4].copy_from_slice(&half_float(least)?);
+    block[..2].copy_from_slice(&f16_bytes(scale)?);
+    block[2..4].copy_from_slice(&f16_bytes(min)?);
     store(&quants, block);
     Some(())
 }

@@ -1,5 +1,5 @@
-//! GGUF's Q5_K: blocks of 256 values in groups of 32, f16 d and m, 6-bit factors a and b for each group in 12 bytes, 32
-//! bytes of fifth bits, 128 bytes of lower four; value = (d·a)·q − m·b.
+//! GGUF's Q5_K: blocks of 256 values in groups of 32. f16 d and m, 12 bytes of 6-bit factors a and b for each group, 32
+//! bytes of fifth bits, 128 bytes of the lower four bits; value = (d·a)·q − m·b.
 
 use super::six_bits::{six_bits, store_six_bits};
 use crate::blocks::{nibble_lines, packed, store_nibble_lines, store_upper_bits, unpacked, upper_bits};
@@ -30,19 +30,19 @@ pub(super) const RECORD: QuantRecord = QuantRecord {
         store_scale: store_six_bits,
         bias_at: None,
         encode: encoder!(encode),
-        stand_in: Some("q5_1"),
+        fallback: Some("q5_1"),
     }),
     mode: None,
     random: RandomScales::Records {
         exponent: 1,
         random: 7,
-        least: 24,
+        min: 24,
         with_signs: false,
     },
 };
 
 impl QuantFormat {
-    /// GGUF's Q5_K: 5 bits and a bias, groups of 32, scales in two levels.
+    /// GGUF's Q5_K: 5 bits and a bias, groups of 32, two levels of scales.
     pub const Q5_K: QuantFormat = RECORD.format;
 }
 

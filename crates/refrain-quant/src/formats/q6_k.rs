@@ -1,4 +1,4 @@
-//! GGUF's Q6_K: blocks of 256 values in groups of 16, 128 bytes of the lower four bits, 64 bytes of the upper two, a
+//! GGUF's Q6_K: blocks of 256 values in groups of 16. 128 bytes of the lower four bits, 64 bytes of the upper two, a
 //! signed byte a for each group, f16 d; value = (d·a)·(q − 32).
 
 use crate::blocks::{nibble_lines, packed, store_nibble_lines, store_upper_bits, unpacked, upper_bits};
@@ -12,7 +12,7 @@ pub(super) const RECORD: QuantRecord = QuantRecord {
     format: QuantFormat {
         bits: 6,
         group: 16,
-        code: Code::Middle,
+        code: Code::Centred,
         scales: Scales::Records(ScaleRecords {
             words: 5,
             integers: RecordIntegers::Signed,
@@ -29,19 +29,19 @@ pub(super) const RECORD: QuantRecord = QuantRecord {
         store_scale,
         bias_at: None,
         encode: encoder!(encode),
-        stand_in: Some("q8_0"),
+        fallback: Some("q8_0"),
     }),
     mode: None,
     random: RandomScales::Records {
         exponent: 1,
         random: 7,
-        least: 10,
+        min: 10,
         with_signs: true,
     },
 };
 
 impl QuantFormat {
-    /// GGUF's Q6_K: 6 bits around 32, groups of 16, scales in two levels.
+    /// GGUF's Q6_K: 6 bits centred on 32, groups of 16, two levels of scales.
     pub const Q6_K: QuantFormat = RECORD.format;
 }
 

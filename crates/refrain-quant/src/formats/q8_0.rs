@@ -1,6 +1,6 @@
-//! GGUF's Q8_0: blocks of 32 values, an f16 scale d, then 32 signed bytes q; value = d·q.
+//! GGUF's Q8_0: blocks of 32 values with an f16 scale d, then 32 signed bytes q; value = d·q.
 
-use crate::blocks::{half_scale, store_half_scale};
+use crate::blocks::{f16_scale, store_f16_scale};
 use crate::record::{GgufBlock, QuantRecord, RandomScales};
 use crate::{Code, QuantFormat, Scales};
 
@@ -21,11 +21,11 @@ pub(super) const RECORD: QuantRecord = QuantRecord {
         bytes: 34,
         repack,
         restore,
-        scale: half_scale,
-        store_scale: store_half_scale,
+        scale: f16_scale,
+        store_scale: store_f16_scale,
         bias_at: None,
         encode: encoder!(encode),
-        stand_in: None,
+        fallback: None,
     }),
     mode: None,
     random: RandomScales::Floats {
@@ -47,14 +47,14 @@ fn restore(quants: &[u8], block: &mut [u8]) {
     block[2..].copy_from_slice(quants);
 }
 
-/// Byte-equal to the `gguf` Python package's.
+/// The output equals that of the `gguf` Python package byte for byte.
 #[cfg(feature = "encode")]
 fn encode(values: &[f32], block: &mut [u8]) -> Option<()> {
-    use crate::fit::{furthest, half_float, reciprocal};
+    use crate::fit::{f16_bytes, largest_magnitude, reciprocal};
 
-    let scale = furthest(values).abs() / 127.0;
+    let scale = largest_magnitude(values).abs() / 127.0;
     let inverse = reciprocal(scale);
-    block[..2].copy_from_slice(&half_float(scale)?);
+    block[..2].copy_from_slice(&f16_bytes(scale)?);
     for (out, value) in block[2..].iter_mut().zip(values) {
         *out = (value * inverse).round() as i8 as u8;
     }

@@ -1,7 +1,8 @@
-//! The factors of K-quants with minima: eight of 6 bits for scales and eight for minima, in 12 bytes.
+//! The 6-bit integers of Q4_K and Q5_K: eight for scales and eight for minima, in 12 bytes.
 
-/// Behind d and m, factors and minima: the lower six bits of bytes 0 to 3 and 4 to 7 are the first four of each; the
-/// others' lower four bits lie in bytes 8 to 11, their upper two atop bytes 0 to 7.
+/// Unpacks d, m and the integers to a scale record. The low six bits of bytes 0 to 3 and 4 to 7 are the first four
+/// scales and minima. The others have their lower four bits in bytes 8 to 11 and their upper two in the top of bytes 0
+/// to 7.
 pub(super) fn six_bits(block: &[u8], record: &mut [u8]) {
     let (factors, out) = record.split_at_mut(4);
     factors.copy_from_slice(&block[..4]);
@@ -15,7 +16,7 @@ pub(super) fn six_bits(block: &[u8], record: &mut [u8]) {
     }
 }
 
-/// The opposite of [`six_bits`].
+/// Inverse of [`six_bits`].
 pub(super) fn store_six_bits(record: &[u8], block: &mut [u8]) {
     let (factors, integers) = record.split_at(4);
     block[..4].copy_from_slice(factors);

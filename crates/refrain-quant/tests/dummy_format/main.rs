@@ -1,4 +1,4 @@
-//! A format as CONTRIBUTING's recipe says, in a folder of its own: what its record says is all there is to it.
+//! A format outside the table, as CONTRIBUTING describes: its record is all that the crate needs.
 
 mod record;
 
@@ -6,15 +6,15 @@ use record::RECORD;
 use refrain_quant::{QuantPlanes, ScaleType};
 
 #[test]
-fn blocks_are_repacked_and_read() {
+fn blocks_repack_and_dequantise() {
     let values: Vec<f32> = (0..128).map(|k| (k as f32 * 0.7).sin() * 0.05).collect();
-    let format = RECORD.block.expect("it has blocks");
+    let format = RECORD.block.expect("the format has blocks");
     assert_eq!(RECORD.format.check(128), Ok(()));
     let (mut quants, mut scales) = (vec![0; 64], vec![0; 4]);
     let mut expected = vec![0.0; 128];
     for (b, values) in values.chunks(64).enumerate() {
         let mut block = [0xaa; 34];
-        (format.encode.expect("it is written"))(values, &mut block).expect("small numbers");
+        (format.encode.expect("the format has an encoder"))(values, &mut block).expect("small numbers");
         (format.repack)(&block, &mut quants[32 * b..][..32]);
         (format.scale)(&block, &mut scales[2 * b..][..2]);
         RECORD.dequantise_block(&block, &mut expected[64 * b..][..64]);
@@ -39,7 +39,7 @@ fn blocks_are_repacked_and_read() {
 }
 
 #[test]
-fn shaders_have_all_that_they_define() {
+fn unpacking_defines_all_functions() {
     let text = refrain_quant::unpacking(RECORD.format);
     for name in ["book_bytes", "load_quants", "four_quants", "dequantise", "PARAMETERS"] {
         assert!(text.contains(name), "{name}");

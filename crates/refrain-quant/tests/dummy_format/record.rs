@@ -1,6 +1,6 @@
-//! A format that nobody has: 4 bits into a book of squares, groups and blocks of 64, values in their order.
+//! A made-up format: 4-bit indices into a codebook of signed squares, groups and blocks of 64, values in order.
 
-use refrain_quant::tools::{half_float, half_scale, nearest, pack, spread, store_half_scale};
+use refrain_quant::tools::{f16_bytes, f16_scale, nearest, pack_bits, store_f16_scale, unpack_bits};
 use refrain_quant::{Code, GgufBlock, QuantFormat, QuantRecord, RandomScales, Scales};
 
 const BOOK: [i8; 16] = [-64, -49, -36, -25, -16, -9, -4, -1, 0, 1, 4, 9, 16, 25, 36, 49];
@@ -22,11 +22,11 @@ pub const RECORD: QuantRecord = QuantRecord {
         bytes: 34,
         repack: |block, quants| quants.copy_from_slice(&block[2..]),
         restore: |quants, block| block[2..].copy_from_slice(quants),
-        scale: half_scale,
-        store_scale: store_half_scale,
+        scale: f16_scale,
+        store_scale: store_f16_scale,
         bias_at: None,
         encode: Some(encode),
-        stand_in: None,
+        fallback: None,
     }),
     mode: None,
     random: RandomScales::Floats {
@@ -36,17 +36,17 @@ pub const RECORD: QuantRecord = QuantRecord {
 };
 
 fn encode(values: &[f32], block: &mut [u8]) -> Option<()> {
-    let most = values.iter().fold(0.0f32, |most, value| most.max(value.abs()));
-    let scale = most / 49.0;
-    block[..2].copy_from_slice(&half_float(scale)?);
+    let max = values.iter().fold(0.0f32, |max, value| max.max(value.abs()));
+    let scale = max / 49.0;
+    block[..2].copy_from_slice(&f16_bytes(scale)?);
     let mut indices = [8; 64];
     if scale > 0.0 {
         for (index, value) in indices.iter_mut().zip(values) {
             *index = nearest(value / scale, &BOOK);
         }
     }
-    pack(4, &indices, &mut block[2..]);
+    pack_bits(4, &indices, &mut block[2..]);
     let mut again = [0; 64];
-    spread(4, &block[2..], &mut again);
+    unpack_bits(4, &block[2..], &mut again);
     (again == indices).then_some(())
 }

@@ -10,24 +10,29 @@ use refrain_text::Conversation;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
+use super::message::MessageHead;
+use super::reasoning::{BUDGET, Thinking};
 use super::{AnthropicRefusal, conversation, reply};
-use crate::answer::TextOptions;
+use crate::answer::AnswerFormat;
+use crate::body;
 use crate::error::{Body, Refusal};
+use crate::exact_list::ExactList;
 use crate::openai::options::GenerationFields;
-use crate::openai::structure::{AnswerForm, AskedForm, answer_form, of_format};
+use crate::openai::structure::{AnswerForm, ResponseFormat, answer_form, of_format};
+use crate::prefill::Prefill;
 use crate::served::{ServedModel, ServedModels, another};
 
+/// The body of both requests. Fields that change nothing here, such as `metadata`, are ignored.
 #[derive(Deserialize)]
 pub(crate) struct MessagesRequest {
     model: Option<String>,
-    messages: Vec<Value>,
+    messages: ExactList,
     /// A text, or blocks of text.
     system: Option<Value>,
     tools: Option<Vec<Value>>,
     tool_choice: Option<Value>,
     thinking: Option<Value>,
-    #[serde(default)]
-    stream: bool,
+    stream: Option<bool>,
     max_tokens: Option<Value>,
     temperature: Option<Value>,
     top_k: Option<Value>,
@@ -44,21 +49,22 @@ pub(crate) async fn messages(
     let Body(request) = request?;
     let model = models.named(request.model.as_deref())?;
     let options = request.options(&model)?;
-    let (is_streamed, stops) = (request.stream, request.stop_sequences.clone());
-    let asked = request.prompt(&model).await?;
-    let head = reply::MessageHead {
+    let is_streamed = request.stream == Some(true);
+    let stops = options.stop_strings.clone();
+    let prompt = request.prompt(&model).await?;
+    let head = MessageHead {
         model: model.name.clone(),
-        input_tokens: asked.tokens.len(),
-        stops: stops.unwrap_or_default(),
+        input_tokens: prompt.tokens.len(),
+        stops,
     };
-    let constraint = model.constraint(asked.constraint, asked.text).await?;
+    let constraint = model.constraint(prompt.constraint, &prompt.format).await?;
     let request = EngineRequest {
         constraint: constraint.as_ref().map(another),
-        ..EngineRequest::new(asked.tokens, options)
+        ..EngineRequest::new(prompt.tokens, options)
     };
     let engine = model.engine().await?;
-    let answer = model.ask(&engine, request, asked.text)?;
-    reply::reply(head, crate::parts::hear(answer, asked.calls), is_streamed).await
+    let answer = model.ask(&engine, request, prompt.format)?;
+    reply::reply(head, crate::events::stream(answer), is_streamed).await
 }
 
 pub(crate) async fn count_tokens(
@@ -83,27 +89,26 @@ impl MessagesRequest {
         let given = fields
             .into_iter()
             .filter_map(|(name, value)| Some((name.to_owned(), value?)));
-        let fields: GenerationFields = serde_json::from_value(given.collect::<Map<_, _>>().into())
-            .map_err(|why| Refusal::Malformed(why.to_string()))?;
+        let fields: GenerationFields = body::from_value(given.collect::<Map<_, _>>().into())?;
         Ok(fields.options(model)?.swap_remove(0))
     }
 
-    /// The form of the text, if one is asked for; the second field is the first one's older name.
-    fn form(&self) -> Result<Option<AskedForm>, Refusal> {
+    /// The format of the text, if one is requested. `output_format` is the older name of the field.
+    fn response_format(&self) -> Result<Option<ResponseFormat>, Refusal> {
         let format = self
             .output_config
             .as_ref()
             .map_or(&Value::Null, |config| &config["format"]);
         let older = self.output_format.as_ref().unwrap_or(&Value::Null);
         if !format.is_null() && !older.is_null() {
-            return Err(Refusal::field("output_format", "output_config.format is there too"));
+            return Err(Refusal::field("output_format", "output_config.format is given too"));
         }
         let format = of_format("output_config.format", format)?;
         Ok(format.or(of_format("output_format", older)?))
     }
 
-    /// The tools, and what the answer is held to.
-    fn answer_form(&mut self) -> Result<AnswerForm, Refusal> {
+    /// The tools, and the constraint on the answer.
+    fn answer_form(&mut self, model: &ServedModel) -> Result<AnswerForm, Refusal> {
         let null = Value::Null;
         let given = self.tool_choice.as_ref().unwrap_or(&null);
         let choice = match (given["type"].as_str(), given["name"].as_str()) {
@@ -111,50 +116,44 @@ impl MessagesRequest {
             (Some(word @ ("auto" | "none")), _) => word.into(),
             (Some("any"), _) => "required".into(),
             (Some("tool"), Some(name)) => json!({"function": {"name": name}}),
-            (Some("tool"), None) => return Err(Refusal::field("tool_choice", "it names no tool")),
+            (Some("tool"), None) => return Err(Refusal::field("tool_choice", "names no tool")),
             _ => {
-                let why = "its type is none of \"auto\", \"any\", \"tool\" and \"none\"";
+                let why = "type must be \"auto\", \"any\", \"tool\" or \"none\"";
                 return Err(Refusal::field("tool_choice", why));
             }
         };
         let several = given["disable_parallel_tool_use"] != true;
         let tools = self.tools.take().filter(|_| choice != "none");
         let tools = tools.map(conversation::tools).transpose()?;
-        answer_form(tools, Some(&choice), several, self.form()?)
+        answer_form(model, tools, Some(&choice), several, self.response_format()?)
     }
 
-    /// What is computed of it.
+    /// Renders the prompt. A last message of the assistant is the beginning of the answer.
     async fn prompt(mut self, model: &Arc<ServedModel>) -> Result<AnthropicPrompt, Refusal> {
-        let AnswerForm { tools, constraint } = self.answer_form()?;
-        let think = match self.thinking.as_ref().and_then(|thinking| thinking["type"].as_str()) {
-            // A model that cannot think answers as it can.
-            Some("enabled" | "adaptive") => model.marks().map(|_| true),
-            // Who did not ask for thoughts does not expect them.
-            None | Some("disabled") => Some(false),
-            Some(other) => return Err(Refusal::field("thinking", format!("{other:?} is not known"))),
-        };
-        let calls = tools.is_some();
-        let conversation = Conversation {
-            messages: conversation::read(self.system, self.messages)?,
+        let AnswerForm { tools, constraint } = self.answer_form(model)?;
+        let Thinking { options, budget } = Thinking::new(self.thinking.as_ref(), self.output_config.as_ref())?;
+        let mut messages = conversation::read(self.system, self.messages.0)?;
+        let prefill = Prefill::take(&mut messages);
+        let mut conversation = Conversation {
+            messages,
             tools,
             ..Conversation::default()
         };
-        let (tokens, text) = model.conversed(conversation, think).await?;
+        if let Some(budget) = budget {
+            conversation.variables.insert(BUDGET.to_owned(), budget.into());
+        }
+        let (tokens, format) = model.render_prefilled(conversation, options, prefill).await?;
         Ok(AnthropicPrompt {
             tokens,
-            text,
-            calls,
+            format,
             constraint,
         })
     }
 }
 
-/// What is computed of a request.
+/// A rendered prompt, and how the answer to it is read and constrained.
 struct AnthropicPrompt {
     tokens: Vec<u32>,
-    /// How the answer is read.
-    text: TextOptions,
-    /// Whether it may call functions.
-    calls: bool,
-    constraint: Option<AskedForm>,
+    format: AnswerFormat,
+    constraint: Option<ResponseFormat>,
 }

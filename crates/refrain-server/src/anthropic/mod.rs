@@ -1,7 +1,10 @@
-//! Anthropic's interface.
+//! Anthropic's Messages API.
 
+mod blocks;
 mod conversation;
+mod message;
 pub(crate) mod messages;
+mod reasoning;
 mod refusal;
 mod reply;
 

@@ -11,17 +11,19 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::options::OllamaFields;
+use super::partial::Partial;
 use super::refusal::OllamaRefusal;
-use super::reply::{OllamaForm, Said};
+use super::reply::OllamaReply;
 use crate::error::{Body, Refusal};
+use crate::exact_list::ExactList;
 use crate::messages;
 use crate::openai::structure::{AnswerForm, answer_form};
+use crate::prefill::Prefill;
 use crate::served::{ServedModels, another};
 
 #[derive(Deserialize)]
-pub(crate) struct OllamaChat {
-    #[serde(default)]
-    messages: Vec<Value>,
+pub(crate) struct ChatRequest {
+    messages: Option<ExactList>,
     tools: Option<Vec<Value>>,
     #[serde(flatten)]
     fields: OllamaFields,
@@ -29,49 +31,94 @@ pub(crate) struct OllamaChat {
 
 pub(crate) async fn chat(
     State(models): State<Arc<ServedModels>>,
-    request: Result<Body<OllamaChat>, Refusal>,
+    request: Result<Body<ChatRequest>, Refusal>,
 ) -> Result<Response, OllamaRefusal> {
     let (begin, Body(request)) = (Instant::now(), request?);
-    let model = request.fields.named.model(&models)?;
+    let model = request.fields.model.model(&models)?;
     let options = request.fields.options(&model)?;
-    let likeliest = request.fields.likelihoods.of_ollama()?;
-    let AnswerForm { tools, constraint } = answer_form(request.tools, None, true, request.fields.form()?)?;
-    let form = OllamaForm {
-        model: model.clone(),
-        begin,
-        prompt_tokens: 0,
-        calls: tools.is_some(),
-        put: message,
-    };
-    if request.messages.is_empty() {
-        return form.loaded(&request.fields.named).await;
+    let top_logprobs = request.fields.top_logprobs()?;
+    let reasoning = request.fields.reasoning()?;
+    let format = request.fields.response_format()?;
+    let AnswerForm { tools, constraint } = answer_form(&model, request.tools, None, true, format)?;
+    let reply = OllamaReply::new(model.clone(), begin, message);
+    let messages = request.messages.unwrap_or_default().0;
+    if messages.is_empty() {
+        return reply.loaded(&request.fields.model).await;
     }
-    let has_images = |message: &Value| message["images"].as_array().is_some_and(|images| !images.is_empty());
-    if request.messages.iter().any(has_images) {
-        return Err(Refusal::field("images", "only text is supported").into());
-    }
+    let mut messages = messages::read(prepared(messages)?)?;
+    // A last message of the assistant is the beginning of the answer.
+    let prefill = Prefill::take(&mut messages);
     let conversation = Conversation {
-        messages: messages::read(request.messages)?,
+        messages,
         tools,
         ..Conversation::default()
     };
-    let (prompt, text) = model.conversed(conversation, request.fields.think()).await?;
-    let constraint = model.constraint(constraint, text).await?;
-    let asked = EngineRequest {
-        likeliest,
+    let (prompt, format) = model.render_prefilled(conversation, reasoning, prefill).await?;
+    let constraint = model.constraint(constraint, &format).await?;
+    let request_to_engine = EngineRequest {
+        top_logprobs,
         constraint: constraint.as_ref().map(another),
         ..EngineRequest::new(prompt, options)
     };
-    form.reply(&request.fields, asked, text).await
+    reply.send(&request.fields, request_to_engine, format).await
 }
 
-fn message(said: &Said) -> Value {
-    let mut message = json!({"role": "assistant", "content": said.text});
-    if !said.thinking.is_empty() {
-        message["thinking"] = said.thinking.clone().into();
+/// Returns messages with the names of fields that OpenAI's clients use.
+///
+/// # Errors
+/// If a message has images.
+fn prepared(mut messages: Vec<Value>) -> Result<Vec<Value>, Refusal> {
+    for (index, message) in messages.iter_mut().enumerate() {
+        let Some(message) = message.as_object_mut() else {
+            continue;
+        };
+        if message
+            .remove("images")
+            .is_some_and(|images| images.as_array().is_none_or(|images| !images.is_empty()) && !images.is_null())
+        {
+            return Err(Refusal::field(
+                "images",
+                format!("message {index} has images; only text is supported"),
+            ));
+        }
+        if let Some(name) = message.remove("tool_name").filter(Value::is_string) {
+            message.entry("name").or_insert(name);
+        }
+        if let Some(reasoning) = message.remove("thinking").filter(Value::is_string) {
+            message.entry("reasoning_content").or_insert(reasoning);
+        }
     }
-    if !said.calls.is_empty() {
-        message["tool_calls"] = said.calls.clone().into();
+    Ok(messages)
+}
+
+fn message(answer: &Partial) -> Value {
+    let mut message = json!({"role": "assistant", "content": answer.text});
+    if !answer.thinking.is_empty() {
+        message["thinking"] = answer.thinking.clone().into();
+    }
+    if !answer.calls.is_empty() {
+        message["tool_calls"] = answer.calls.iter().map(|call| call.json()).collect();
     }
     json!({"message": message})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_get_the_names_that_templates_know() {
+        let messages = prepared(vec![
+            json!({"role": "assistant", "content": "", "thinking": "hm", "images": null}),
+            json!({"role": "tool", "tool_name": "f", "content": "7", "images": []}),
+        ]);
+        let messages = messages.unwrap();
+        assert_eq!(
+            messages[0],
+            json!({"role": "assistant", "content": "", "reasoning_content": "hm"})
+        );
+        assert_eq!(messages[1], json!({"role": "tool", "content": "7", "name": "f"}));
+        let images = prepared(vec![json!({"role": "user"}), json!({"role": "user", "images": ["x"]})]);
+        assert!(images.unwrap_err().to_string().starts_with("images: message 1 "));
+    }
 }

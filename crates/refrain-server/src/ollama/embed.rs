@@ -14,6 +14,7 @@ use super::refusal::OllamaRefusal;
 use crate::embeddings::{InputField, dimensions, normalised};
 use crate::error::{Body, Refusal};
 use crate::served::ServedModels;
+use crate::tokenize::TextLimit;
 
 #[derive(Deserialize)]
 pub(crate) struct EmbedRequest {
@@ -44,8 +45,17 @@ pub(crate) async fn embed(
     // Who gives no text asks for nothing but that the model is there.
     let is_text = |input: &InputField| !matches!(input, InputField::Text(text) if text.is_empty());
     let input = request.input.filter(is_text);
-    let mut texts = input.map_or(Ok(vec![]), |input| input.tokens(&model))?;
-    if request.truncate.unwrap_or(true) {
+    let is_truncated = request.truncate.unwrap_or(true);
+    let limit = if is_truncated {
+        TextLimit::Truncated
+    } else {
+        TextLimit::Context
+    };
+    let mut texts = match input {
+        Some(input) => input.tokens(&model, limit).await?,
+        None => vec![],
+    };
+    if is_truncated {
         texts.iter_mut().for_each(|text| text.truncate(model.context));
     }
     let tokens = texts.iter().map(Vec::len).sum();
@@ -83,7 +93,9 @@ pub(crate) async fn embeddings(
     let model = request.named.model(&models)?;
     let mut embedding = vec![];
     if !request.prompt.is_empty() {
-        let texts = InputField::Text(request.prompt).tokens(&model)?;
+        let texts = InputField::Text(request.prompt)
+            .tokens(&model, TextLimit::Context)
+            .await?;
         embedding = model.embed(texts).await?.pop().unwrap_or_default();
     }
     request.named.keep(&model);

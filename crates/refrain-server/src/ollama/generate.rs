@@ -1,4 +1,4 @@
-//! `POST /api/generate`: an answer to one prompt, or what goes on from it.
+//! `POST /api/generate`: an answer to one prompt, or the continuation of a raw text.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -11,81 +11,123 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::options::OllamaFields;
+use super::partial::Partial;
 use super::refusal::OllamaRefusal;
-use super::reply::{OllamaForm, Said};
-use crate::answer::TextOptions;
+use super::reply::OllamaReply;
+use crate::answer::AnswerFormat;
 use crate::error::{Body, Refusal};
-use crate::served::{ServedModels, another};
+use crate::served::{ServedModel, ServedModels, another};
 
 #[derive(Deserialize)]
-pub(crate) struct OllamaGenerate {
-    #[serde(default)]
-    prompt: String,
+pub(crate) struct GenerateRequest {
+    prompt: Option<String>,
     system: Option<String>,
     suffix: Option<String>,
     template: Option<String>,
-    #[serde(default)]
-    images: Vec<Value>,
-    /// Whether the prompt is taken as it is, and not as a question.
-    #[serde(default)]
-    raw: bool,
+    images: Option<Vec<Value>>,
+    /// Whether the prompt is taken as it is, without the chat template.
+    raw: Option<bool>,
+    /// Tokens of the conversation so far, as the answer before returned them.
+    context: Option<Vec<u32>>,
     #[serde(flatten)]
     fields: OllamaFields,
 }
 
 pub(crate) async fn generate(
     State(models): State<Arc<ServedModels>>,
-    request: Result<Body<OllamaGenerate>, Refusal>,
+    request: Result<Body<GenerateRequest>, Refusal>,
 ) -> Result<Response, OllamaRefusal> {
     let (begin, Body(request)) = (Instant::now(), request?);
-    let model = request.fields.named.model(&models)?;
+    let model = request.fields.model.model(&models)?;
     let options = request.fields.options(&model)?;
-    let likeliest = request.fields.likelihoods.of_ollama()?;
-    let is_given = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
-    for (field, is_given) in [
-        ("suffix", is_given(&request.suffix)),
-        ("template", is_given(&request.template)),
-        ("images", !request.images.is_empty()),
-    ] {
-        if is_given {
-            return Err(Refusal::field(field, "not supported").into());
-        }
+    let top_logprobs = request.fields.top_logprobs()?;
+    let format = request.fields.response_format()?;
+    request.check()?;
+    let mut reply = OllamaReply::new(model.clone(), begin, response);
+    if request.prompt.as_ref().is_none_or(String::is_empty) {
+        return reply.loaded(&request.fields.model).await;
     }
-    let form = OllamaForm {
-        model: model.clone(),
-        begin,
-        prompt_tokens: 0,
-        calls: false,
-        put: response,
-    };
-    if request.prompt.is_empty() {
-        return form.loaded(&request.fields.named).await;
+    if request.raw != Some(true) {
+        reply = reply.with_context();
     }
-    let (prompt, text) = if request.raw || !model.converses() {
-        (model.tokenizer.encode(&request.prompt, true)?, TextOptions::default())
-    } else {
-        let said = |role: &str, text: String| json!({"role": role, "content": text});
-        let system = request.system.filter(|text| !text.is_empty());
-        let messages = system.map(|text| said("system", text)).into_iter();
-        let conversation = Conversation {
-            messages: messages.chain([said("user", request.prompt)]).collect(),
-            ..Conversation::default()
-        };
-        model.conversed(conversation, request.fields.think()).await?
-    };
-    let constraint = model.constraint(request.fields.form()?, text).await?;
-    let asked = EngineRequest {
-        likeliest,
+    let (prompt, answer_format) = request.render(&model).await?;
+    let constraint = model.constraint(format, &answer_format).await?;
+    let request_to_engine = EngineRequest {
+        top_logprobs,
         constraint: constraint.as_ref().map(another),
         ..EngineRequest::new(prompt, options)
     };
-    form.reply(&request.fields, asked, text).await
+    reply.send(&request.fields, request_to_engine, answer_format).await
 }
 
-fn response(said: &Said) -> Value {
-    let mut line = json!({"response": said.text});
-    if !said.thinking.is_empty() {
-        line["thinking"] = said.thinking.clone().into();
+impl GenerateRequest {
+    /// Checks for fields that are not supported. Ollama's own programs send them empty.
+    fn check(&self) -> Result<(), Refusal> {
+        let is_given = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
+        let refuse = |field: &'static str, why: &str| Err(Refusal::field(field, why));
+        if is_given(&self.suffix) {
+            return refuse("suffix", "inserting text is not supported");
+        }
+        if is_given(&self.template) {
+            return refuse(
+                "template",
+                "a template of the request is not supported; set `raw` and render the prompt",
+            );
+        }
+        if self.images.as_ref().is_some_and(|images| !images.is_empty()) {
+            return refuse("images", "only text is supported");
+        }
+        Ok(())
+    }
+
+    /// Returns the prompt's tokens behind those of the conversation so far, and how the answer is read.
+    async fn render(&self, model: &Arc<ServedModel>) -> Result<(Vec<u32>, AnswerFormat), Refusal> {
+        let text = self.prompt.clone().unwrap_or_default();
+        let (prompt, format) = if self.raw == Some(true) || !model.converses() {
+            (model.tokenizer.encode(&text, true)?, AnswerFormat::default())
+        } else {
+            let system = self.system.as_deref().filter(|text| !text.is_empty());
+            let conversation = Conversation::from_prompt(system, &text);
+            model.render(conversation, self.fields.reasoning()?).await?
+        };
+        Ok((
+            joined(
+                self.context.as_deref().unwrap_or_default(),
+                prompt,
+                model.tokenizer.bos_id(),
+            ),
+            format,
+        ))
+    }
+}
+
+/// Returns a prompt behind the tokens of the conversation so far. Only the first token is the one that begins texts.
+fn joined(context: &[u32], mut prompt: Vec<u32>, bos: Option<u32>) -> Vec<u32> {
+    if context.is_empty() {
+        return prompt;
+    }
+    if prompt.first().copied() == bos && bos.is_some() {
+        prompt.remove(0);
+    }
+    [context, &prompt].concat()
+}
+
+fn response(answer: &Partial) -> Value {
+    let mut line = json!({"response": answer.text});
+    if !answer.thinking.is_empty() {
+        line["thinking"] = answer.thinking.clone().into();
     }
     line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::joined;
+
+    #[test]
+    fn only_one_token_begins_the_text() {
+        assert_eq!(joined(&[], vec![1, 7], Some(1)), [1, 7]);
+        assert_eq!(joined(&[1, 5], vec![1, 7], Some(1)), [1, 5, 7]);
+        assert_eq!(joined(&[5], vec![7], None), [5, 7]);
+    }
 }

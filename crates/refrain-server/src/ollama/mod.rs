@@ -1,10 +1,11 @@
-//! Ollama's interface.
+//! Ollama's API.
 
 pub(crate) mod chat;
 pub(crate) mod embed;
 pub(crate) mod generate;
 pub(crate) mod models;
 mod options;
+mod partial;
 pub(crate) mod pull;
 mod refusal;
 mod reply;

@@ -1,93 +1,104 @@
-//! `/api/tags`, `/api/ps`, `/api/show`, `/api/version`: the models that are served.
+//! `/api/tags`, `/api/ps`, `/api/show` and `/api/version`: the models that are served.
 
 use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
-use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::options::ModelFields;
 use super::refusal::OllamaRefusal;
 use crate::error::{Body, Refusal};
 use crate::served::{ModelFacts, ServedModel, ServedModels};
 
+/// The Ollama version whose API this server has: the first with logprobs, `/v1/responses` and `/v1/messages`. Clients
+/// compare it before they use a feature.
+const OLLAMA_VERSION: &str = "0.14.0";
+
+/// Lists the models.
 pub(crate) async fn tags(State(models): State<Arc<ServedModels>>) -> Json<Value> {
     let all: Vec<Value> = models.0.iter().map(|model| described(model)).collect();
     Json(json!({"models": all}))
 }
 
-/// Those that are loaded.
+/// Lists the models that are loaded.
 pub(crate) async fn running(State(models): State<Arc<ServedModels>>) -> Json<Value> {
     let running = models.0.iter().filter_map(|model| {
         let cached = model.loaded()?.options().cache_tokens as u64 * model.bytes_per_token;
-        let mut said = described(model);
-        said["size"] = (model.facts.bytes + cached).into();
-        // Where weights lie in the card's memory, so do keys and values.
+        let mut entry = described(model);
+        entry["size"] = (model.facts.bytes + cached).into();
+        // The KV cache is where the weights are.
         let on_card = model.facts.bytes_on_card;
-        said["size_vram"] = if on_card > 0 { on_card + cached } else { 0 }.into();
-        said["context_length"] = model.context.into();
-        said["expires_at"] = leaves_at(model).into();
-        Some(said)
+        entry["size_vram"] = if on_card > 0 { on_card + cached } else { 0 }.into();
+        entry["context_length"] = model.context.into();
+        entry["expires_at"] = expires_at(model).into();
+        Some(entry)
     });
     Json(json!({"models": running.collect::<Vec<_>>()}))
 }
 
-/// When a model leaves if nobody asks for it: at the end of times if it stays.
-fn leaves_at(model: &ServedModel) -> String {
+/// When an idle model is unloaded; far in the future if it stays.
+fn expires_at(model: &ServedModel) -> String {
     let never = || "9999-12-31T23:59:59Z".to_owned();
-    let leaves = model
+    let expires = model
         .stays()
         .and_then(|left| jiff::Timestamp::now().checked_add(left).ok());
-    leaves.map_or_else(never, |time| time.to_string())
+    expires.map_or_else(never, |time| time.to_string())
 }
 
+/// The compatible Ollama version, and this program's own.
 pub(crate) async fn version() -> Json<Value> {
-    Json(json!({"version": env!("CARGO_PKG_VERSION")}))
+    Json(json!({"version": OLLAMA_VERSION, "refrain": env!("CARGO_PKG_VERSION")}))
 }
 
-#[derive(Deserialize)]
-pub(crate) struct ShowRequest {
-    #[serde(alias = "name")]
-    model: Option<String>,
-}
-
+/// Describes a model.
 pub(crate) async fn show(
     State(models): State<Arc<ServedModels>>,
-    request: Result<Body<ShowRequest>, Refusal>,
+    request: Result<Body<ModelFields>, Refusal>,
 ) -> Result<Json<Value>, OllamaRefusal> {
     let Body(request) = request?;
-    let model = models.named(request.model.as_deref())?;
+    let model = request.model(&models)?;
     let ModelFacts {
         architecture,
         parameters,
         ..
     } = &model.facts;
-    let mut capabilities = vec!["completion"];
-    if model.converses() {
-        capabilities.push("tools");
-    }
-    if model.marks().is_some() {
-        capabilities.push("thinking");
-    }
-    Ok(Json(json!({
+    let mut shown = json!({
         "details": details(&model),
         "model_info": {
             "general.architecture": architecture,
             "general.parameter_count": parameters,
             (format!("{architecture}.context_length")): model.context,
+            (format!("{architecture}.embedding_length")): model.width,
         },
-        "capabilities": capabilities,
-        "modified_at": modified(&model),
-    })))
+        "capabilities": capabilities(&model),
+        "modified_at": modified_at(&model),
+    });
+    if let Some(template) = model.template_source() {
+        shown["template"] = template.into();
+    }
+    Ok(Json(shown))
+}
+
+/// What a model can do, in Ollama's words. It never inserts text.
+fn capabilities(model: &ServedModel) -> Vec<&'static str> {
+    let dialect = model.dialect();
+    let all = [
+        ("completion", true),
+        ("tools", dialect.has_calls()),
+        ("thinking", dialect.reasons()),
+    ];
+    let has = all.into_iter().filter(|(_, has)| *has);
+    has.map(|(capability, _)| capability).collect()
 }
 
 fn described(model: &ServedModel) -> Value {
     json!({
         "name": model.name,
         "model": model.name,
-        "modified_at": modified(model),
+        "modified_at": modified_at(model),
         "size": model.facts.bytes,
-        "digest": "",
+        "digest": model.facts.digest,
         "details": details(model),
     })
 }
@@ -95,6 +106,7 @@ fn described(model: &ServedModel) -> Value {
 fn details(model: &ServedModel) -> Value {
     let facts = &model.facts;
     json!({
+        "parent_model": "",
         "format": facts.container,
         "family": facts.architecture,
         "families": [facts.architecture],
@@ -106,6 +118,6 @@ fn details(model: &ServedModel) -> Value {
     })
 }
 
-fn modified(model: &ServedModel) -> String {
+fn modified_at(model: &ServedModel) -> String {
     jiff::Timestamp::from_second(model.since as i64).map_or_else(|_| String::new(), |time| time.to_string())
 }

@@ -1,7 +1,6 @@
-//! `POST /api/pull`: a model is brought to this computer. What else would change which models there are is refused.
+//! `POST /api/pull`: downloads a model. Other requests that would change the server's models are refused.
 
 use std::convert::Infallible;
-use std::sync::Arc;
 
 use axum::body::Body as ResponseBody;
 use axum::extract::State;
@@ -13,52 +12,53 @@ use futures_util::{StreamExt, stream};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::options::ModelFields;
 use super::refusal::OllamaRefusal;
-use crate::downloads::{DownloadNews, Downloads, Heard};
+use crate::downloads::{DownloadEvent, DownloadNews, Downloads};
 use crate::error::{Body, Refusal};
-use crate::served::ServedModels;
+use crate::model_list::ModelList;
 
 #[derive(Deserialize)]
 pub(crate) struct PullRequest {
-    #[serde(alias = "name")]
-    model: String,
+    #[serde(flatten)]
+    model: ModelFields,
     stream: Option<bool>,
 }
 
-/// A model that is served is here already; others are brought here for servers that are started later.
+/// Downloads a model, unless it is served already.
 pub(crate) async fn pull(
-    State(models): State<Arc<ServedModels>>,
+    State(models): State<ModelList>,
     Extension(downloads): Extension<Downloads>,
     request: Result<Body<PullRequest>, Refusal>,
 ) -> Result<Response, OllamaRefusal> {
     let Body(request) = request?;
-    let streamed = request.stream.unwrap_or(true);
+    let is_streamed = request.stream.unwrap_or(true);
     let name = request
         .model
-        .strip_suffix(":latest")
-        .unwrap_or(&request.model)
-        .to_owned();
+        .name()
+        .ok_or_else(|| Refusal::field("model", "is required"))?;
+    let name = name.strip_suffix(":latest").unwrap_or(name).to_owned();
     let plain = name.strip_prefix("hf.co/").unwrap_or(&name);
-    if models.named(Some(plain)).is_ok() {
+    if models.current().names().any(|(served, _)| served == plain) {
         let success = json!({"status": "success"});
-        return Ok(if streamed {
+        return Ok(if is_streamed {
             lines(ResponseBody::from(format!("{success}\n")))
         } else {
             Json(success).into_response()
         });
     }
-    let mut heard = downloads.begin(name)?;
-    if streamed {
+    let mut events = downloads.begin(name, models)?;
+    if is_streamed {
         let first = json!({"status": "pulling manifest"});
         let mut digest = String::new();
-        let news = stream::unfold(heard, |mut heard| async { Some((heard.recv().await?, heard)) });
-        let said = news.map(move |heard| said(heard, &mut digest));
-        let said = stream::iter([first]).chain(said);
-        let said = said.map(|line| Ok::<String, Infallible>(format!("{line}\n")));
-        return Ok(lines(ResponseBody::from_stream(said)));
+        let events = stream::unfold(events, |mut events| async { Some((events.recv().await?, events)) });
+        let reported = events.map(move |event| reported(event, &mut digest));
+        let all = stream::iter([first]).chain(reported);
+        let all = all.map(|line| Ok::<String, Infallible>(format!("{line}\n")));
+        return Ok(lines(ResponseBody::from_stream(all)));
     }
-    while let Some(heard) = heard.recv().await {
-        if let Heard::Ended(ended) = heard {
+    while let Some(event) = events.recv().await {
+        if let DownloadEvent::Ended(ended) = event {
             ended.map_err(Refusal::from)?;
             return Ok(Json(json!({"status": "success"})).into_response());
         }
@@ -70,32 +70,39 @@ fn lines(body: ResponseBody) -> Response {
     ([(CONTENT_TYPE, "application/x-ndjson")], body).into_response()
 }
 
-/// A line about a download; `digest` is of what it brings.
-fn said(heard: Heard, digest: &mut String) -> Value {
+/// The line that reports an event. `digest` is that of the files being downloaded.
+fn reported(event: DownloadEvent, digest: &mut String) -> Value {
     let status = |digest: &str| format!("pulling {}", digest.chars().take(12).collect::<String>());
-    match heard {
-        Heard::News(DownloadNews::Found(found)) => {
+    match event {
+        DownloadEvent::News(DownloadNews::Found(found)) => {
             *digest = found;
             json!({"status": status(digest)})
         }
-        Heard::News(DownloadNews::Progress(done, total)) => {
+        DownloadEvent::News(DownloadNews::Progress(done, total)) => {
             json!({"status": status(digest), "digest": digest, "total": total, "completed": done})
         }
-        Heard::News(DownloadNews::Notice(line)) => json!({"status": line}),
-        Heard::Ended(Ok(())) => json!({"status": "success"}),
-        Heard::Ended(Err(failure)) => OllamaRefusal(failure.into()).json(),
+        DownloadEvent::News(DownloadNews::Notice(line)) => json!({"status": line}),
+        DownloadEvent::Ended(Ok(())) => json!({"status": "success"}),
+        DownloadEvent::Ended(Err(failure)) => OllamaRefusal(failure.into()).json(),
     }
 }
 
-/// What only whoever runs the server may do.
-pub(crate) async fn keeps_its_models(uri: Uri) -> OllamaRefusal {
+/// Refuses what would change the models: only the server's operator may.
+pub(crate) async fn change_models(uri: Uri) -> OllamaRefusal {
     let what = match uri.path() {
         "/api/delete" => "deletes",
-        "/api/create" => "makes",
+        "/api/create" => "creates",
         "/api/copy" => "copies",
-        _ => "uploads",
+        "/api/push" => "pushes",
+        _ => "takes uploads of",
     };
+    let path = uri.path();
     OllamaRefusal(Refusal::Forbidden(format!(
-        "this server {what} no models; whoever runs it does"
+        "{path} is not supported: this server never {what} models; its operator chooses them when it starts"
     )))
+}
+
+/// Answers whether a blob of this digest was uploaded: none is.
+pub(crate) async fn no_blob(uri: Uri) -> OllamaRefusal {
+    OllamaRefusal(Refusal::NoSuchPath(uri.path().to_owned()))
 }

@@ -4,34 +4,82 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::Response;
-use refrain_engine::{EngineRequest, Finish, PickedToken};
-use refrain_text::{Conversation, Parted};
+use refrain_engine::EngineRequest;
+use refrain_text::{Conversation, ReasoningOptions};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::likelihood;
+use super::message::ChatForm;
 use super::options::GenerationFields;
-use super::reply::{self, ReplyForm, ReplyHead, finish_reason};
+use super::pending::PendingAnswer;
+use super::reply::{self, ReplyHead};
 use super::structure::{self, AnswerForm};
+use super::tools::ToolSet;
+use crate::answer::AnswerFormat;
 use crate::error::{Body, Refusal};
 use crate::messages;
-use crate::served::{ServedModel, ServedModels, another};
-use crate::tools::{CallSplitter, CallsAndText};
+use crate::prefill::Prefill;
+use crate::served::{ServedModel, ServedModels};
 
 #[derive(Deserialize)]
 pub(crate) struct ChatRequest {
     messages: Vec<Value>,
     tools: Option<Vec<Value>>,
     tool_choice: Option<Value>,
+    /// The names of `tools` and `tool_choice` in older clients. Calls are then written in the older way, too.
+    functions: Option<Vec<Value>>,
+    function_call: Option<Value>,
     parallel_tool_calls: Option<bool>,
+    /// Texts for templates that answer from documents, as vLLM takes them.
+    documents: Option<Vec<Value>>,
     /// Variables of the chat template, as vLLM and llama-server take them.
     #[serde(default)]
     chat_template_kwargs: Map<String, Value>,
-    /// Whether the model thinks first.
-    #[serde(alias = "enable_thinking")]
-    think: Option<bool>,
+    #[serde(flatten)]
+    reasoning: ReasoningFields,
+    /// Whether the last message, which is the assistant's, is continued.
+    #[serde(default)]
+    continue_final_message: bool,
+    add_generation_prompt: Option<bool>,
     #[serde(flatten)]
     generation: GenerationFields,
+}
+
+/// The fields by which clients switch reasoning.
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct ReasoningFields {
+    /// Whether the model reasons before it answers.
+    think: Option<bool>,
+    enable_thinking: Option<bool>,
+    reasoning_effort: Option<String>,
+    reasoning: Option<NestedReasoning>,
+}
+
+/// `reasoning` of the Responses API, and of chats by way of routers.
+#[derive(Debug, Default, Deserialize)]
+struct NestedReasoning {
+    enabled: Option<bool>,
+    effort: Option<String>,
+}
+
+impl ReasoningFields {
+    /// Returns the options of reasoning. Switches among the template's variables count, too.
+    pub fn options(&self, variables: &Map<String, Value>) -> ReasoningOptions {
+        let nested = self.reasoning.as_ref();
+        let effort = self.reasoning_effort.clone();
+        let effort = effort.or_else(|| nested?.effort.clone());
+        let switches = ["enable_thinking", "thinking"].into_iter();
+        let variable = switches.filter_map(|name| variables.get(name)?.as_bool()).next();
+        let enabled = self
+            .think
+            .or(self.enable_thinking)
+            .or_else(|| nested?.enabled)
+            .or(variable);
+        match effort {
+            Some(effort) if effort == "none" => ReasoningOptions::switched(enabled.or(Some(false))),
+            effort => ReasoningOptions { enabled, effort },
+        }
+    }
 }
 
 pub(crate) async fn chat(
@@ -39,179 +87,154 @@ pub(crate) async fn chat(
     Body(request): Body<ChatRequest>,
 ) -> Result<Response, Refusal> {
     let model = models.named(request.generation.model.as_deref())?;
-    let options = request.generation.options(&model)?;
-    let AnswerForm { tools, constraint } = structure::answer_form(
-        request.tools,
-        request.tool_choice.as_ref(),
-        request.parallel_tool_calls.unwrap_or(true),
-        request.generation.structure.form()?,
-    )?;
-    let likeliest = request.generation.likelihoods.of_chat()?;
-    let form = ChatForm {
-        calls: tools.is_some(),
-        model: model.clone(),
-    };
-    let conversation = Conversation {
-        messages: messages::read(request.messages)?,
-        tools,
-        documents: None,
-        variables: request.chat_template_kwargs,
-    };
-    let (prompt, text) = model.conversed(conversation, request.think).await?;
-    let constraint = model.constraint(constraint, text).await?;
+    let ChatPrompt {
+        tokens: prompt,
+        format,
+        constraint,
+        form,
+        generation,
+    } = request.prompt(&model).await?;
+    let options = generation.options(&model)?;
+    let top_logprobs = generation.logprobs.of_chat()?;
+    let constraint = model.constraint(constraint, &format).await?;
     let head = ReplyHead {
         id: reply::new_id("chatcmpl"),
         created: model.now(),
         model: model.name.clone(),
         prompt_tokens: prompt.len(),
+        echoed_tokens: 0,
     };
-    let engine = model.engine().await?;
-    let answers = options.into_iter().map(|options| {
-        let request = EngineRequest {
-            likeliest,
-            constraint: constraint.as_ref().map(another),
-            ..EngineRequest::new(prompt.clone(), options)
-        };
-        model.ask(&engine, request, text)
+    let engine = Arc::new(model.engine().await?);
+    let answers = options.into_iter().map(|options| PendingAnswer {
+        model: model.clone(),
+        engine: engine.clone(),
+        request: EngineRequest {
+            top_logprobs,
+            ..generation.request(prompt.clone(), options, constraint.as_ref())
+        },
+        format: format.clone(),
     });
-    let answers = answers.collect::<Result<Vec<_>, _>>()?;
-    if request.generation.stream {
-        Ok(reply::streamed(head, form, answers, request.generation.tells_usage()))
+    let answers = answers.collect();
+    if generation.stream {
+        reply::streamed(head, form, answers, generation.include_usage)
     } else {
         reply::whole(head, form, answers).await
     }
 }
 
-/// Messages of the assistant.
-#[derive(Clone)]
-struct ChatForm {
-    /// Whether the model may call functions.
-    calls: bool,
-    model: Arc<ServedModel>,
+/// A chat that was rendered.
+pub(crate) struct ChatPrompt {
+    pub tokens: Vec<u32>,
+    format: AnswerFormat,
+    constraint: Option<structure::ResponseFormat>,
+    form: ChatForm,
+    generation: GenerationFields,
 }
 
-/// A message so far.
-#[derive(Default)]
-struct Message {
-    content: String,
-    reasoning: String,
-    calls: Vec<Value>,
-    splitter: CallSplitter,
-    /// How likely its tokens were, and how many of them were streamed.
-    likelihoods: Vec<Value>,
-    said: usize,
-}
-
-impl Message {
-    /// What is said of the likelihoods of tokens that were not spoken of yet.
-    fn likelihoods(&mut self) -> Value {
-        let told = &self.likelihoods[self.said..];
-        self.said = self.likelihoods.len();
-        if told.is_empty() {
-            Value::Null
-        } else {
-            json!({"content": told, "refusal": null})
-        }
-    }
-}
-
-impl ChatForm {
-    /// News with the likelihoods of the tokens up to them.
-    fn tell(&self, message: &mut Message, told: &[PickedToken], mut news: Vec<Value>) -> Vec<Value> {
-        let entries = told.iter().map(|token| likelihood::of_chat(&self.model, token));
-        message.likelihoods.extend(entries);
-        if let Some(first) = news.first_mut().filter(|_| message.said < message.likelihoods.len()) {
-            first["logprobs"] = message.likelihoods();
-        }
-        news
+impl ChatRequest {
+    /// Returns the model that is asked for.
+    pub fn model(&self) -> Option<&str> {
+        self.generation.model.as_deref()
     }
 
-    fn take(&self, message: &mut Message, found: CallsAndText) -> Vec<Value> {
-        let mut news = vec![];
-        // Blanks before a call, or instead of text, are not worth a word.
-        let is_blank = self.calls && message.content.is_empty() && found.text.trim().is_empty();
-        if !found.text.is_empty() && !is_blank {
-            message.content.push_str(&found.text);
-            news.push(delta(json!({"content": found.text})));
-        }
-        for call in &found.calls {
-            let (name, arguments) = call;
-            let function = json!({"name": name, "arguments": arguments});
-            let call = json!({"id": reply::new_id("call"), "type": "function", "function": function});
-            let mut said = call.clone();
-            said["index"] = message.calls.len().into();
-            message.calls.push(call);
-            news.push(delta(json!({"tool_calls": [said]})));
-        }
-        news
-    }
-}
-
-impl ReplyForm for ChatForm {
-    type Choice = Message;
-
-    fn push(&self, message: &mut Message, piece: Parted, told: Vec<PickedToken>) -> Vec<Value> {
-        let mut news = vec![];
-        if !piece.reasoning.is_empty() {
-            message.reasoning.push_str(&piece.reasoning);
-            news.push(delta(json!({"reasoning_content": piece.reasoning})));
-        }
-        let found = if self.calls {
-            message.splitter.push(&piece.answer)
-        } else {
-            CallsAndText {
-                text: piece.answer,
-                calls: vec![],
+    /// Renders the conversation.
+    ///
+    /// # Errors
+    /// If a field is invalid, or the template refuses the conversation.
+    pub async fn prompt(self, model: &Arc<ServedModel>) -> Result<ChatPrompt, Refusal> {
+        // Values out of their ranges are refused before anything is rendered.
+        self.generation.options(model)?;
+        self.generation.logprobs.of_chat()?;
+        let is_legacy = self.functions.is_some() && self.tools.is_none();
+        let (tools, choice) = match self.functions.filter(|_| is_legacy) {
+            Some(functions) => (Some(wrapped(functions)), self.function_call),
+            None => (self.tools, self.tool_choice),
+        };
+        let tools = ToolSet::of_chat(tools.unwrap_or_default())?;
+        let several = self.parallel_tool_calls.unwrap_or(!is_legacy);
+        let structure = self.generation.structure.form()?;
+        let AnswerForm {
+            tools: functions,
+            constraint,
+        } = structure::answer_form(model, tools.functions(), choice.as_ref(), several, structure)?;
+        let mut messages = messages::read(self.messages)?;
+        let prefill = match (self.continue_final_message, self.add_generation_prompt) {
+            (false, None | Some(true)) => None,
+            (true, Some(true)) => {
+                let why = "cannot be combined with add_generation_prompt";
+                return Err(Refusal::field("continue_final_message", why));
+            }
+            (true, _) => Some(Prefill::take(&mut messages).ok_or_else(|| {
+                let why = "the last message must be the assistant's, without tool calls";
+                Refusal::field("continue_final_message", why)
+            })?),
+            (false, Some(false)) => {
+                let why = "false is supported with continue_final_message only";
+                return Err(Refusal::field("add_generation_prompt", why));
             }
         };
-        news.extend(self.take(message, found));
-        self.tell(message, &told, news)
-    }
-
-    fn finish(&self, message: &mut Message, told: Vec<PickedToken>) -> Vec<Value> {
-        let held = message.splitter.finish();
-        let mut news = self.take(message, held);
-        if news.is_empty() && message.said < message.likelihoods.len() + told.len() {
-            news.push(delta(json!({})));
-        }
-        self.tell(message, &told, news)
-    }
-
-    fn last(&self, message: &Message, finish: Finish) -> Value {
-        json!({"delta": {}, "finish_reason": reason(message, finish)})
-    }
-
-    fn whole(&self, mut message: Message, finish: Finish) -> Value {
-        message.said = 0;
-        let likelihoods = message.likelihoods();
-        let reason = reason(&message, finish);
-        let has_text = !message.content.is_empty() || message.calls.is_empty();
-        let mut json = json!({"role": "assistant", "content": has_text.then_some(&message.content)});
-        if !message.reasoning.is_empty() {
-            json["reasoning_content"] = message.reasoning.into();
-        }
-        if !message.calls.is_empty() {
-            json["tool_calls"] = message.calls.into();
-        }
-        json!({"message": json, "logprobs": likelihoods, "finish_reason": reason})
-    }
-
-    fn first(&self) -> Option<Value> {
-        Some(delta(json!({"role": "assistant", "content": ""})))
-    }
-
-    fn objects(&self) -> [&'static str; 2] {
-        ["chat.completion.chunk", "chat.completion"]
+        let reasoning = self.reasoning.options(&self.chat_template_kwargs);
+        let conversation = Conversation {
+            messages,
+            tools: functions,
+            documents: self.documents,
+            variables: self.chat_template_kwargs,
+        };
+        let (mut tokens, format) = model.render_prefilled(conversation, reasoning, prefill).await?;
+        self.generation.truncate(&mut tokens, model);
+        Ok(ChatPrompt {
+            tokens,
+            format,
+            constraint,
+            form: ChatForm {
+                model: model.clone(),
+                tools: Arc::new(tools),
+                several,
+                is_legacy,
+            },
+            generation: self.generation,
+        })
     }
 }
 
-fn delta(delta: Value) -> Value {
-    json!({"delta": delta, "finish_reason": null})
+/// Describes functions as tools.
+fn wrapped(functions: Vec<Value>) -> Vec<Value> {
+    let tool = |function: Value| json!({"type": "function", "function": function});
+    functions.into_iter().map(tool).collect()
 }
 
-fn reason(message: &Message, finish: Finish) -> &'static str {
-    match message.calls.is_empty() {
-        false if finish_reason(finish) == "stop" => "tool_calls",
-        _ => finish_reason(finish),
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(fields: Value, variables: Value) -> ReasoningOptions {
+        let fields: ReasoningFields = serde_json::from_value(fields).unwrap();
+        let Value::Object(variables) = variables else {
+            unreachable!()
+        };
+        fields.options(&variables)
+    }
+
+    #[test]
+    fn reasoning_is_switched_by_all_names() {
+        let effort = |effort: &str| ReasoningOptions {
+            enabled: None,
+            effort: Some(effort.to_owned()),
+        };
+        assert_eq!(options(json!({}), json!({})), ReasoningOptions::default());
+        assert_eq!(options(json!({"reasoning_effort": "high"}), json!({})), effort("high"));
+        assert_eq!(
+            options(json!({"reasoning": {"effort": "low"}}), json!({})),
+            effort("low")
+        );
+        for (fields, variables) in [
+            (json!({"reasoning_effort": "none"}), json!({})),
+            (json!({"enable_thinking": false}), json!({})),
+            (json!({"think": false, "enable_thinking": true}), json!({})),
+            (json!({"reasoning": {"enabled": false}}), json!({})),
+            (json!({}), json!({"enable_thinking": false})),
+        ] {
+            assert_eq!(options(fields, variables), ReasoningOptions::switched(Some(false)));
+        }
     }
 }

@@ -1,20 +1,21 @@
-//! `POST /v1/completions`: texts that go on from prompts.
+//! `POST /v1/completions`: texts that continue prompts.
 
 use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::Response;
-use refrain_engine::{EngineRequest, Finish, PickedToken};
-use refrain_text::Parted;
+use refrain_engine::{EngineRequest, GenerateOptions};
 use serde::Deserialize;
-use serde_json::{Value, json};
 
-use super::likelihood;
+use super::completion::{Completion, CompletionForm};
+use super::constraints::ForcedTokens;
 use super::options::GenerationFields;
-use super::reply::{self, ReplyForm, ReplyHead, finish_reason};
-use crate::answer::TextOptions;
+use super::pending::PendingAnswer;
+use super::reply::{self, ReplyHead};
+use crate::answer::AnswerFormat;
 use crate::error::{Body, Refusal};
-use crate::served::{ServedModel, ServedModels, another};
+use crate::served::{ServedModel, ServedModels};
+use crate::tokenize::TextLimit;
 
 #[derive(Deserialize)]
 pub(crate) struct CompletionRequest {
@@ -28,8 +29,11 @@ pub(crate) struct CompletionRequest {
 
 /// A text or tokens, or several of them.
 #[derive(Deserialize)]
-#[serde(untagged, expecting = "prompt is neither a text nor tokens, nor a list of these")]
-enum PromptField {
+#[serde(
+    untagged,
+    expecting = "prompt must be a string or a list of token ids, or a list of these"
+)]
+pub(super) enum PromptField {
     Text(String),
     Tokens(Vec<u32>),
     Texts(Vec<String>),
@@ -37,12 +41,15 @@ enum PromptField {
 }
 
 impl PromptField {
-    fn tokens(self, model: &ServedModel) -> Result<Vec<Vec<u32>>, Refusal> {
-        let encoded = |text: String| Ok(model.tokenizer.encode(&text, true)?);
+    /// Returns the tokens of each prompt.
+    ///
+    /// # Errors
+    /// If a text is too long, or the tokenizer cannot represent it.
+    pub async fn tokens(self, model: &Arc<ServedModel>) -> Result<Vec<Vec<u32>>, Refusal> {
         match self {
-            PromptField::Text(text) => Ok(vec![encoded(text)?]),
+            PromptField::Text(text) => model.encode(vec![text], true, TextLimit::Context).await,
             PromptField::Tokens(tokens) => Ok(vec![tokens]),
-            PromptField::Texts(texts) => texts.into_iter().map(encoded).collect(),
+            PromptField::Texts(texts) => model.encode(texts, true, TextLimit::Context).await,
             PromptField::Several(prompts) => Ok(prompts),
         }
     }
@@ -58,25 +65,54 @@ pub(crate) async fn completions(
         suffix,
         generation,
     } = request;
-    if echo || suffix.is_some_and(|suffix| !suffix.is_empty()) {
-        return Err(Refusal::field("echo", "echo and suffix are not supported"));
+    if suffix.is_some_and(|suffix| !suffix.is_empty()) {
+        return Err(Refusal::field(
+            "suffix",
+            "inserting text before a suffix is not supported",
+        ));
     }
     let model = models.named(generation.model.as_deref())?;
     let options = generation.options(&model)?;
-    let likeliest = generation.likelihoods.of_completion()?;
-    let text = TextOptions::default();
-    let constraint = model.constraint(generation.structure.form()?, text).await?;
-    let prompts = prompt.tokens(&model)?;
-    let engine = model.engine().await?;
-    let mut answers = vec![];
+    let top_logprobs = generation.logprobs.of_completion()?;
+    let scores = echo && top_logprobs.is_some();
+    let structure = generation.structure.form()?;
+    if scores && (structure.is_some() || options.iter().any(|options| !options.stop_strings.is_empty())) {
+        let why = "echo with logprobs cannot be combined with stop strings or structured output";
+        return Err(Refusal::field("echo", why));
+    }
+    let format = AnswerFormat::default();
+    let constraint = model.constraint(structure, &format).await?;
+    let mut prompts = prompt.tokens(&model).await?;
+    for prompt in &mut prompts {
+        generation.truncate(prompt, &model);
+        check_length(prompt, &model)?;
+    }
+    let engine = Arc::new(model.engine().await?);
+    let (mut answers, mut begun, mut echoed_tokens) = (vec![], vec![], 0);
     for prompt in &prompts {
         for options in &options {
-            let request = EngineRequest {
-                likeliest,
-                constraint: constraint.as_ref().map(another),
-                ..EngineRequest::new(prompt.clone(), options.clone())
+            let (request, completion) = if scores {
+                echoed_tokens += prompt.len() - 1;
+                (forced(prompt, options), Completion::of_token(prompt[0]))
+            } else {
+                let echoed = if echo {
+                    model.tokenizer.decode(prompt, true)?
+                } else {
+                    String::new()
+                };
+                let request = generation.request(prompt.clone(), options.clone(), constraint.as_ref());
+                (request, Completion::of_text(echoed))
             };
-            answers.push(model.ask(&engine, request, text)?);
+            begun.push(completion);
+            answers.push(PendingAnswer {
+                model: model.clone(),
+                engine: engine.clone(),
+                request: EngineRequest {
+                    top_logprobs,
+                    ..request
+                },
+                format: format.clone(),
+            });
         }
     }
     let head = ReplyHead {
@@ -84,80 +120,46 @@ pub(crate) async fn completions(
         created: model.now(),
         model: model.name.clone(),
         prompt_tokens: prompts.iter().map(Vec::len).sum(),
+        echoed_tokens,
     };
-    let form = PlainText { model };
+    let form = CompletionForm {
+        model,
+        begun: begun.into(),
+    };
     if generation.stream {
-        Ok(reply::streamed(head, form, answers, generation.tells_usage()))
+        reply::streamed(head, form, answers, generation.include_usage)
     } else {
         reply::whole(head, form, answers).await
     }
 }
 
-/// Text as it is.
-#[derive(Clone)]
-struct PlainText {
-    model: Arc<ServedModel>,
+/// Returns a request that generates all tokens of a prompt but the first, and then the answer: so each has
+/// log-probabilities. The constraint ends the answer, because a prompt may contain the tokens that end one.
+fn forced(prompt: &[u32], options: &GenerateOptions) -> EngineRequest {
+    let forced = prompt[1..].to_vec();
+    let max_tokens = options.max_tokens.map(|limit| limit.saturating_add(forced.len()));
+    let constraint = ForcedTokens::boxed(forced, options.stop_ids.clone());
+    let options = GenerateOptions {
+        max_tokens,
+        stop_ids: vec![],
+        ..options.clone()
+    };
+    EngineRequest {
+        constraint: Some(constraint),
+        ..EngineRequest::new(prompt[..1].to_vec(), options)
+    }
 }
 
-/// A text so far.
-#[derive(Default)]
-struct Completion {
-    text: String,
-    told: Vec<PickedToken>,
-    /// Tokens of those that were streamed, and the characters before the next.
-    said: usize,
-    offset: usize,
-}
-
-impl PlainText {
-    /// What is said of the likelihoods of tokens that were not spoken of yet.
-    fn likelihoods(&self, completion: &mut Completion) -> Value {
-        let told = &completion.told[completion.said..];
-        completion.said = completion.told.len();
-        if told.is_empty() {
-            Value::Null
-        } else {
-            likelihood::of_completion(&self.model, told, &mut completion.offset)
+/// Refuses a prompt before those that come before it are computed.
+fn check_length(prompt: &[u32], model: &ServedModel) -> Result<(), Refusal> {
+    use refrain_engine::Error;
+    match prompt.len() {
+        0 => Err(Error::EmptyPrompt.into()),
+        length if length >= model.context => Err(Error::ContextFull {
+            tokens: length + 1,
+            context: model.context,
         }
+        .into()),
+        _ => Ok(()),
     }
-}
-
-impl ReplyForm for PlainText {
-    type Choice = Completion;
-
-    fn push(&self, completion: &mut Completion, piece: Parted, told: Vec<PickedToken>) -> Vec<Value> {
-        completion.text.push_str(&piece.answer);
-        completion.told.extend(told);
-        vec![said(&piece.answer, self.likelihoods(completion), None)]
-    }
-
-    fn finish(&self, completion: &mut Completion, told: Vec<PickedToken>) -> Vec<Value> {
-        completion.told.extend(told);
-        match self.likelihoods(completion) {
-            Value::Null => vec![],
-            likelihoods => vec![said("", likelihoods, None)],
-        }
-    }
-
-    fn last(&self, _: &Completion, finish: Finish) -> Value {
-        said("", Value::Null, Some(finish))
-    }
-
-    fn whole(&self, mut completion: Completion, finish: Finish) -> Value {
-        (completion.said, completion.offset) = (0, 0);
-        let likelihoods = self.likelihoods(&mut completion);
-        said(&completion.text, likelihoods, Some(finish))
-    }
-
-    fn first(&self) -> Option<Value> {
-        None
-    }
-
-    fn objects(&self) -> [&'static str; 2] {
-        ["text_completion"; 2]
-    }
-}
-
-fn said(text: &str, likelihoods: Value, finish: Option<Finish>) -> Value {
-    json!({"text": text, "logprobs": likelihoods, "finish_reason": finish.map(finish_reason)})
 }

@@ -1,4 +1,4 @@
-//! `POST /v1/embeddings`: embeddings of texts, each of length 1.
+//! `POST /v1/embeddings`: embeddings of texts, normalised to length 1.
 
 use std::sync::Arc;
 
@@ -12,6 +12,7 @@ use serde_json::Value;
 use crate::embeddings::{InputField, dimensions, normalised};
 use crate::error::{Body, Refusal};
 use crate::served::ServedModels;
+use crate::tokenize::TextLimit;
 
 #[derive(Deserialize)]
 pub(crate) struct EmbeddingsRequest {
@@ -36,7 +37,7 @@ struct EmbeddingEntry {
     embedding: EncodedEmbedding,
 }
 
-/// Numbers, or the base64 of their bytes, the lowest of each first.
+/// Numbers, or the base64 of their little-endian bytes.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum EncodedEmbedding {
@@ -60,10 +61,10 @@ pub(crate) async fn embeddings(
         None | Some(Some("float")) => false,
         Some(Some("base64")) => true,
         Some(_) => {
-            return Err(Refusal::field("encoding_format", "neither \"float\" nor \"base64\""));
+            return Err(Refusal::field("encoding_format", "it is neither \"float\" nor \"base64\""));
         }
     };
-    let texts = request.input.tokens(&model)?;
+    let texts = request.input.tokens(&model, TextLimit::Context).await?;
     if texts.is_empty() {
         return Err(Refusal::field("input", "there is no text"));
     }

@@ -11,7 +11,9 @@ use crate::error::Refusal;
 use crate::served::{ServedModel, ServedModels};
 
 pub(crate) async fn models(State(models): State<Arc<ServedModels>>) -> Json<Value> {
-    Json(json!({"object": "list", "data": models.0.iter().map(|model| described(model)).collect::<Vec<_>>()}))
+    Json(
+        json!({"object": "list", "data": models.names().map(|(name, model)| described(name, model)).collect::<Vec<_>>()}),
+    )
 }
 
 pub(crate) async fn model(
@@ -19,12 +21,13 @@ pub(crate) async fn model(
     name: Result<Path<String>, PathRejection>,
 ) -> Result<Json<Value>, Refusal> {
     let Path(name) = name?;
-    Ok(Json(described(&*models.named(Some(&name))?)))
+    let model = models.named(Some(&name))?;
+    Ok(Json(described(&name, &model)))
 }
 
-fn described(model: &ServedModel) -> Value {
+fn described(name: &str, model: &ServedModel) -> Value {
     json!({
-        "id": model.name,
+        "id": name,
         "object": "model",
         "created": model.since,
         "owned_by": "refrain",

@@ -1,147 +1,262 @@
-//! How a client wants its tokens picked.
+//! How the tokens of an answer are sampled, and when it ends.
 
-use std::collections::BTreeMap;
+use refrain_engine::{EngineRequest, GenerateOptions, Sampler, SamplerOptions, random_seed};
+use refrain_grammar::GrammarConstraint;
+use serde::de::Error;
+use serde::{Deserialize, Deserializer};
+use serde_json::{Map, Value};
 
-use refrain_engine::{GenerateOptions, Sampler, SamplerOptions, random_seed};
-use serde::Deserialize;
-
-use super::likelihood::LikelihoodFields;
+use super::constraints::MinTokens;
+use super::fields::FieldReader;
+use super::logprob::LogprobFields;
 use super::structure::StructureFields;
 use crate::error::Refusal;
-use crate::served::ServedModel;
+use crate::served::{ServedModel, another};
 
-/// The most texts that one request asks for.
-const MOST_CHOICES: usize = 64;
-/// The most strings that end a text.
-const MOST_STOPS: usize = 16;
+/// Limit of the answers of one request.
+const MAX_CHOICES: usize = 64;
+/// Limit of the strings that end an answer.
+const MAX_STOPS: usize = 16;
 
-/// What chats and completions share. What is not given comes from the model's `generation_config.json`.
-#[derive(Debug, Deserialize)]
+/// The fields that chats and completions share. What is absent comes from the model's `generation_config.json`.
+#[derive(Debug)]
 pub(crate) struct GenerationFields {
     pub model: Option<String>,
-    #[serde(default)]
     pub stream: bool,
-    pub stream_options: Option<StreamFields>,
-    pub n: Option<usize>,
+    /// Whether a stream ends with its usage.
+    pub include_usage: bool,
+    n: Option<usize>,
+    best_of: Option<usize>,
     max_tokens: Option<usize>,
-    max_completion_tokens: Option<usize>,
+    min_tokens: usize,
+    truncate_prompt_tokens: Option<usize>,
     temperature: Option<f32>,
     top_k: Option<i64>,
     top_p: Option<f32>,
     min_p: Option<f32>,
-    #[serde(alias = "repeat_penalty")]
     repetition_penalty: Option<f32>,
     presence_penalty: Option<f32>,
     frequency_penalty: Option<f32>,
-    logit_bias: Option<BTreeMap<String, f32>>,
-    seed: Option<i64>,
-    stop: Option<StopField>,
-    /// Go on until there is no more room: for measurements.
-    #[serde(default)]
+    logit_bias: Vec<(u32, f32)>,
+    seed: Option<u64>,
+    stop: Vec<String>,
+    stop_token_ids: Vec<u32>,
+    /// Whether the answer goes on until a limit is reached: for measurements.
     ignore_eos: bool,
-    #[serde(flatten)]
-    pub likelihoods: LikelihoodFields,
-    #[serde(flatten)]
+    pub logprobs: LogprobFields,
     pub structure: StructureFields,
 }
 
-/// What else a stream says.
-#[derive(Debug, Deserialize)]
-pub(crate) struct StreamFields {
-    #[serde(default)]
-    pub include_usage: bool,
+impl<'de> Deserialize<'de> for GenerationFields {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let fields = Map::<String, Value>::deserialize(deserializer)?;
+        GenerationFields::read(FieldReader::new(fields)).map_err(D::Error::custom)
+    }
 }
 
-/// A string, or several.
-#[derive(Debug, Deserialize)]
-#[serde(untagged)]
-enum StopField {
-    One(String),
-    Several(Vec<String>),
-}
+/// Fields that ask for something this server does not have, and the values that ask for nothing.
+const UNSUPPORTED: [(&str, &str); 4] = [
+    ("prompt_logprobs", "use `echo` with `logprobs` of /v1/completions"),
+    ("use_beam_search", "beam search is not supported"),
+    ("logits_processors", "logits processors are not supported"),
+    ("audio", "audio is not supported"),
+];
 
 impl GenerationFields {
-    /// How each of the texts is generated.
+    /// Reads the fields of a request.
     ///
     /// # Errors
-    /// What cannot be followed, by the name of its field.
+    /// If one has the wrong type, or asks for something this server does not have.
+    pub fn read(mut fields: FieldReader) -> Result<GenerationFields, Refusal> {
+        let stream_options = fields.value("stream_options").unwrap_or_default();
+        for (name, why) in UNSUPPORTED {
+            if fields
+                .value(name)
+                .is_some_and(|value| value != false && value != serde_json::json!([]))
+            {
+                return Err(Refusal::field(name, why));
+            }
+        }
+        let max_tokens = fields.limit("max_tokens")?;
+        let penalty = fields.number("repeat_penalty")?;
+        Ok(GenerationFields {
+            model: fields.text("model")?,
+            stream: fields.flag("stream")?.unwrap_or(false),
+            include_usage: stream_options["include_usage"] == true,
+            n: fields.count("n")?,
+            best_of: fields.count("best_of")?,
+            max_tokens: fields.limit("max_completion_tokens")?.or(max_tokens),
+            min_tokens: fields.count("min_tokens")?.unwrap_or(0),
+            truncate_prompt_tokens: fields.limit("truncate_prompt_tokens")?,
+            temperature: fields.number("temperature")?,
+            top_k: fields.integer("top_k")?,
+            top_p: fields.number("top_p")?,
+            min_p: fields.number("min_p")?,
+            repetition_penalty: fields.number("repetition_penalty")?.or(penalty),
+            presence_penalty: fields.number("presence_penalty")?,
+            frequency_penalty: fields.number("frequency_penalty")?,
+            logit_bias: bias(fields.value("logit_bias"))?,
+            seed: fields.seed("seed")?,
+            stop: fields.text_or_texts("stop")?.unwrap_or_default(),
+            stop_token_ids: fields.ids("stop_token_ids")?.unwrap_or_default(),
+            ignore_eos: fields.flag("ignore_eos")?.unwrap_or(false),
+            logprobs: LogprobFields::read(&mut fields),
+            structure: StructureFields::read(&mut fields)?,
+        })
+    }
+
+    /// Returns how each of the answers is generated.
+    ///
+    /// # Errors
+    /// If a value is out of its range, by the name of its field.
     pub fn options(&self, model: &ServedModel) -> Result<Vec<GenerateOptions>, Refusal> {
         let n = self.n.unwrap_or(1);
-        if !(1..=MOST_CHOICES).contains(&n) {
-            return Err(Refusal::field("n", format!("{n} is not between 1 and {MOST_CHOICES}")));
+        if !(1..=MAX_CHOICES).contains(&n) {
+            return Err(Refusal::field("n", format!("{n} is not between 1 and {MAX_CHOICES}")));
+        }
+        if self.best_of.is_some_and(|best_of| best_of != n) {
+            let why = "choosing the best of several answers is not supported; leave it out or set it to n";
+            return Err(Refusal::field("best_of", why));
+        }
+        if self.stop.len() > MAX_STOPS {
+            let why = format!("{} strings are more than the limit of {MAX_STOPS}", self.stop.len());
+            return Err(Refusal::field("stop", why));
         }
         let sampler = self.sampler(model)?;
-        let asked = self.max_completion_tokens.or(self.max_tokens);
+        let ends = if self.ignore_eos {
+            &[]
+        } else {
+            model.tokenizer.eos_ids()
+        };
         let of_choice = |choice: usize| {
             Ok(GenerateOptions {
-                max_tokens: asked.or(model.max_new_tokens),
+                max_tokens: self.max_tokens.or(model.max_new_tokens),
                 sampler: Sampler::new(SamplerOptions {
                     seed: sampler.seed.wrapping_add(choice as u64),
                     ..sampler.clone()
                 })
                 .map_err(refrain_engine::Error::from)?,
-                stop_ids: if self.ignore_eos {
-                    vec![]
-                } else {
-                    model.tokenizer.eos_ids().to_vec()
-                },
-                stop_strings: self.stops()?,
+                stop_ids: [ends, &self.stop_token_ids].concat(),
+                // An empty string would end every answer at once.
+                stop_strings: self.stop.iter().filter(|stop| !stop.is_empty()).cloned().collect(),
             })
         };
         (0..n).map(of_choice).collect()
     }
 
-    /// Whether a stream ends with what it cost.
-    pub fn tells_usage(&self) -> bool {
-        self.stream_options
-            .as_ref()
-            .is_some_and(|options| options.include_usage)
+    /// Shortens a prompt to `truncate_prompt_tokens`: its last tokens stay.
+    pub fn truncate(&self, prompt: &mut Vec<u32>, model: &ServedModel) {
+        if let Some(limit) = self.truncate_prompt_tokens {
+            // An answer needs room for a token of its own.
+            let limit = limit.clamp(1, model.context.saturating_sub(1).max(1));
+            prompt.drain(..prompt.len().saturating_sub(limit));
+        }
+    }
+
+    /// Returns the request for an answer to `prompt` within `constraint`, with `min_tokens` applied.
+    pub fn request(
+        &self,
+        prompt: Vec<u32>,
+        options: GenerateOptions,
+        constraint: Option<&GrammarConstraint>,
+    ) -> EngineRequest {
+        let constraint = constraint.map(another);
+        let constraint = match self.min_tokens {
+            0 => constraint,
+            count => Some(MinTokens::boxed(count, &options.stop_ids, constraint)),
+        };
+        EngineRequest {
+            constraint,
+            ..EngineRequest::new(prompt, options)
+        }
     }
 
     fn sampler(&self, model: &ServedModel) -> Result<SamplerOptions, Refusal> {
         let suggested = &model.suggested;
-        let top_k = match self.top_k {
-            // vLLM's clients say -1 for all.
+        let mut top_k = match self.top_k {
+            // vLLM's clients send -1 for all.
             Some(k) => usize::try_from(k.max(0)).unwrap_or(usize::MAX),
             None => suggested.top_k,
         };
+        let fraction = |number: f32| (0.0..=1.0).contains(&number);
+        checked("temperature", self.temperature, |number| number >= 0.0, "0 or more")?;
+        checked("top_p", self.top_p, fraction, "between 0 and 1")?;
+        checked("min_p", self.min_p, fraction, "between 0 and 1")?;
+        checked(
+            "repetition_penalty",
+            self.repetition_penalty,
+            |number| number > 0.0,
+            "above 0",
+        )?;
+        let mut top_p = self.top_p.unwrap_or(suggested.top_p);
+        // The smallest set of tokens is the most likely one.
+        if self.top_p == Some(0.0) {
+            (top_k, top_p) = (1, 1.0);
+        }
         Ok(SamplerOptions {
             temperature: self.temperature.unwrap_or(suggested.temperature),
             top_k,
-            top_p: self.top_p.unwrap_or(suggested.top_p),
+            top_p,
             min_p: self.min_p.unwrap_or(suggested.min_p),
             repeat_penalty: self.repetition_penalty.unwrap_or(suggested.repeat_penalty),
             presence_penalty: self.presence_penalty.unwrap_or(suggested.presence_penalty),
             frequency_penalty: self.frequency_penalty.unwrap_or(suggested.frequency_penalty),
             repeat_last: suggested.repeat_last,
             logit_bias: self.bias(model.tokenizer.vocab_size())?,
-            seed: self.seed.map_or_else(random_seed, |seed| seed as u64),
+            seed: self.seed.unwrap_or_else(random_seed),
         })
     }
 
     fn bias(&self, vocabulary: usize) -> Result<Vec<(u32, f32)>, Refusal> {
-        let entry = |(id, bias): (&String, &f32)| match id.parse::<u32>() {
-            Ok(id) if (id as usize) < vocabulary => Ok((id, *bias)),
-            _ => Err(Refusal::field(
-                "logit_bias",
-                format!("{id:?} is no token: the vocabulary has {vocabulary}, from 0 on"),
-            )),
-        };
-        self.logit_bias.iter().flatten().map(entry).collect()
-    }
-
-    fn stops(&self) -> Result<Vec<String>, Refusal> {
-        let stops = match &self.stop {
-            None => vec![],
-            Some(StopField::One(stop)) => vec![stop.clone()],
-            Some(StopField::Several(stops)) => stops.clone(),
-        };
-        if stops.len() > MOST_STOPS {
-            return Err(Refusal::field(
-                "stop",
-                format!("{} are more than {MOST_STOPS}", stops.len()),
-            ));
+        match self.logit_bias.iter().find(|(id, _)| *id as usize >= vocabulary) {
+            None => Ok(self.logit_bias.clone()),
+            Some((id, _)) => {
+                let why = format!("{id} is no token: the vocabulary has {vocabulary}, from 0 on");
+                Err(Refusal::field("logit_bias", why))
+            }
         }
-        Ok(stops)
+    }
+}
+
+/// Checks that a number is in its range, if it is given.
+fn checked(
+    field: &'static str,
+    number: Option<f32>,
+    is_in_range: impl Fn(f32) -> bool,
+    range: &str,
+) -> Result<(), Refusal> {
+    match number.filter(|number| !is_in_range(*number)) {
+        None => Ok(()),
+        Some(number) => Err(Refusal::field(
+            field,
+            format!("{number} is out of range: it must be {range}"),
+        )),
+    }
+}
+
+/// Reads `logit_bias`: an object from token ids to numbers, or a list of pairs as llama-server takes it.
+fn bias(value: Option<Value>) -> Result<Vec<(u32, f32)>, Refusal> {
+    let entry = |id: &str, bias: &Value| {
+        let id = id
+            .parse()
+            .map_err(|_| Refusal::field("logit_bias", format!("{id:?} is no token id")))?;
+        match bias {
+            Value::Bool(false) => Ok((id, f32::NEG_INFINITY)),
+            bias => match bias.as_f64().map(|bias| bias as f32).filter(|bias| bias.is_finite()) {
+                Some(bias) => Ok((id, bias)),
+                None => Err(Refusal::field("logit_bias", format!("{bias} is not a number"))),
+            },
+        }
+    };
+    match value {
+        None => Ok(vec![]),
+        Some(Value::Object(entries)) => entries.iter().map(|(id, bias)| entry(id, bias)).collect(),
+        Some(Value::Array(pairs)) if pairs.iter().all(|pair| pair[0].is_u64()) => {
+            pairs.iter().map(|pair| entry(&pair[0].to_string(), &pair[1])).collect()
+        }
+        Some(_) => Err(Refusal::field(
+            "logit_bias",
+            "expected an object from token ids to numbers",
+        )),
     }
 }

@@ -1,85 +1,97 @@
-//! The form that clients ask of an answer.
+//! Structured output: what clients request by their many fields, and the grammar that follows from it.
 
-use refrain_grammar::{CallableFunction, Grammar, calls_grammar};
-use serde::Deserialize;
+use refrain_grammar::{CallableFunction, Grammar};
 use serde_json::Value;
 
+use super::fields::FieldReader;
+use super::tool_choice::{self, CallMode, ToolChoice};
 use crate::error::Refusal;
-use crate::tools::MARKS;
+use crate::served::ServedModel;
 
-/// The fields by which clients ask for a form: OpenAI's, and those that llama.cpp's and vLLM's know.
-#[derive(Debug, Deserialize)]
-pub(crate) struct StructureFields {
-    response_format: Option<Value>,
-    json_schema: Option<Value>,
-    grammar: Option<String>,
-    guided_json: Option<Value>,
-    guided_regex: Option<String>,
-    guided_choice: Option<Vec<String>>,
-    guided_grammar: Option<String>,
-    structured_outputs: Option<StructuredOutputs>,
-}
+/// The fields of structured output: OpenAI's, and those that llama.cpp and vLLM know. Each with the grammar it stands
+/// for.
+#[derive(Debug, Default)]
+pub(crate) struct StructureFields(Vec<ResponseFormat>);
 
-/// vLLM's newer field.
-#[derive(Debug, Deserialize)]
-struct StructuredOutputs {
-    json: Option<Value>,
-    json_object: Option<bool>,
-    regex: Option<String>,
-    choice: Option<Vec<String>>,
-    grammar: Option<String>,
-}
-
-/// A form that was asked for, and by which field.
-pub(crate) type AskedForm = (&'static str, Grammar);
+/// A grammar that was requested, and by which field.
+pub(crate) type ResponseFormat = (&'static str, Grammar);
 
 impl StructureFields {
-    /// The form, if one is asked for.
+    /// Reads the fields of a request.
     ///
     /// # Errors
-    /// More than one, or one that is none.
-    pub fn form(&self) -> Result<Option<AskedForm>, Refusal> {
-        let mut forms: Vec<AskedForm> = vec![];
-        if let Some(format) = &self.response_format {
-            forms.extend(of_format("response_format", format)?);
+    /// If one has the wrong type.
+    pub fn read(fields: &mut FieldReader) -> Result<StructureFields, Refusal> {
+        let mut formats = vec![];
+        let format = fields.value("response_format").unwrap_or_default();
+        formats.extend(of_format("response_format", &format)?);
+        for field in ["json_schema", "guided_json"] {
+            let schema = fields.value(field).map(|schema| parsed(field, schema)).transpose()?;
+            formats.extend(schema.map(|schema| (field, Grammar::JsonSchema(schema))));
         }
-        let schema = |field: &'static str, schema: &Option<Value>| {
-            let schema = schema.as_ref().filter(|schema| !schema.is_null());
-            schema.map(|schema| Ok::<_, Refusal>((field, Grammar::JsonSchema(parsed(field, schema)?))))
+        for field in ["grammar", "guided_grammar"] {
+            formats.extend(fields.text(field)?.and_then(|text| lark(field, text)));
+        }
+        formats.extend(
+            fields
+                .text("guided_regex")?
+                .map(|regex| ("guided_regex", Grammar::Regex(regex))),
+        );
+        let choice = fields.texts("guided_choice")?;
+        formats.extend(choice.map(|choice| ("guided_choice", Grammar::Choice(choice))));
+        // vLLM's newer field.
+        match fields.value("structured_outputs") {
+            None => {}
+            Some(Value::Object(options)) => formats.extend(of_options(FieldReader::new(options))?),
+            Some(_) => return Err(Refusal::field("structured_outputs", "expected an object")),
+        }
+        Ok(StructureFields(formats))
+    }
+
+    /// Returns the grammar, if one is requested. Several fields with the same grammar are one.
+    ///
+    /// # Errors
+    /// If fields request different grammars.
+    pub fn form(&self) -> Result<Option<ResponseFormat>, Refusal> {
+        let Some(first) = self.0.first() else {
+            return Ok(None);
         };
-        forms.extend(schema("json_schema", &self.json_schema).transpose()?);
-        forms.extend(schema("guided_json", &self.guided_json).transpose()?);
-        let lark = |field, text: &Option<String>| Some((field, Grammar::Lark(text.clone().filter(|t| !t.is_empty())?)));
-        let regex = |field, text: &Option<String>| Some((field, Grammar::Regex(text.clone()?)));
-        let choice = |field, texts: &Option<Vec<String>>| Some((field, Grammar::Choice(texts.clone()?)));
-        forms.extend(lark("grammar", &self.grammar));
-        forms.extend(lark("guided_grammar", &self.guided_grammar));
-        forms.extend(regex("guided_regex", &self.guided_regex));
-        forms.extend(choice("guided_choice", &self.guided_choice));
-        if let Some(asked) = &self.structured_outputs {
-            let field = "structured_outputs";
-            forms.extend(schema(field, &asked.json).transpose()?);
-            let is_object = asked.json_object == Some(true);
-            forms.extend(is_object.then_some((field, Grammar::JsonObject)));
-            forms.extend(regex(field, &asked.regex));
-            forms.extend(choice(field, &asked.choice));
-            forms.extend(lark(field, &asked.grammar));
-        }
-        match forms.len() {
-            0 | 1 => Ok(forms.pop()),
-            _ => Err(Refusal::field(
-                forms[1].0,
-                "an answer has one form; more than one is asked for",
-            )),
+        match self.0.iter().find(|(_, grammar)| *grammar != first.1) {
+            None => Ok(Some(first.clone())),
+            Some((field, _)) => {
+                let why = format!("an answer has one form, but {} requests another one", first.0);
+                Err(Refusal::field(*field, why))
+            }
         }
     }
 }
 
-/// What OpenAI's `response_format` is, and what stands elsewhere in other interfaces.
+/// Reads the options of vLLM's `structured_outputs`.
+fn of_options(mut options: FieldReader) -> Result<Vec<ResponseFormat>, Refusal> {
+    let field = "structured_outputs";
+    let mut grammars = vec![];
+    if let Some(schema) = options.value("json") {
+        grammars.push(Grammar::JsonSchema(parsed(field, schema)?));
+    }
+    if options.flag("json_object")? == Some(true) {
+        grammars.push(Grammar::JsonObject);
+    }
+    grammars.extend(options.text("regex")?.map(Grammar::Regex));
+    grammars.extend(options.texts("choice")?.map(Grammar::Choice));
+    let mut formats: Vec<ResponseFormat> = grammars.into_iter().map(|grammar| (field, grammar)).collect();
+    formats.extend(options.text("grammar")?.and_then(|text| lark(field, text)));
+    Ok(formats)
+}
+
+fn lark(field: &'static str, text: String) -> Option<ResponseFormat> {
+    (!text.is_empty()).then_some((field, Grammar::Lark(text)))
+}
+
+/// Reads OpenAI's `response_format`, or the same value of another interface's field.
 ///
 /// # Errors
-/// What is no format.
-pub(crate) fn of_format(field: &'static str, format: &Value) -> Result<Option<AskedForm>, Refusal> {
+/// If it is not a format.
+pub(crate) fn of_format(field: &'static str, format: &Value) -> Result<Option<ResponseFormat>, Refusal> {
     if format.is_null() {
         return Ok(None);
     }
@@ -87,7 +99,7 @@ pub(crate) fn of_format(field: &'static str, format: &Value) -> Result<Option<As
         Some("text") => Ok(None),
         Some("json_object" | "json_schema") => {
             let nested = &format["json_schema"];
-            // Chats have it a level deeper than others.
+            // Chats have it a level deeper.
             let schema = [&nested["schema"], &format["schema"]]
                 .into_iter()
                 .find(|schema| !schema.is_null());
@@ -112,18 +124,21 @@ pub(crate) fn of_format(field: &'static str, format: &Value) -> Result<Option<As
     }
 }
 
-/// A schema, which may come as a text of JSON.
-fn parsed(field: &'static str, schema: &Value) -> Result<Value, Refusal> {
+/// Returns a schema, which may be a string of JSON.
+fn parsed(field: &'static str, schema: Value) -> Result<Value, Refusal> {
     match schema {
         Value::String(text) => {
-            serde_json::from_str(text).map_err(|why| Refusal::field(field, format!("this is no JSON: {why}")))
+            serde_json::from_str(&text).map_err(|why| Refusal::field(field, format!("not valid JSON: {why}")))
         }
-        schema => Ok(schema.clone()),
+        schema => Ok(schema),
     }
 }
 
-/// Ollama's `format`: `"json"`, or a schema.
-pub(crate) fn of_ollama(format: Option<&Value>) -> Result<Option<AskedForm>, Refusal> {
+/// Reads Ollama's `format`: `"json"`, or a schema.
+///
+/// # Errors
+/// If it is neither.
+pub(crate) fn of_ollama(format: Option<&Value>) -> Result<Option<ResponseFormat>, Refusal> {
     match format {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(text)) if text.is_empty() => Ok(None),
@@ -133,102 +148,77 @@ pub(crate) fn of_ollama(format: Option<&Value>) -> Result<Option<AskedForm>, Ref
     }
 }
 
-/// What an answer may be.
+/// The tools that an answer may call, and what its text may be.
 pub(crate) struct AnswerForm {
-    /// Functions that the model hears of.
+    /// The functions that the model is told about.
     pub tools: Option<Vec<Value>>,
-    /// What it is held to.
-    pub constraint: Option<AskedForm>,
+    /// The grammar of the answer.
+    pub constraint: Option<ResponseFormat>,
 }
 
-/// Brings together functions as chats describe them, who has to call them by `tool_choice`, whether it may be several at
-/// once, and the form that is asked of texts.
+/// Combines tools as chats describe them, `tool_choice`, whether several calls are allowed, and the form of the text.
+///
+/// Where calls are forced, the form does not apply: it is the text's, and the answer has none. Where they are
+/// possible, the answer is a call or a text of that form.
 ///
 /// # Errors
-/// A choice that there is not, functions without names where they are needed, a form of what is to be a call.
+/// If the choice is invalid or names a function that is not offered, or a function has no name.
 pub(crate) fn answer_form(
+    model: &ServedModel,
     tools: Option<Vec<Value>>,
     choice: Option<&Value>,
     several: bool,
-    asked: Option<AskedForm>,
+    asked: Option<ResponseFormat>,
 ) -> Result<AnswerForm, Refusal> {
-    let tools = tools.filter(|tools| !tools.is_empty());
-    let grammar_of = |name: Option<&str>, or: Option<&Grammar>| {
-        let functions = callable(tools.as_deref().unwrap_or_default(), name)?;
-        let grammar = calls_grammar(&functions, MARKS, several && name.is_none(), or);
+    let ToolChoice { mode, allowed } = tool_choice::read(choice)?;
+    let tools = allowed.filter(tools)?.filter(|tools| !tools.is_empty());
+    let grammar_of = |text: Option<&Grammar>| {
+        let functions = callable(tools.as_deref().unwrap_or_default())?;
+        let grammar = model.answer_grammar(&functions, several && !allowed.is_one(), text);
         grammar.map_err(|why| Refusal::field("tools", why.to_string()))
     };
-    let constraint = match (tool_choice(choice)?, asked) {
-        (ToolChoice::None, constraint) => {
+    // Models whose answers have headers or marks have them around a form, too.
+    let in_dialect = |(field, form): ResponseFormat| {
+        let is_plain = matches!(form, Grammar::Lark(_)) || !model.dialect().wraps_text();
+        if is_plain {
+            return Ok((field, form));
+        }
+        let wrapped = model.answer_grammar(&[], false, Some(&form));
+        wrapped
+            .map(|grammar| (field, grammar))
+            .map_err(|why| Refusal::field(field, why.to_string()))
+    };
+    let constraint = match (mode, asked) {
+        (CallMode::None, asked) => {
             return Ok(AnswerForm {
                 tools: None,
-                constraint,
+                constraint: asked.map(in_dialect).transpose()?,
             });
         }
-        (ToolChoice::Forced(_), Some((field, _))) => {
-            let why = "the answer is to be a call: tool_choice asks for one";
-            return Err(Refusal::field(field, why));
-        }
-        (ToolChoice::Forced(name), None) => Some(("tools", grammar_of(name, None)?)),
-        // Who may call need not, and then the text has its form.
-        (ToolChoice::Free, Some((field, form))) if tools.is_some() && !matches!(form, Grammar::Lark(_)) => {
+        (CallMode::Required, _) => Some(("tools", grammar_of(None)?)),
+        (CallMode::Auto, Some((field, form))) if tools.is_some() && !matches!(form, Grammar::Lark(_)) => {
             form.lark().map_err(|why| Refusal::field(field, why.to_string()))?;
-            Some((field, grammar_of(None, Some(&form))?))
+            Some((field, grammar_of(Some(&form))?))
         }
-        (ToolChoice::Free, asked) => asked,
+        (CallMode::Auto, asked) => asked.map(in_dialect).transpose()?,
     };
     Ok(AnswerForm { tools, constraint })
 }
 
-/// What `tool_choice` makes of tools.
-enum ToolChoice<'a> {
-    /// The model may call them.
-    Free,
-    /// It has none.
-    None,
-    /// It calls, this one if it is named.
-    Forced(Option<&'a str>),
-}
-
-fn tool_choice(choice: Option<&Value>) -> Result<ToolChoice<'_>, Refusal> {
-    let field = "tool_choice";
-    match choice {
-        None | Some(Value::Null) => Ok(ToolChoice::Free),
-        Some(Value::String(word)) => match word.as_str() {
-            "auto" => Ok(ToolChoice::Free),
-            "none" => Ok(ToolChoice::None),
-            "required" => Ok(ToolChoice::Forced(None)),
-            _ => {
-                let why = format!("{word:?} is none of \"auto\", \"none\" and \"required\", and no function");
-                Err(Refusal::field(field, why))
-            }
-        },
-        Some(named) => match named["function"]["name"].as_str() {
-            Some(name) => Ok(ToolChoice::Forced(Some(name))),
-            None => Err(Refusal::field(field, "it names no function")),
-        },
+/// Returns the functions that may be called.
+fn callable(tools: &[Value]) -> Result<Vec<CallableFunction<'_>>, Refusal> {
+    if tools.is_empty() {
+        return Err(Refusal::field("tool_choice", "there are no tools"));
     }
-}
-
-/// The functions that may be called: all, or the one of that name.
-fn callable<'a>(tools: &'a [Value], name: Option<&str>) -> Result<Vec<CallableFunction<'a>>, Refusal> {
-    let mut functions = vec![];
-    for tool in tools {
-        let function = tool.get("function").unwrap_or(tool);
-        let Some(its) = function["name"].as_str() else {
-            return Err(Refusal::field("tools", "a function has no name"));
-        };
-        functions.push(CallableFunction {
-            name: its,
-            parameters: function.get("parameters").filter(|parameters| !parameters.is_null()),
-        });
-    }
-    functions.retain(|function| name.is_none_or(|name| name == function.name));
-    if functions.is_empty() {
-        let why = name.map_or("there are no tools".to_owned(), |name| {
-            format!("there is no function {name:?}")
-        });
-        return Err(Refusal::field("tool_choice", why));
-    }
-    Ok(functions)
+    let function = |tool| {
+        let function: &Value = tool_choice::function(tool);
+        match function["name"].as_str() {
+            Some(name) => Ok(CallableFunction {
+                name,
+                parameters: function.get("parameters").filter(|parameters| !parameters.is_null()),
+            }),
+            None => Err(Refusal::field("tools", "a function has no name")),
+        }
+    };
+    tools.iter().map(function).collect()
 }

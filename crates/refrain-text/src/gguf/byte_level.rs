@@ -13,7 +13,7 @@ use refrain_formats::{GgufKeys, GgufVocabulary};
 use super::{TokenizerDefaults, ids, merges, pre_tokenizers};
 use crate::Error;
 
-/// Build the tokenizer.
+/// Builds the tokenizer.
 pub(super) fn build(
     keys: &GgufKeys<'_>,
     vocabulary: &GgufVocabulary<'_>,

@@ -1,5 +1,5 @@
-//! BPE over characters (`gemma4`): tokens as they are, `▁` for spaces, a list of merges, and bytes for what is not in the
-//! vocabulary.
+//! BPE over characters (`gemma4`): literal tokens, `▁` for spaces, a list of merges, and byte fallback for unknown
+//! characters.
 
 use tokenizers::decoders::byte_fallback::ByteFallback;
 use tokenizers::decoders::fuse::Fuse;
@@ -14,7 +14,7 @@ use refrain_formats::{GgufKeys, GgufVocabulary, TokenKind};
 use super::{TokenizerDefaults, ids, merges};
 use crate::Error;
 
-/// Build the tokenizer.
+/// Builds the tokenizer.
 pub(super) fn build(
     keys: &GgufKeys<'_>,
     vocabulary: &GgufVocabulary<'_>,
@@ -32,7 +32,7 @@ pub(super) fn build(
     tokenizer
         .with_normalizer(Some(spaces(" ", "▁")?))
         .map_err(|error| broken(&error))?;
-    // Only runs of line ends stand alone.
+    // Only runs of line feeds are split off.
     let lines = SplitPattern::Regex(r"[^\n]+|\n+".to_owned());
     let lines = Split::new(lines, SplitDelimiterBehavior::Isolated, false).map_err(|error| broken(&error))?;
     tokenizer.with_pre_tokenizer(Some(lines));

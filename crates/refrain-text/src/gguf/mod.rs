@@ -1,4 +1,4 @@
-//! The tokenizer in a GGUF file's metadata.
+//! Builds the tokenizer from a GGUF file's metadata.
 
 mod byte_level;
 mod character_level;
@@ -15,23 +15,23 @@ pub use pre_tokenizers::name_of as pre_tokenizer_name;
 use crate::tokenizer::BROKEN_TOKENIZER;
 use crate::{ChatTemplate, Error, Tokenizer, guard};
 
-/// Values of `tokenizer.ggml.model` of files without a vocabulary.
+/// Values of `tokenizer.ggml.model` in files without a vocabulary.
 const NO_VOCABULARY: [&str; 2] = ["no_vocab", "none"];
 
-/// A token of Phi-3's vocabulary and of no other.
+/// A token that only Phi-3's vocabulary has.
 const PHI_3_TOKEN: &str = "<|placeholder1|>";
-/// Special tokens of Phi-3 that leave the white space behind them alone; its others take it in.
-const NOT_STRIPPING: [&str; 3] = ["<s>", "<unk>", "<|endoftext|>"];
+/// Special tokens of Phi-3 that keep the white space after them; all its other special tokens strip it.
+const KEEPS_WHITE_SPACE: [&str; 3] = ["<s>", "<unk>", "<|endoftext|>"];
 
-/// What is put around a text unless the file says otherwise.
+/// Whether BOS and EOS are added when the file does not say.
 struct TokenizerDefaults {
     bos: bool,
     eos: bool,
 }
 
-/// Control tokens as special, user-defined ones as plain added tokens.
+/// Returns control tokens as special tokens and user-defined ones as plain added tokens.
 fn added_tokens(vocabulary: &GgufVocabulary<'_>) -> Vec<tokenizers::AddedToken> {
-    // GGUF has no key for it; llama.cpp goes by the model's name.
+    // GGUF has no key for this; llama.cpp decides by the model's name.
     let phi_3 = vocabulary.tokens.contains(&PHI_3_TOKEN);
     let added = vocabulary.tokens.iter().zip(&vocabulary.kinds);
     added
@@ -41,55 +41,55 @@ fn added_tokens(vocabulary: &GgufVocabulary<'_>) -> Vec<tokenizers::AddedToken> 
             _ => None,
         })
         .map(|(token, special)| {
-            let stripping = phi_3 && !NOT_STRIPPING.contains(token);
+            let strips = phi_3 && !KEEPS_WHITE_SPACE.contains(token);
             tokenizers::AddedToken::from(*token, special)
                 .normalized(false)
-                .rstrip(stripping)
+                .rstrip(strips)
         })
         .collect()
 }
 
-/// Token → id, refusing tokens that are there twice.
+/// Returns (token, id) pairs; refuses duplicate tokens.
 fn ids(vocabulary: &GgufVocabulary<'_>, keys: &GgufKeys<'_>) -> Result<Vec<(String, u32)>, Error> {
     let mut seen = std::collections::HashMap::new();
     let mut ids = Vec::with_capacity(vocabulary.tokens.len());
     for (id, token) in vocabulary.tokens.iter().enumerate() {
         if let Some(other) = seen.insert(*token, id) {
-            return Err(keys.error(format!("its tokens {other} and {id} are both {token:?}")));
+            return Err(keys.error(format!("tokens {other} and {id} are both {token:?}")));
         }
         ids.push(((*token).to_owned(), id as u32));
     }
     Ok(ids)
 }
 
-/// The merges, best first.
+/// Returns the merges, best first.
 fn merges(keys: &GgufKeys<'_>) -> Result<Vec<(String, String)>, Error> {
     let Some(merges) = keys.strings("tokenizer.ggml.merges")? else {
         return Err(keys.error("its tokenizer has no merges (metadata tokenizer.ggml.merges)"));
     };
     let pairs: Option<Vec<(String, String)>> = merges
         .iter()
-        // No piece holds a space: it has another character in every alphabet.
+        // No piece contains a space: every alphabet writes it as another character.
         .map(|merge| merge.split_once(' '))
         .map(|pair| pair.map(|(left, right)| (left.to_owned(), right.to_owned())))
         .collect();
     pairs.ok_or_else(|| keys.error("its tokenizer's merges are not pairs"))
 }
 
-/// The tokenizer in the file.
+/// Builds the tokenizer in the file.
 pub(crate) fn tokenizer(keys: &GgufKeys<'_>) -> Result<Tokenizer, Error> {
-    // The library panics on some damaged files.
-    guard::run(|| build(keys)).unwrap_or_else(|| Err(keys.error(BROKEN_TOKENIZER)))
+    // The tokenizers library panics on some damaged files.
+    guard::catch_panic(|| build(keys)).unwrap_or_else(|| Err(keys.error(BROKEN_TOKENIZER)))
 }
 
 fn build(keys: &GgufKeys<'_>) -> Result<Tokenizer, Error> {
     let Some(model) = keys.string("tokenizer.ggml.model")? else {
-        return Err(keys.error("holds no tokenizer (metadata tokenizer.ggml.model)"));
+        return Err(keys.error("has no tokenizer (metadata tokenizer.ggml.model)"));
     };
     if NO_VOCABULARY.contains(&model) {
         return Err(keys.error(format!(
-            "has no vocabulary (tokenizer.ggml.model is {model:?}), so text cannot become tokens; what takes token \
-             ids works without (logits, bench, inspect)"
+            "has no vocabulary (tokenizer.ggml.model is {model:?}), so text cannot be tokenized; commands that take token \
+             ids still work (logits, bench, inspect)"
         )));
     }
     let build = match model {
@@ -126,13 +126,13 @@ fn build(keys: &GgufKeys<'_>) -> Result<Tokenizer, Error> {
         "tokenizer.ggml.eos_token_id",
         flag("tokenizer.ggml.add_eos_token", defaults.eos)?,
     )?;
-    let around = surround(bos, eos).map_err(|error| broken(&error))?;
+    let around = bos_eos_processor(bos, eos).map_err(|error| broken(&error))?;
     inner.with_post_processor(Some(around));
     let bos_id = keys.id("tokenizer.ggml.bos_token_id")?;
     Tokenizer::new(inner, bos_id, keys.eos_ids()?)
 }
 
-/// The chat template in the metadata, if there is one.
+/// Returns the chat template in the metadata, if any.
 pub(crate) fn chat_template(keys: &GgufKeys<'_>) -> Result<Option<ChatTemplate>, Error> {
     let mut templates = BTreeMap::new();
     for (name, key) in [
@@ -149,7 +149,7 @@ pub(crate) fn chat_template(keys: &GgufKeys<'_>) -> Result<Option<ChatTemplate>,
     Ok(Some(ChatTemplate::named(templates, special_tokens(keys)?)))
 }
 
-/// The special tokens that templates see.
+/// Returns the special tokens that templates see.
 pub(crate) fn special_tokens(keys: &GgufKeys<'_>) -> Result<BTreeMap<String, String>, Error> {
     let mut tokens = BTreeMap::new();
     if keys.array_length("tokenizer.ggml.tokens")?.is_none() {
@@ -170,8 +170,8 @@ pub(crate) fn special_tokens(keys: &GgufKeys<'_>) -> Result<BTreeMap<String, Str
     Ok(tokens)
 }
 
-/// The post-processor that puts these tokens before and after a text.
-fn surround(bos: Option<(String, u32)>, eos: Option<(String, u32)>) -> Result<TemplateProcessing, String> {
+/// Returns the post-processor that adds BOS and EOS around a text.
+fn bos_eos_processor(bos: Option<(String, u32)>, eos: Option<(String, u32)>) -> Result<TemplateProcessing, String> {
     let mut single = String::new();
     if let Some((token, _)) = &bos {
         single.push_str(&format!("{token}:0 "));

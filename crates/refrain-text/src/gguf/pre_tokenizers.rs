@@ -1,19 +1,18 @@
-//! How the words of byte-level tokenizers are cut before merging: one row for each name that
-//! `tokenizer.ggml.pre` may have.
+//! Splits text into words before BPE merging: one row for each value of `tokenizer.ggml.pre`.
 
-/// How a family cuts text into words before merging.
+/// How a model family splits text into words before merging.
 pub(super) struct PreTokenizer {
     /// Its names in `tokenizer.ggml.pre`.
     pub names: &'static [&'static str],
-    /// Patterns to cut by, one after the other: what matches is a piece, and so is what lies between matches.
+    /// Split patterns, applied one after the other. Matches become pieces, and so does the text between them.
     pub patterns: &'static [&'static str],
-    /// Whether text is first brought into Unicode's NFC.
+    /// Whether text is first normalised to Unicode NFC.
     pub nfc: bool,
-    /// Whether a word that is a token is taken whole, though merges would not build it.
+    /// Whether a word that is itself a token skips the merges (`ignore_merges`).
     pub whole_words: bool,
-    /// Whether BOS is added unless the file says otherwise.
+    /// Whether BOS is added when the file does not say.
     pub adds_bos: bool,
-    /// Whether EOS is added unless the file says otherwise.
+    /// Whether EOS is added when the file does not say.
     pub adds_eos: bool,
 }
 
@@ -51,19 +50,19 @@ impl PreTokenizer {
     }
 }
 
-/// The row of this name.
+/// Finds the row with this name.
 pub(super) fn find(name: &str) -> Option<&'static PreTokenizer> {
     PRE_TOKENIZERS.iter().find(|known| known.names.contains(&name))
 }
 
-/// The name of what cuts by these patterns, if there is one. Of several, one that also takes whole words or not.
+/// Returns the name of the pre-tokenizer with these patterns, if any. Among several, `whole_words` decides.
 pub fn name_of(patterns: &[&str], whole_words: bool) -> Option<&'static str> {
     let cutting = || PRE_TOKENIZERS.iter().filter(|known| known.patterns == patterns);
     let exact = cutting().find(|known| known.whole_words == whole_words);
     exact.or(cutting().next()).map(|known| known.names[0])
 }
 
-/// All names, for messages.
+/// Returns all names, for error messages.
 pub(super) fn names() -> String {
     let names: Vec<&str> = PRE_TOKENIZERS.iter().flat_map(|known| known.names).copied().collect();
     names.join(", ")
@@ -97,7 +96,7 @@ const UFAKZEKA: &str = r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]
 const SPARK: &str = r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+|[\r\n]|\s+(?!\S)|\s+"##;
 const BLOOM: &str = r" ?[^(\s|.,!?…。，、।۔،)]+";
 
-/// The known ways to cut. To support another family, add a row.
+/// All known pre-tokenizers. Add a row to support another family.
 const PRE_TOKENIZERS: [PreTokenizer; 35] = [
     PreTokenizer::new(
         &["default"],

@@ -1,5 +1,4 @@
-//! SentencePiece BPE (`llama`): tokens with scores, `▁` for spaces, and bytes for what is not in
-//! the vocabulary.
+//! SentencePiece BPE (`llama`): tokens with scores, `▁` for spaces, and byte fallback for unknown characters.
 
 use std::collections::HashMap;
 
@@ -22,7 +21,7 @@ use crate::Error;
 /// SentencePiece's mark for a space.
 const SPACE: &str = "▁";
 
-/// Build the tokenizer.
+/// Builds the tokenizer.
 pub(super) fn build(
     keys: &GgufKeys<'_>,
     vocabulary: &GgufVocabulary<'_>,
@@ -71,9 +70,8 @@ pub(super) fn build(
     Ok((tokenizer, TokenizerDefaults { bos: true, eos: false }))
 }
 
-/// The merges that build the vocabulary: SentencePiece joins the neighbours whose union has the
-/// highest score, so each way to cut a token in two tokens is a merge, ranked by the token's
-/// score.
+/// Derives the merges from the vocabulary. SentencePiece joins the neighbours whose union scores highest, so every
+/// split of a token into two tokens is a merge ranked by the token's score.
 fn merges(vocabulary: &GgufVocabulary<'_>, scores: &[f64]) -> Vec<(String, String)> {
     let mergeable = |id: usize| matches!(vocabulary.kinds[id], TokenKind::Normal | TokenKind::UserDefined);
     let ids: HashMap<&str, usize> = vocabulary
@@ -85,7 +83,7 @@ fn merges(vocabulary: &GgufVocabulary<'_>, scores: &[f64]) -> Vec<(String, Strin
         .collect();
     let mut found = Vec::new();
     for (id, token) in vocabulary.tokens.iter().enumerate() {
-        if !mergeable(id) || token.len() > LONGEST_MERGED {
+        if !mergeable(id) || token.len() > MAX_MERGED_BYTES {
             continue;
         }
         for (at, _) in token.char_indices().skip(1) {
@@ -104,20 +102,20 @@ fn merges(vocabulary: &GgufVocabulary<'_>, scores: &[f64]) -> Vec<(String, Strin
     found.into_iter().map(|merge| merge.pair).collect()
 }
 
-/// Longer tokens than any vocabulary builds from parts, in bytes.
-const LONGEST_MERGED: usize = 512;
+/// Longest token in bytes for which merges are derived. No published vocabulary builds longer ones.
+const MAX_MERGED_BYTES: usize = 512;
 
 struct CandidateMerge {
     score: f64,
-    /// Characters on either side.
+    /// Length in characters of the left and right side.
     lengths: (usize, usize),
-    /// Ids of the union and of both sides.
+    /// Ids of the union, the left and the right side.
     ids: (usize, usize, usize),
     pair: (String, String),
 }
 
 impl CandidateMerge {
-    /// Best first, in the order that transformers takes when it converts such a vocabulary.
+    /// Orders best first, as transformers does when it converts such a vocabulary.
     fn rank(&self, other: &CandidateMerge) -> std::cmp::Ordering {
         let by_score = other.score.total_cmp(&self.score);
         let by_length = other.lengths.cmp(&self.lengths);

@@ -1,45 +1,55 @@
-//! What templates can call, and the arguments that they give.
+//! Callable values, and the arguments of calls.
 
 use std::rc::{Rc, Weak};
+use std::time::SystemTime;
 
-use super::budget::{BoundedText, Held, spend};
-use super::failure::{Attempt, RenderError};
-use super::print;
+use super::budget::{BoundedText, MemoryCharge, spend};
+use super::counters::{Cycler, Joiner};
+use super::error::{RenderError, Try};
 use super::render::{Renderer, Variables};
 use super::syntax::MacroSource;
-use super::value::{Datum, Dict, Gathered, TemplateText};
+use super::value::{Dict, ItemsBuilder, TemplateText, Value};
+use super::{print, time};
 
-/// Python's jinja sandbox makes no longer ranges.
+/// Longest range, as in Python's Jinja sandbox.
 const MAX_RANGE: i128 = 100_000;
 
-/// What an argument takes, in bytes.
-const ARGUMENT: usize = 64;
+/// Memory charged for an argument, in bytes.
+const ARGUMENT_BYTES: usize = 64;
 
-/// Something that can be called.
+/// A callable value.
 #[derive(Debug)]
 pub(super) enum Callable {
     GlobalFunction(GlobalFunction),
-    /// A method, with the value that it is of.
-    Method(Datum, TemplateText),
-    /// A macro, with the variables around it; they are gone if it has left the block that defines it.
+    /// A method with its receiver.
+    Method(Value, TemplateText),
+    /// A macro with its enclosing variables. They are gone once it has left the block that defines it.
     Macro(Rc<MacroSource>, Weak<Variables>),
+    Cycler(Cycler),
+    Joiner(Joiner),
 }
 
-/// The functions that every template knows.
+/// The functions that every template can call.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum GlobalFunction {
     Range,
     Dict,
     Namespace,
+    Cycler,
+    Joiner,
+    Lipsum,
     RaiseException,
     StrftimeNow,
 }
 
 impl GlobalFunction {
-    pub const ALL: [(&'static str, GlobalFunction); 5] = [
+    pub const ALL: [(&'static str, GlobalFunction); 8] = [
         ("range", GlobalFunction::Range),
         ("dict", GlobalFunction::Dict),
         ("namespace", GlobalFunction::Namespace),
+        ("cycler", GlobalFunction::Cycler),
+        ("joiner", GlobalFunction::Joiner),
+        ("lipsum", GlobalFunction::Lipsum),
         ("raise_exception", GlobalFunction::RaiseException),
         ("strftime_now", GlobalFunction::StrftimeNow),
     ];
@@ -49,7 +59,8 @@ impl Callable {
     pub fn depth(&self) -> usize {
         match self {
             Callable::Method(receiver, _) => receiver.depth() + 1,
-            Callable::GlobalFunction(_) | Callable::Macro(..) => 0,
+            Callable::Cycler(cycler) => cycler.items.depth() + 1,
+            Callable::GlobalFunction(_) | Callable::Macro(..) | Callable::Joiner(_) => 0,
         }
     }
 }
@@ -57,42 +68,42 @@ impl Callable {
 /// The arguments of a call.
 #[derive(Debug, Default)]
 pub(super) struct CallArguments {
-    pub positional: Vec<Datum>,
-    pub named: Vec<(TemplateText, Datum)>,
-    held: Held,
+    pub positional: Vec<Value>,
+    pub named: Vec<(TemplateText, Value)>,
+    held: MemoryCharge,
 }
 
 impl CallArguments {
-    /// The arguments by the names of the parameters, in whichever way they were given. `of` is what is called.
+    /// Binds the arguments, positional or named, to the parameters `names`. `of` names the callee in errors.
     ///
     /// # Errors
-    /// If there are more, others, or one twice.
-    pub fn bind<const N: usize>(self, of: &str, names: [&str; N]) -> Attempt<[Option<Datum>; N]> {
+    /// If there are too many, unknown or duplicate arguments.
+    pub fn bind<const N: usize>(self, of: &str, names: [&str; N]) -> Try<[Option<Value>; N]> {
         let mut bound = [const { None }; N];
         if self.positional.len() > N {
             let what = format!("{of} takes at most {N} arguments, not {}", self.positional.len());
             return Err(RenderError::invalid(what));
         }
-        for (place, value) in bound.iter_mut().zip(self.positional) {
-            *place = Some(value);
+        for (slot, value) in bound.iter_mut().zip(self.positional) {
+            *slot = Some(value);
         }
         for (name, value) in self.named {
-            let place = names.iter().position(|known| *known == &*name);
-            let place = place.ok_or_else(|| RenderError::invalid(format!("{of} has no parameter {:?}", &*name)))?;
-            if bound[place].replace(value).is_some() {
+            let index = names.iter().position(|known| *known == &*name);
+            let index = index.ok_or_else(|| RenderError::invalid(format!("{of} has no parameter {:?}", &*name)))?;
+            if bound[index].replace(value).is_some() {
                 return Err(RenderError::invalid(format!("{of} got two values for {:?}", &*name)));
             }
         }
         Ok(bound)
     }
 
-    /// No arguments at all.
-    pub fn none(self, of: &str) -> Attempt<()> {
+    /// Checks that there are no arguments.
+    pub fn none(self, of: &str) -> Try<()> {
         self.bind(of, []).map(drop)
     }
 
-    /// Take the first argument off.
-    pub fn take_first(&mut self) -> Option<Datum> {
+    /// Removes the first positional argument.
+    pub fn take_first(&mut self) -> Option<Value> {
         if self.positional.is_empty() {
             None
         } else {
@@ -100,50 +111,50 @@ impl CallArguments {
         }
     }
 
-    /// Take the argument of this name off.
-    pub fn take(&mut self, name: &str) -> Option<Datum> {
-        let place = self.named.iter().position(|(given, _)| &**given == name)?;
-        Some(self.named.remove(place).1)
+    /// Removes the argument of this name.
+    pub fn take(&mut self, name: &str) -> Option<Value> {
+        let index = self.named.iter().position(|(given, _)| &**given == name)?;
+        Some(self.named.remove(index).1)
     }
 
-    /// The same arguments once more.
-    pub fn copy(&self) -> Attempt<Self> {
+    /// Copies the arguments.
+    pub fn copy(&self) -> Try<Self> {
         let mut copy = CallArguments {
             positional: self.positional.clone(),
             named: self.named.clone(),
-            held: Held::default(),
+            held: MemoryCharge::default(),
         };
         copy.count()?;
         Ok(copy)
     }
 
-    /// Account for what the arguments take.
-    pub fn count(&mut self) -> Attempt<()> {
+    /// Charges the memory of the arguments.
+    pub fn count(&mut self) -> Try<()> {
         let count = self.positional.len() + self.named.len();
         spend(count)?;
-        self.held = Held::new(count * ARGUMENT)?;
+        self.held = MemoryCharge::new(count * ARGUMENT_BYTES)?;
         Ok(())
     }
 
-    /// All that is given by name.
-    pub fn dict(self) -> Attempt<Dict> {
+    /// Returns all named arguments as a dictionary.
+    pub fn dict(self) -> Try<Dict> {
         let mut dict = Dict::default();
         for (name, value) in self.named {
-            dict.insert(Datum::Text(name), value)?;
+            dict.insert(Value::Text(name), value)?;
         }
         Ok(dict)
     }
 }
 
-/// An argument that cannot be left out.
-pub(super) fn required(argument: Option<Datum>, of: &str) -> Attempt<Datum> {
-    argument.ok_or_else(|| RenderError::invalid(format!("{of} lacks an argument")))
+/// Returns an argument that must be given.
+pub(super) fn required(argument: Option<Value>, of: &str) -> Try<Value> {
+    argument.ok_or_else(|| RenderError::invalid(format!("{of} is missing an argument")))
 }
 
-/// An argument that is a string.
-pub(super) fn text(argument: Option<Datum>, of: &str) -> Attempt<TemplateText> {
+/// Returns an argument that must be a string.
+pub(super) fn text(argument: Option<Value>, of: &str) -> Try<TemplateText> {
     match required(argument, of)? {
-        Datum::Text(text) => Ok(text),
+        Value::Text(text) => Ok(text),
         other => Err(RenderError::invalid(format!(
             "{of} takes a string, not '{}'",
             other.kind()
@@ -151,10 +162,10 @@ pub(super) fn text(argument: Option<Datum>, of: &str) -> Attempt<TemplateText> {
     }
 }
 
-/// An argument that is an integer, or not there.
-pub(super) fn integer(argument: Option<Datum>, of: &str) -> Attempt<Option<i128>> {
+/// Returns an integer argument; `None` if it is missing or none.
+pub(super) fn integer(argument: Option<Value>, of: &str) -> Try<Option<i128>> {
     match argument {
-        None | Some(Datum::None) => Ok(None),
+        None | Some(Value::None) => Ok(None),
         Some(value) => match value.as_int() {
             Some(number) => Ok(Some(number)),
             None => Err(RenderError::invalid(format!(
@@ -165,31 +176,35 @@ pub(super) fn integer(argument: Option<Datum>, of: &str) -> Attempt<Option<i128>
     }
 }
 
-/// An argument that is a number of things: what is negative counts as 0.
-pub(super) fn size(argument: Option<Datum>, of: &str) -> Attempt<Option<usize>> {
+/// Returns an argument that is a count; negative numbers count as 0.
+pub(super) fn size(argument: Option<Value>, of: &str) -> Try<Option<usize>> {
     Ok(integer(argument, of)?.map(|number| usize::try_from(number.max(0)).unwrap_or(usize::MAX)))
 }
 
-/// An argument that says yes or no.
-pub(super) fn flag(argument: Option<Datum>) -> bool {
+/// Returns a boolean argument; false if it is missing.
+pub(super) fn flag(argument: Option<Value>) -> bool {
     argument.is_some_and(|value| value.is_true())
 }
 
 impl Renderer {
-    /// Call a value.
-    pub fn call(&mut self, callee: &Datum, mut arguments: CallArguments) -> Attempt<Datum> {
+    /// Calls a value.
+    pub fn call(&mut self, callee: &Value, mut arguments: CallArguments) -> Try<Value> {
         match callee {
-            Datum::Callable(callable) => match &**callable {
+            Value::Callable(callable) => match &**callable {
                 Callable::GlobalFunction(function) => self.call_function(*function, arguments),
                 Callable::Method(receiver, name) => super::methods::call(receiver, name, arguments),
                 Callable::Macro(source, around) => self.call_macro(source, around, arguments),
+                Callable::Joiner(joiner) => joiner.call(arguments),
+                Callable::Cycler(_) => Err(RenderError::invalid(
+                    "a cycler has no value of its own: call its next()",
+                )),
             },
-            Datum::Loop(state) => {
+            Value::Loop(state) => {
                 let items = required(arguments.take_first(), "loop")?;
                 arguments.none("loop")?;
                 self.recurse(state, &items)
             }
-            Datum::Undefined => Err(RenderError::undefined("")),
+            Value::Undefined => Err(RenderError::undefined("")),
             other => Err(RenderError::invalid(format!(
                 "'{}' object is not callable",
                 other.kind()
@@ -197,11 +212,16 @@ impl Renderer {
         }
     }
 
-    fn call_function(&mut self, function: GlobalFunction, mut arguments: CallArguments) -> Attempt<Datum> {
+    fn call_function(&mut self, function: GlobalFunction, mut arguments: CallArguments) -> Try<Value> {
         match function {
             GlobalFunction::Range => range(arguments),
-            GlobalFunction::Dict => Ok(from_pairs(arguments)?.datum()),
+            GlobalFunction::Dict => Ok(from_pairs(arguments)?.into_value()),
             GlobalFunction::Namespace => self.namespace(from_pairs(arguments)?),
+            GlobalFunction::Cycler => Cycler::new(arguments),
+            GlobalFunction::Joiner => Joiner::new(arguments),
+            GlobalFunction::Lipsum => Err(RenderError::invalid(
+                "lipsum writes random text, which no prompt should hold",
+            )),
             GlobalFunction::RaiseException => {
                 let [message] = arguments.bind("raise_exception", ["message"])?;
                 let message = print::display(&required(message, "raise_exception")?)?;
@@ -210,7 +230,7 @@ impl Renderer {
             GlobalFunction::StrftimeNow => {
                 let format = text(arguments.take_first(), "strftime_now")?;
                 arguments.none("strftime_now")?;
-                Datum::built(self.strftime(&format)?)
+                Value::built(time::strftime(&format, self.time.unwrap_or_else(SystemTime::now))?)
             }
         }
     }
@@ -220,9 +240,9 @@ impl Renderer {
         source: &Rc<MacroSource>,
         around: &Weak<Variables>,
         mut arguments: CallArguments,
-    ) -> Attempt<Datum> {
+    ) -> Try<Value> {
         let around = around.upgrade().unwrap_or_else(|| self.root.clone());
-        let variables = Variables::within(&around);
+        let variables = Variables::child_of(&around);
         let name = &source.name;
         let caller = arguments.take("caller");
         let mut positional = std::mem::take(&mut arguments.positional).into_iter();
@@ -235,45 +255,45 @@ impl Renderer {
                 }
                 (Some(value), None, _) | (None, Some(value), _) => value,
                 (None, None, Some(default)) => self.evaluate(default, &variables)?,
-                (None, None, None) => Datum::Undefined,
+                (None, None, None) => Value::Undefined,
             };
             variables.set(parameter, value)?;
         }
-        let special = |name: &str, value: Datum| variables.set(&TemplateText::new(name)?, value);
+        let special = |name: &str, value: Value| variables.set(&TemplateText::new(name)?, value);
         if source.uses.varargs {
-            special("varargs", Gathered::of(positional.by_ref().map(Ok))?.tuple())?;
+            special("varargs", ItemsBuilder::of(positional.by_ref().map(Ok))?.tuple())?;
         }
         if source.uses.kwargs {
-            special("kwargs", std::mem::take(&mut arguments).dict()?.datum())?;
+            special("kwargs", std::mem::take(&mut arguments).dict()?.into_value())?;
         }
         if source.uses.caller {
             special("caller", caller.unwrap_or_default())?;
         } else if caller.is_some() {
-            let what = format!("macro {:?} makes no use of the call block's body", &**name);
+            let what = format!("macro {:?} does not use the call block's body", &**name);
             return Err(RenderError::invalid(what));
         }
         if positional.next().is_some() || !arguments.named.is_empty() {
-            let what = format!("macro {:?} takes other arguments", &**name);
+            let what = format!("macro {:?} does not take these arguments", &**name);
             return Err(RenderError::invalid(what));
         }
         let mut out = BoundedText::new();
         self.run(&source.body, &variables, &mut out)?;
-        Datum::built(out)
+        Value::built(out)
     }
 }
 
-fn range(arguments: CallArguments) -> Attempt<Datum> {
+fn range(arguments: CallArguments) -> Try<Value> {
     let [first, second, step] = arguments.bind("range", ["start", "stop", "step"])?;
-    let whole = |value: Datum| {
+    let to_integer = |value: Value| {
         let wrong = RenderError::invalid(format!("'{}' object cannot be interpreted as an integer", value.kind()));
         value.as_int().ok_or(wrong)
     };
-    let first = whole(required(first, "range")?)?;
+    let first = to_integer(required(first, "range")?)?;
     let (start, stop) = match second {
-        Some(stop) => (first, whole(stop)?),
+        Some(stop) => (first, to_integer(stop)?),
         None => (0, first),
     };
-    let step = step.map_or(Ok(1), whole)?;
+    let step = step.map_or(Ok(1), to_integer)?;
     if step == 0 {
         return Err(RenderError::invalid("the third argument of range must not be zero"));
     }
@@ -291,20 +311,20 @@ fn range(arguments: CallArguments) -> Attempt<Datum> {
             "a range of more than {MAX_RANGE} numbers"
         )));
     }
-    Ok(Gathered::of((0..count).map(|place| Ok(Datum::Int(start + place * step))))?.list())
+    Ok(ItemsBuilder::of((0..count).map(|index| Ok(Value::Int(start + index * step))))?.list())
 }
 
-/// What `dict` and `namespace` make: of a dictionary or pairs, and of what is given by name.
-fn from_pairs(mut arguments: CallArguments) -> Attempt<Dict> {
+/// Builds what `dict`, `namespace` and `update` take, from a dictionary or pairs and the named arguments.
+pub(super) fn from_pairs(mut arguments: CallArguments) -> Try<Dict> {
     let mut dict = match arguments.take_first() {
         None => Dict::default(),
-        Some(Datum::Dict(given)) => given.copy()?,
+        Some(Value::Dict(given)) => given.copy()?,
         Some(pairs) => {
             let mut dict = Dict::default();
             for pair in pairs.iterate()?.iter() {
                 match &pair.iterate()?[..] {
                     [key, value] => dict.insert(key.clone(), value.clone())?,
-                    _ => return Err(RenderError::invalid("a dictionary is made of pairs")),
+                    _ => return Err(RenderError::invalid("dict takes pairs")),
                 }
             }
             dict

@@ -1,10 +1,10 @@
-//! Kinds and cases of characters as Python's strings know them.
+//! Character classes and case mappings with the semantics of Python's strings.
 
 use std::sync::OnceLock;
 
 use regex::Regex;
 
-/// Digits that are not decimal, such as `²` and `①`: first and last of each run.
+/// Digits that are not decimal, such as `²` and `①`: first and last code point of each run.
 const OTHER_DIGITS: [(u32, u32); 20] = [
     (0xb2, 0xb3),
     (0xb9, 0xb9),
@@ -28,11 +28,11 @@ const OTHER_DIGITS: [(u32, u32); 20] = [
     (0x1f100, 0x1f10a),
 ];
 
-/// Ideographs that stand for numbers.
+/// Ideographs that are numerals.
 const NUMERALS: &str = "㐅㒃㠪㭍一七万三九二五亖亿什仟仨伍佰億兆兩八六十千卄卅卌叁参參叄四壱壹幺廾廿弌弍弎弐拾捌柒漆玖百肆萬貮貳贰阡陆陌陸零\
     \u{f96b}\u{f973}\u{f978}\u{f9b2}\u{f9d1}\u{f9d3}\u{f9fd}𠀁𠁤𠃢𠄡𠤪𠦃𠦌𠦜𠫪𠫽𠬙𢎐𢦘𣬛𦉭\u{2f890}";
 
-/// Whether `text` matches a pattern that is compiled once.
+/// Tells whether `text` matches a pattern that is compiled once.
 macro_rules! matches_pattern {
     ($pattern:literal, $text:expr) => {{
         static PATTERN: OnceLock<Option<Regex>> = OnceLock::new();
@@ -46,12 +46,12 @@ pub(super) fn is_alpha(text: &str) -> bool {
     matches_pattern!(r"^\p{L}+$", text)
 }
 
-/// `str.isdecimal`: what makes numbers to the base of 10, in any script.
+/// `str.isdecimal`: decimal digits of any script.
 pub(super) fn is_decimal(text: &str) -> bool {
     matches_pattern!(r"^\p{Nd}+$", text)
 }
 
-/// `str.isdigit`: superscripts and the like as well.
+/// `str.isdigit`: also superscripts and the like.
 pub(super) fn is_digit(text: &str) -> bool {
     let other = |c: char| {
         OTHER_DIGITS
@@ -61,7 +61,7 @@ pub(super) fn is_digit(text: &str) -> bool {
     all(text, |c| other(c) || is_decimal(c.encode_utf8(&mut [0; 4])))
 }
 
-/// `str.isnumeric`: fractions, Roman numerals and the like as well.
+/// `str.isnumeric`: also fractions, Roman numerals and the like.
 pub(super) fn is_numeric(text: &str) -> bool {
     all(text, is_numeral)
 }
@@ -80,7 +80,7 @@ pub(super) fn is_identifier(text: &str) -> bool {
     matches_pattern!(r"^[\p{XID_Start}_]\p{XID_Continue}*$", text)
 }
 
-/// `str.islower`: no upper case, and some lower case.
+/// `str.islower`: at least one lower-case and no upper-case character.
 pub(super) fn is_lower(text: &str) -> bool {
     text.chars().any(char::is_lowercase) && !text.chars().any(|c| c.is_uppercase() || is_title_case(c))
 }
@@ -90,7 +90,7 @@ pub(super) fn is_upper(text: &str) -> bool {
     text.chars().any(char::is_uppercase) && !text.chars().any(|c| c.is_lowercase() || is_title_case(c))
 }
 
-/// `str.istitle`: upper case only behind what has no case, lower case only behind what has.
+/// `str.istitle`: upper case only after uncased characters, lower case only after cased ones.
 pub(super) fn is_title(text: &str) -> bool {
     let (mut in_word, mut found) = (false, false);
     for c in text.chars() {
@@ -104,7 +104,7 @@ pub(super) fn is_title(text: &str) -> bool {
     found
 }
 
-/// Words as `\w+` finds them.
+/// Counts words, as `\w+` finds them.
 pub(super) fn words(text: &str) -> usize {
     let mut in_word = false;
     let mut count = 0;
@@ -171,7 +171,7 @@ pub(super) fn capitalise(text: &str) -> String {
     capitalised
 }
 
-/// `str.title`: what stands behind a character with a case becomes lower case, the rest title case.
+/// `str.title`: characters after a cased one become lower case, the others title case.
 pub(super) fn title(text: &str) -> String {
     let mut titled = String::with_capacity(text.len());
     let mut in_word = false;
@@ -186,7 +186,7 @@ pub(super) fn title(text: &str) -> String {
     titled
 }
 
-/// The lower case of a character of `text`: that of a sigma depends on whether it ends a word.
+/// Appends the lower case of the character at `at`. A sigma depends on whether it ends a word.
 fn push_lower(text: &str, at: usize, c: char, out: &mut String) {
     if c != 'Σ' {
         return out.extend(c.to_lowercase());
@@ -200,7 +200,7 @@ fn push_lower(text: &str, at: usize, c: char, out: &mut String) {
     out.push(if before && !behind { 'ς' } else { 'σ' });
 }
 
-/// The title case of a character: upper case, but for ligatures and the like only of their first letter.
+/// Appends the title case of a character: its upper case, except that only the first letter of a ligature changes.
 fn push_title(c: char, out: &mut String) {
     let with = |first: char, mark: char, out: &mut String| out.extend([first, mark]);
     match c {

@@ -1,17 +1,17 @@
-//! Which values are equal, which is less, and what contains what.
+//! Equality, ordering and containment of values.
 
 use std::cmp::Ordering;
 use std::rc::Rc;
 
-use super::budget::{Held, deeper, spend, spend_on_bytes};
-use super::failure::{Attempt, RenderError};
+use super::budget::{MemoryCharge, enter_level, spend, spend_on_bytes};
+use super::error::{RenderError, Try};
 use super::syntax::Relation;
-use super::value::{Datum, DictKey};
+use super::value::{DictKey, Value};
 
-/// What a value takes while it is sorted, in bytes.
-const RUN: usize = 192;
+/// Memory charged for a value while it is sorted, in bytes.
+const SORT_BYTES: usize = 192;
 
-pub(super) fn holds(left: &Datum, relation: Relation, right: &Datum) -> Attempt<bool> {
+pub(super) fn holds(left: &Value, relation: Relation, right: &Value) -> Try<bool> {
     let ordered = |wanted: fn(Ordering) -> bool| Ok(order(left, right)?.is_some_and(wanted));
     match relation {
         Relation::Equal => equal(left, right),
@@ -25,8 +25,8 @@ pub(super) fn holds(left: &Datum, relation: Relation, right: &Datum) -> Attempt<
     }
 }
 
-pub(super) fn equal(left: &Datum, right: &Datum) -> Attempt<bool> {
-    let _level = deeper()?;
+pub(super) fn equal(left: &Value, right: &Value) -> Try<bool> {
+    let _level = enter_level()?;
     spend(1)?;
     if let (Some(left), Some(right)) = (left.as_int(), right.as_int()) {
         return Ok(left == right);
@@ -35,12 +35,12 @@ pub(super) fn equal(left: &Datum, right: &Datum) -> Attempt<bool> {
         return Ok(left == right);
     }
     match (left, right) {
-        (Datum::Undefined, Datum::Undefined) | (Datum::None, Datum::None) => Ok(true),
-        (Datum::Text(left), Datum::Text(right)) => {
+        (Value::Undefined, Value::Undefined) | (Value::None, Value::None) => Ok(true),
+        (Value::Text(left), Value::Text(right)) => {
             spend_on_bytes(left.len().min(right.len()))?;
             Ok(left == right)
         }
-        (Datum::List(left), Datum::List(right)) | (Datum::Tuple(left), Datum::Tuple(right)) => {
+        (Value::List(left), Value::List(right)) | (Value::Tuple(left), Value::Tuple(right)) => {
             if left.len() != right.len() {
                 return Ok(false);
             }
@@ -51,7 +51,7 @@ pub(super) fn equal(left: &Datum, right: &Datum) -> Attempt<bool> {
             }
             Ok(true)
         }
-        (Datum::Dict(left), Datum::Dict(right)) => {
+        (Value::Dict(left), Value::Dict(right)) => {
             if left.entries().len() != right.entries().len() {
                 return Ok(false);
             }
@@ -63,16 +63,16 @@ pub(super) fn equal(left: &Datum, right: &Datum) -> Attempt<bool> {
             }
             Ok(true)
         }
-        (Datum::Namespace(left), Datum::Namespace(right)) => Ok(Rc::ptr_eq(left, right)),
-        (Datum::Loop(left), Datum::Loop(right)) => Ok(Rc::ptr_eq(left, right)),
-        (Datum::Callable(left), Datum::Callable(right)) => Ok(Rc::ptr_eq(left, right)),
+        (Value::Namespace(left), Value::Namespace(right)) => Ok(Rc::ptr_eq(left, right)),
+        (Value::Loop(left), Value::Loop(right)) => Ok(Rc::ptr_eq(left, right)),
+        (Value::Callable(left), Value::Callable(right)) => Ok(Rc::ptr_eq(left, right)),
         _ => Ok(false),
     }
 }
 
-/// Which is less; none of them if one is not a number.
-pub(super) fn order(left: &Datum, right: &Datum) -> Attempt<Option<Ordering>> {
-    let _level = deeper()?;
+/// Orders two values; `None` if one is NaN.
+pub(super) fn order(left: &Value, right: &Value) -> Try<Option<Ordering>> {
+    let _level = enter_level()?;
     spend(1)?;
     if let (Some(left), Some(right)) = (left.as_int(), right.as_int()) {
         return Ok(Some(left.cmp(&right)));
@@ -81,12 +81,12 @@ pub(super) fn order(left: &Datum, right: &Datum) -> Attempt<Option<Ordering>> {
         return Ok(left.partial_cmp(&right));
     }
     match (left, right) {
-        (Datum::Undefined, _) | (_, Datum::Undefined) => Err(RenderError::undefined("")),
-        (Datum::Text(left), Datum::Text(right)) => {
+        (Value::Undefined, _) | (_, Value::Undefined) => Err(RenderError::undefined("")),
+        (Value::Text(left), Value::Text(right)) => {
             spend_on_bytes(left.len().min(right.len()))?;
             Ok(Some(left.cmp(right)))
         }
-        (Datum::List(left), Datum::List(right)) | (Datum::Tuple(left), Datum::Tuple(right)) => {
+        (Value::List(left), Value::List(right)) | (Value::Tuple(left), Value::Tuple(right)) => {
             for (left, right) in left.iter().zip(right.iter()) {
                 if !equal(left, right)? {
                     return order(left, right);
@@ -103,20 +103,20 @@ pub(super) fn order(left: &Datum, right: &Datum) -> Attempt<Option<Ordering>> {
 }
 
 /// `value in container`.
-pub(super) fn contains(container: &Datum, value: &Datum) -> Attempt<bool> {
+pub(super) fn contains(container: &Value, value: &Value) -> Try<bool> {
     match (container, value) {
-        (Datum::Undefined, _) => Ok(false),
-        (Datum::Text(text), Datum::Text(part)) => {
+        (Value::Undefined, _) => Ok(false),
+        (Value::Text(text), Value::Text(part)) => {
             spend_on_bytes(text.len())?;
             Ok(text.contains(&**part))
         }
-        (Datum::Text(_), Datum::Undefined) => Err(RenderError::undefined("")),
-        (Datum::Text(_), other) => Err(RenderError::invalid(format!(
+        (Value::Text(_), Value::Undefined) => Err(RenderError::undefined("")),
+        (Value::Text(_), other) => Err(RenderError::invalid(format!(
             "a string contains strings, not '{}'",
             other.kind()
         ))),
-        (Datum::Dict(dict), key) => Ok(dict.get(&DictKey::of(key)?).is_some()),
-        (Datum::List(items) | Datum::Tuple(items), value) => {
+        (Value::Dict(dict), key) => Ok(dict.get(&DictKey::of(key)?).is_some()),
+        (Value::List(items) | Value::Tuple(items), value) => {
             for item in items.iter() {
                 if equal(item, value)? {
                     return Ok(true);
@@ -131,11 +131,11 @@ pub(super) fn contains(container: &Datum, value: &Datum) -> Attempt<bool> {
     }
 }
 
-/// Values with what they are ordered by, in order; equal ones stay as they stand.
-pub(super) fn sort<T: Clone>(values: Vec<(Datum, T)>) -> Attempt<Vec<T>> {
-    let _held = Held::new(values.len().saturating_mul(RUN))?;
-    // Merged by hand: comparisons can fail, and numbers that are none have no order.
-    let mut runs: Vec<Vec<(Datum, T)>> = values.into_iter().map(|value| vec![value]).collect();
+/// Sorts values by their keys. The sort is stable.
+pub(super) fn sort<T: Clone>(values: Vec<(Value, T)>) -> Try<Vec<T>> {
+    let _held = MemoryCharge::new(values.len().saturating_mul(SORT_BYTES))?;
+    // A hand-written merge sort: comparisons can fail, and NaN has no order.
+    let mut runs: Vec<Vec<(Value, T)>> = values.into_iter().map(|value| vec![value]).collect();
     while runs.len() > 1 {
         let mut merged = Vec::with_capacity(runs.len().div_ceil(2));
         let mut pairs = runs.into_iter();
@@ -155,7 +155,7 @@ pub(super) fn sort<T: Clone>(values: Vec<(Datum, T)>) -> Attempt<Vec<T>> {
         .collect())
 }
 
-fn merge<T>(first: Vec<(Datum, T)>, second: Vec<(Datum, T)>) -> Attempt<Vec<(Datum, T)>> {
+fn merge<T>(first: Vec<(Value, T)>, second: Vec<(Value, T)>) -> Try<Vec<(Value, T)>> {
     let mut merged = Vec::with_capacity(first.len() + second.len());
     let (mut first, mut second) = (first.into_iter().peekable(), second.into_iter().peekable());
     while let (Some((left, _)), Some((right, _))) = (first.peek(), second.peek()) {

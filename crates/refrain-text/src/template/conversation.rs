@@ -1,26 +1,25 @@
-//! What a chat template renders.
+//! The input of a chat template.
 
 use refrain_formats::{JsonObject, json_kind};
 use serde_json::Value;
 
 use crate::Error;
 
-/// Messages, and what else a template may look at.
+/// Messages, and everything else that a template may read.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Conversation {
-    /// The messages: objects with `role`, `content` and what else the template knows.
+    /// Objects with `role`, `content` and whatever else the template reads.
     pub messages: Vec<Value>,
     /// Descriptions of the functions that the model may call.
     pub tools: Option<Vec<Value>>,
     /// Documents that the model should answer from.
     pub documents: Option<Vec<Value>>,
-    /// Further variables, such as `enable_thinking`. They override special tokens of the same
-    /// name.
+    /// Further variables, such as `enable_thinking`. They override special tokens of the same name.
     pub variables: JsonObject,
 }
 
 impl Conversation {
-    /// One message of the user, after a system message if there is one.
+    /// A conversation of one user message, after a system message if one is given.
     pub fn from_prompt(system: Option<&str>, prompt: &str) -> Self {
         let message = |role: &str, content: &str| {
             let mut object = JsonObject::new();
@@ -35,11 +34,11 @@ impl Conversation {
         }
     }
 
-    /// Read a conversation from JSON: a list of messages, or an object with `messages` and
-    /// optionally `tools`, `documents` and further variables.
+    /// Parses a conversation from JSON: a list of messages, or an object with `messages` and optionally `tools`,
+    /// `documents` and further variables.
     ///
     /// # Errors
-    /// If the text is no JSON or not of that form.
+    /// If the text is not JSON or not of that form.
     pub fn from_json(text: &str) -> Result<Self, Error> {
         let value: Value =
             serde_json::from_str(text).map_err(|error| Error::Messages(format!("not valid JSON: {error}")))?;

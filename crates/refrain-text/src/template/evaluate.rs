@@ -1,19 +1,20 @@
-//! Expressions evaluated.
+//! Evaluates expressions.
 
 use std::rc::Rc;
 
-use super::budget::{BoundedText, deeper, spend, spend_on_bytes};
+use super::budget::{BoundedText, enter_level, spend, spend_on_bytes};
 use super::calls::{CallArguments, Callable};
-use super::failure::{Attempt, RenderError};
+use super::counters::Cycler;
+use super::error::{RenderError, Try};
 use super::operators;
 use super::render::{Renderer, Variables, describe};
 use super::syntax::{ArgumentList, Postfix, PostfixAction, Sign, TemplateExpression};
-use super::value::{Datum, Dict, DictKey, Gathered, TemplateText};
-use super::{compare, filters, loops, methods, print, tests};
+use super::value::{Dict, DictKey, ItemsBuilder, TemplateText, Value};
+use super::{compare, filters, loops, methods, predicates, print};
 
 impl Renderer {
-    pub fn evaluate(&mut self, expression: &TemplateExpression, variables: &Rc<Variables>) -> Attempt<Datum> {
-        let _level = deeper()?;
+    pub fn evaluate(&mut self, expression: &TemplateExpression, variables: &Rc<Variables>) -> Try<Value> {
+        let _level = enter_level()?;
         spend(1)?;
         match expression {
             TemplateExpression::Constant(value) => Ok(value.clone()),
@@ -25,15 +26,15 @@ impl Renderer {
                 for (key, value) in entries {
                     dict.insert(self.evaluate(key, variables)?, self.evaluate(value, variables)?)?;
                 }
-                Ok(dict.datum())
+                Ok(dict.into_value())
             }
             TemplateExpression::Unary(signs, operand) => {
                 let mut value = self.evaluate(operand, variables)?;
                 for sign in signs.iter().rev() {
                     spend(1)?;
                     value = match sign {
-                        Sign::Not => Datum::Bool(!value.is_true()),
-                        sign => operators::signed(&value, *sign).map_err(|error| name_it(error, operand))?,
+                        Sign::Not => Value::Bool(!value.is_true()),
+                        sign => operators::signed(&value, *sign).map_err(|error| with_name(error, operand))?,
                     };
                 }
                 Ok(value)
@@ -43,10 +44,10 @@ impl Renderer {
                 let mut named = &**first;
                 for (operator, operand) in others {
                     let right = self.evaluate(operand, variables)?;
-                    if !matches!(value, Datum::Undefined) {
+                    if !matches!(value, Value::Undefined) {
                         named = operand;
                     }
-                    value = operators::binary(&value, *operator, &right).map_err(|error| name_it(error, named))?;
+                    value = operators::binary(&value, *operator, &right).map_err(|error| with_name(error, named))?;
                 }
                 Ok(value)
             }
@@ -56,18 +57,18 @@ impl Renderer {
                     let value = self.evaluate(part, variables)?;
                     print::write(&value, &mut out)?;
                 }
-                Datum::built(out)
+                Value::built(out)
             }
             TemplateExpression::Comparison(first, others) => {
                 let mut left = self.evaluate(first, variables)?;
                 for (relation, operand) in others {
                     let right = self.evaluate(operand, variables)?;
                     if !compare::holds(&left, *relation, &right)? {
-                        return Ok(Datum::Bool(false));
+                        return Ok(Value::Bool(false));
                     }
                     left = right;
                 }
-                Ok(Datum::Bool(true))
+                Ok(Value::Bool(true))
             }
             TemplateExpression::And(values) => self.decide(values, false, variables),
             TemplateExpression::Or(values) => self.decide(values, true, variables),
@@ -76,23 +77,26 @@ impl Renderer {
                 match (self.evaluate(condition, variables)?.is_true(), otherwise) {
                     (true, _) => self.evaluate(value, variables),
                     (false, Some(otherwise)) => self.evaluate(otherwise, variables),
-                    (false, None) => Ok(Datum::Undefined),
+                    (false, None) => Ok(Value::Undefined),
                 }
             }
             TemplateExpression::Steps(base, steps) => {
+                if let Some((value, done)) = self.change_variable(base, steps, variables)? {
+                    return self.apply_postfixes(value, &steps[done..], &String::new, variables);
+                }
                 let value = self.evaluate(base, variables)?;
-                self.take_steps(value, steps, &|| describe(base), variables)
+                self.apply_postfixes(value, steps, &|| describe(base), variables)
             }
         }
     }
 
-    fn gather(&mut self, items: &[TemplateExpression], variables: &Rc<Variables>) -> Attempt<Gathered> {
-        Gathered::of(items.iter().map(|item| self.evaluate(item, variables)))
+    fn gather(&mut self, items: &[TemplateExpression], variables: &Rc<Variables>) -> Try<ItemsBuilder> {
+        ItemsBuilder::of(items.iter().map(|item| self.evaluate(item, variables)))
     }
 
-    /// The first of the values that is as true as `wanted`, or the last one.
-    fn decide(&mut self, values: &[TemplateExpression], wanted: bool, variables: &Rc<Variables>) -> Attempt<Datum> {
-        let mut decided = Datum::Undefined;
+    /// Returns the first value whose truth is `wanted`, or the last one (`and`, `or`).
+    fn decide(&mut self, values: &[TemplateExpression], wanted: bool, variables: &Rc<Variables>) -> Try<Value> {
+        let mut decided = Value::Undefined;
         for value in values {
             decided = self.evaluate(value, variables)?;
             if decided.is_true() == wanted {
@@ -102,20 +106,21 @@ impl Renderer {
         Ok(decided)
     }
 
-    /// What comes of a value by attributes, items, calls, filters and tests. `name` is what the template calls the value.
-    pub fn take_steps(
+    /// Applies attributes, items, calls, filters and tests to a value. `name` returns the template's name of the
+    /// value, for errors.
+    pub fn apply_postfixes(
         &mut self,
-        mut value: Datum,
+        mut value: Value,
         steps: &[Postfix],
         name: &dyn Fn() -> String,
         variables: &Rc<Variables>,
-    ) -> Attempt<Datum> {
-        for (place, step) in steps.iter().enumerate() {
+    ) -> Try<Value> {
+        for (index, step) in steps.iter().enumerate() {
             spend(1)?;
             let known = matches!(step.action, PostfixAction::Filter(..) | PostfixAction::Test(..));
-            if !known && matches!(value, Datum::Undefined) {
+            if !known && matches!(value, Value::Undefined) {
                 let mut name = name();
-                for before in &steps[..place] {
+                for before in &steps[..index] {
                     match &before.action {
                         PostfixAction::Attribute(attribute) if !name.is_empty() => {
                             name.push('.');
@@ -126,7 +131,7 @@ impl Renderer {
                 }
                 return Err(RenderError::undefined(&name).at(step.line));
             }
-            value = match self.take_step(value, &step.action, variables) {
+            value = match self.apply_postfix(value, &step.action, variables) {
                 Ok(value) => value,
                 Err(error) => return Err(error.at(step.line)),
             };
@@ -134,7 +139,7 @@ impl Renderer {
         Ok(value)
     }
 
-    fn take_step(&mut self, value: Datum, step: &PostfixAction, variables: &Rc<Variables>) -> Attempt<Datum> {
+    fn apply_postfix(&mut self, value: Value, step: &PostfixAction, variables: &Rc<Variables>) -> Try<Value> {
         match step {
             PostfixAction::Attribute(name) => attribute(&value, name),
             PostfixAction::Item(key) => {
@@ -143,9 +148,9 @@ impl Renderer {
             }
             PostfixAction::Slice(bounds) => {
                 let mut evaluated = [const { None }; 3];
-                for (place, bound) in evaluated.iter_mut().zip(bounds) {
+                for (slot, bound) in evaluated.iter_mut().zip(bounds) {
                     if let Some(bound) = bound {
-                        *place = Some(self.evaluate(bound, variables)?);
+                        *slot = Some(self.evaluate(bound, variables)?);
                     }
                 }
                 operators::slice(&value, evaluated)
@@ -160,12 +165,12 @@ impl Renderer {
             }
             PostfixAction::Test(name, given, negated) => {
                 let arguments = self.arguments(given, variables)?;
-                Ok(Datum::Bool(tests::holds(name, &value, arguments)? != *negated))
+                Ok(Value::Bool(predicates::holds(name, &value, arguments)? != *negated))
             }
         }
     }
 
-    pub fn arguments(&mut self, given: &ArgumentList, variables: &Rc<Variables>) -> Attempt<CallArguments> {
+    pub fn arguments(&mut self, given: &ArgumentList, variables: &Rc<Variables>) -> Try<CallArguments> {
         let mut arguments = CallArguments::default();
         for value in &given.positional {
             arguments.positional.push(self.evaluate(value, variables)?);
@@ -178,12 +183,12 @@ impl Renderer {
             arguments.named.push((name.clone(), self.evaluate(value, variables)?));
         }
         if let Some(spread) = &given.spread_named {
-            let Datum::Dict(dict) = self.evaluate(spread, variables)? else {
-                return Err(RenderError::invalid("what stands behind ** must be a dictionary"));
+            let Value::Dict(dict) = self.evaluate(spread, variables)? else {
+                return Err(RenderError::invalid("the value after ** must be a dictionary"));
             };
             for (name, value) in dict.entries() {
-                let Datum::Text(name) = name else {
-                    return Err(RenderError::invalid("names of arguments must be strings"));
+                let Value::Text(name) = name else {
+                    return Err(RenderError::invalid("argument names must be strings"));
                 };
                 arguments.named.push((name.clone(), value.clone()));
             }
@@ -193,8 +198,8 @@ impl Renderer {
     }
 }
 
-/// An error about something undefined, with its name.
-fn name_it(error: RenderError, expression: &TemplateExpression) -> RenderError {
+/// Adds the name of the undefined value to an error.
+fn with_name(error: RenderError, expression: &TemplateExpression) -> RenderError {
     if error.is_undefined() {
         RenderError::undefined(&describe(expression))
     } else {
@@ -202,27 +207,31 @@ fn name_it(error: RenderError, expression: &TemplateExpression) -> RenderError {
     }
 }
 
-/// `value.name`: methods before keys, as in Jinja.
-pub(super) fn attribute(value: &Datum, name: &TemplateText) -> Attempt<Datum> {
+/// `value.name`: methods come before keys, as in Jinja.
+pub(super) fn attribute(value: &Value, name: &TemplateText) -> Try<Value> {
     spend_on_bytes(name.len())?;
-    if let Datum::Undefined = value {
+    if let Value::Undefined = value {
         return Err(RenderError::undefined(""));
     }
     if methods::has(value, name) {
-        return Ok(Datum::Callable(Rc::new(Callable::Method(value.clone(), name.clone()))));
+        return Ok(Value::Callable(Rc::new(Callable::Method(value.clone(), name.clone()))));
     }
     Ok(match value {
-        Datum::Dict(dict) => dict.get_text(name).cloned(),
-        Datum::Namespace(namespace) => namespace.0.borrow().get_text(name).cloned(),
-        Datum::Loop(state) => state.attribute(name).or_else(|| loops::method(state, name)),
+        Value::Dict(dict) => dict.get_text(name).cloned(),
+        Value::Namespace(namespace) => namespace.0.borrow().get_text(name).cloned(),
+        Value::Loop(state) => state.attribute(name).or_else(|| loops::method(state, name)),
         // The names that Jinja gives to the pairs of `groupby`.
-        Datum::Tuple(items) if items.len() == 2 => match &**name {
+        Value::Tuple(items) if items.len() == 2 => match &**name {
             "grouper" => Some(items[0].clone()),
             "list" => Some(items[1].clone()),
             _ => None,
         },
-        Datum::Callable(callable) => match (&**callable, &**name) {
-            (Callable::Macro(source, _), "name") => Some(Datum::Text(source.name.clone())),
+        Value::Callable(callable) => match (&**callable, &**name) {
+            (Callable::Macro(source, _), "name") => Some(Value::Text(source.name.clone())),
+            (Callable::Cycler(cycler), "current") => Some(cycler.current()),
+            (Callable::Cycler(_), method) if Cycler::has_method(method) => {
+                Some(Value::Callable(Rc::new(Callable::Method(value.clone(), name.clone()))))
+            }
             _ => None,
         },
         _ => None,
@@ -230,34 +239,34 @@ pub(super) fn attribute(value: &Datum, name: &TemplateText) -> Attempt<Datum> {
     .unwrap_or_default())
 }
 
-/// `value[key]`: keys before methods.
-pub(super) fn item(value: &Datum, key: &Datum) -> Attempt<Datum> {
+/// `value[key]`: keys come before methods.
+pub(super) fn item(value: &Value, key: &Value) -> Try<Value> {
     spend(1)?;
-    if let (Datum::List(items) | Datum::Tuple(items), Some(index)) = (value, key.as_int()) {
-        return Ok(place(index, items.len())
+    if let (Value::List(items) | Value::Tuple(items), Some(index)) = (value, key.as_int()) {
+        return Ok(resolve_index(index, items.len())
             .map(|at| items[at].clone())
             .unwrap_or_default());
     }
-    if let (Datum::Text(text), Some(index)) = (value, key.as_int()) {
+    if let (Value::Text(text), Some(index)) = (value, key.as_int()) {
         let mut one = [0; 4];
-        let found = place(index, value.length()?).and_then(|at| text.chars().nth(at));
-        return found.map_or(Ok(Datum::Undefined), |c| Datum::text(&*c.encode_utf8(&mut one)));
+        let found = resolve_index(index, value.length()?).and_then(|at| text.chars().nth(at));
+        return found.map_or(Ok(Value::Undefined), |c| Value::text(&*c.encode_utf8(&mut one)));
     }
-    if let Datum::Dict(dict) = value
+    if let Value::Dict(dict) = value
         && let Ok(key) = DictKey::of(key)
         && let Some(found) = dict.get(&key)
     {
         return Ok(found.clone());
     }
     match key {
-        Datum::Text(name) if !matches!(value, Datum::Dict(_)) || methods::has(value, name) => attribute(value, name),
-        _ if matches!(value, Datum::Undefined) => Err(RenderError::undefined("")),
-        _ => Ok(Datum::Undefined),
+        Value::Text(name) if !matches!(value, Value::Dict(_)) || methods::has(value, name) => attribute(value, name),
+        _ if matches!(value, Value::Undefined) => Err(RenderError::undefined("")),
+        _ => Ok(Value::Undefined),
     }
 }
 
-/// The place that an index means, which counts from the end if it is negative.
-fn place(index: i128, length: usize) -> Option<usize> {
+/// Resolves an index, which counts from the end if it is negative.
+pub(super) fn resolve_index(index: i128, length: usize) -> Option<usize> {
     let index = if index < 0 {
         index.checked_add(length as i128)?
     } else {

@@ -1,19 +1,20 @@
-//! Filters: Jinja's, and `tojson` as transformers has it.
+//! Filters: Jinja's, with transformers' version of `tojson`.
 
-use super::budget::{deeper, spend, spend_on_bytes};
+use super::budget::{enter_level, spend, spend_on_bytes};
 use super::calls::CallArguments;
-use super::failure::{Attempt, RenderError};
+use super::error::{RenderError, Try};
 use super::methods;
 use super::print;
-use super::value::{Datum, Gathered};
+use super::value::{ItemsBuilder, Value};
 
 mod numbers;
+mod pretty;
 mod selections;
 mod sequences;
 mod texts;
 
 /// The names of all filters.
-pub(super) const NAMES: [&str; 46] = [
+pub(super) const NAMES: [&str; 47] = [
     "abs",
     "attr",
     "batch",
@@ -41,6 +42,7 @@ pub(super) const NAMES: [&str; 46] = [
     "map",
     "max",
     "min",
+    "pprint",
     "reject",
     "rejectattr",
     "replace",
@@ -62,46 +64,50 @@ pub(super) const NAMES: [&str; 46] = [
     "wordcount",
 ];
 
-/// What the filter of this name makes of a value.
-pub(super) fn apply(name: &str, value: Datum, arguments: CallArguments) -> Attempt<Datum> {
-    // `map` applies filters too.
-    let _level = deeper()?;
+/// Applies the filter of this name to a value.
+pub(super) fn apply(name: &str, value: Value, arguments: CallArguments) -> Try<Value> {
+    // `map` recurses into filters.
+    let _level = enter_level()?;
     spend(1)?;
     if let Some(text) = value.as_text() {
         spend_on_bytes(text.len())?;
     }
     match name {
         "tojson" => print::to_json(&value, arguments),
+        "pprint" => {
+            arguments.none(name)?;
+            pretty::pprint(&value)
+        }
         "default" | "d" => {
             let [default, boolean] = arguments.bind(name, ["default_value", "boolean"])?;
             let missing = if boolean.is_some_and(|boolean| boolean.is_true()) {
                 !value.is_true()
             } else {
-                matches!(value, Datum::Undefined)
+                matches!(value, Value::Undefined)
             };
             if missing {
-                default.map_or_else(|| Datum::text(""), Ok)
+                default.map_or_else(|| Value::text(""), Ok)
             } else {
                 Ok(value)
             }
         }
         "length" | "count" => {
             arguments.none(name)?;
-            Ok(Datum::count(value.length()?))
+            Ok(Value::count(value.length()?))
         }
         "string" | "safe" => {
             arguments.none(name)?;
-            Ok(Datum::Text(print::display(&value)?))
+            Ok(Value::Text(print::display(&value)?))
         }
         "list" => {
             arguments.none(name)?;
-            Ok(Datum::List(value.iterate()?))
+            Ok(Value::List(value.iterate()?))
         }
         "items" => {
             arguments.none(name)?;
             match &value {
-                Datum::Undefined => Ok(Gathered::new().list()),
-                Datum::Dict(dict) => methods::items(dict),
+                Value::Undefined => Ok(ItemsBuilder::new().list()),
+                Value::Dict(dict) => methods::items(dict),
                 other => Err(RenderError::invalid(format!(
                     "items takes a dictionary, not '{}'",
                     other.kind()

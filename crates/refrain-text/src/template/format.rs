@@ -1,28 +1,28 @@
 //! `'…'.format(…)`.
 
-use super::budget::{BoundedText, deeper};
+use super::budget::{BoundedText, enter_level};
 use super::calls::CallArguments;
+use super::error::{RenderError, Try};
 use super::evaluate::{attribute, item};
-use super::failure::{Attempt, RenderError};
 use super::layout::FormatSpec;
 use super::print;
-use super::value::{Datum, TemplateText};
+use super::value::{TemplateText, Value};
 
-pub(super) fn format(text: &str, arguments: &CallArguments) -> Attempt<Datum> {
+pub(super) fn format(text: &str, arguments: &CallArguments) -> Try<Value> {
     let mut out = BoundedText::new();
     Formatter { arguments, next: 0 }.fill(text, &mut out)?;
-    Datum::built(out)
+    Value::built(out)
 }
 
 struct Formatter<'a> {
     arguments: &'a CallArguments,
-    /// The next of the values that are taken in order.
+    /// Index of the next positional value.
     next: usize,
 }
 
 impl Formatter<'_> {
-    fn fill(&mut self, text: &str, out: &mut BoundedText) -> Attempt<()> {
-        let _level = deeper()?;
+    fn fill(&mut self, text: &str, out: &mut BoundedText) -> Try<()> {
+        let _level = enter_level()?;
         let mut rest = text;
         while let Some(at) = rest.find(['{', '}']) {
             out.push(&rest[..at])?;
@@ -44,7 +44,7 @@ impl Formatter<'_> {
     }
 
     /// `name!conversion:format`
-    fn field(&mut self, field: &str, out: &mut BoundedText) -> Attempt<()> {
+    fn field(&mut self, field: &str, out: &mut BoundedText) -> Try<()> {
         let name_end = field.find(['!', ':']).unwrap_or(field.len());
         // A `:` or `!` in square brackets is part of the name.
         let name_end = match field.find(']') {
@@ -60,11 +60,11 @@ impl Formatter<'_> {
         if let Some(conversion) = rest.strip_prefix('!') {
             let kind = conversion.chars().next().unwrap_or_default();
             value = match kind {
-                's' => Datum::Text(print::display(&value)?),
+                's' => Value::Text(print::display(&value)?),
                 'r' | 'a' => {
                     let mut written = BoundedText::new();
-                    print::represent(&value, &mut written)?;
-                    Datum::built(written)?
+                    print::repr(&value, &mut written)?;
+                    Value::built(written)?
                 }
                 _ => return Err(RenderError::invalid("a conversion is one of !s, !r and !a")),
             };
@@ -76,14 +76,14 @@ impl Formatter<'_> {
         } else if !rest.is_empty() {
             return Err(RenderError::invalid("expected ':' after conversion specifier"));
         }
-        parse(format.as_str(), matches!(value, Datum::Text(_)))?.value(&value, out)
+        parse(format.as_str(), matches!(value, Value::Text(_)))?.value(&value, out)
     }
 
     /// The value of `name.attribute[key]`.
-    fn value(&mut self, name: &str) -> Attempt<Datum> {
+    fn value(&mut self, name: &str) -> Try<Value> {
         let first_end = name.find(['.', '[']).unwrap_or(name.len());
         let (first, mut rest) = name.split_at(first_end);
-        let missing = || RenderError::invalid(format!("the format asks for {first:?}"));
+        let missing = || RenderError::invalid(format!("no value for {first:?}"));
         let index = match first {
             "" => {
                 self.next += 1;
@@ -111,8 +111,8 @@ impl Formatter<'_> {
                 let inner = rest.strip_prefix('[').and_then(|after| after.split_once(']'));
                 let (key, after) = inner.ok_or_else(|| RenderError::invalid("expected ']' before end of string"))?;
                 let key = match key.parse::<i128>() {
-                    Ok(index) => Datum::Int(index),
-                    Err(_) => Datum::text(key)?,
+                    Ok(index) => Value::Int(index),
+                    Err(_) => Value::text(key)?,
                 };
                 value = item(&value, &key)?;
                 rest = after;
@@ -122,7 +122,7 @@ impl Formatter<'_> {
     }
 }
 
-/// Where the bracket closes that was opened before `text`.
+/// Finds the closing bracket that matches the one opened before `text`.
 fn field_end(text: &str) -> Option<usize> {
     let mut open = 1;
     for (at, c) in text.char_indices() {
@@ -135,7 +135,7 @@ fn field_end(text: &str) -> Option<usize> {
 }
 
 /// `[[fill]align][sign][#][0][width][grouping][.precision][type]`
-fn parse(format: &str, of_text: bool) -> Attempt<FormatSpec> {
+fn parse(format: &str, of_text: bool) -> Try<FormatSpec> {
     let mut parsed = FormatSpec::default();
     let mut chars = format.chars().peekable();
     let is_align = |c: Option<char>| c.is_some_and(|c| "<>^=".contains(c));

@@ -1,24 +1,24 @@
-//! Numbers and texts laid out in a width, for `%`, the `format` filter and `str.format`.
+//! Lays out numbers and strings in a width, for `%`, the `format` filter and `str.format`.
 
 use super::budget::BoundedText;
-use super::failure::{Attempt, RenderError};
+use super::error::{RenderError, Try};
 use super::print;
-use super::value::Datum;
+use super::value::Value;
 
-/// Digits behind the point that a template may ask for: more than a float has.
+/// Largest precision a template may ask for: more digits than a float has.
 const MAX_PRECISION: usize = 2000;
 
-/// How a value is to be laid out.
+/// A parsed format specification.
 #[derive(Debug, Clone)]
 pub(super) struct FormatSpec {
     pub fill: char,
-    /// `<`, `>`, `^`, or `=` for padding behind the sign.
+    /// `<`, `>`, `^`, or `=` for padding after the sign.
     pub align: Option<char>,
-    /// `-`, `+` or a space: what stands before a number that is not negative.
+    /// `-`, `+` or a space: the sign of non-negative numbers.
     pub sign: char,
     pub alternate: bool,
     pub width: usize,
-    /// What stands between groups of digits.
+    /// The separator between groups of digits.
     pub grouping: Option<char>,
     pub precision: Option<usize>,
     pub kind: Option<char>,
@@ -40,8 +40,8 @@ impl Default for FormatSpec {
 }
 
 impl FormatSpec {
-    /// A text, cut to the precision.
-    pub fn text(&self, text: &str, out: &mut BoundedText) -> Attempt<()> {
+    /// Writes a string, cut to the precision.
+    pub fn text(&self, text: &str, out: &mut BoundedText) -> Try<()> {
         let cut = match self.precision.and_then(|precision| text.char_indices().nth(precision)) {
             Some((end, _)) => &text[..end],
             None => text,
@@ -49,7 +49,7 @@ impl FormatSpec {
         self.pad("", cut, '<', out)
     }
 
-    pub fn integer(&self, number: i128, out: &mut BoundedText) -> Attempt<()> {
+    pub fn integer(&self, number: i128, out: &mut BoundedText) -> Try<()> {
         let (magnitude, group) = (number.unsigned_abs(), 3);
         let (prefix, digits, group) = match self.kind {
             Some('x') => ("0x", format!("{magnitude:x}"), 4),
@@ -75,7 +75,7 @@ impl FormatSpec {
         )
     }
 
-    pub fn float(&self, number: f64, out: &mut BoundedText) -> Attempt<()> {
+    pub fn float(&self, number: f64, out: &mut BoundedText) -> Try<()> {
         let precision = self.precision.map(checked).transpose()?;
         let magnitude = number.abs();
         let body = match self.kind {
@@ -94,32 +94,32 @@ impl FormatSpec {
             Some('E' | 'F' | 'G') => body.to_uppercase(),
             _ => body,
         };
-        let whole = body.find(|c: char| !c.is_ascii_digit()).unwrap_or(body.len());
-        let body = grouped(&body[..whole], self.grouping, 3) + &body[whole..];
+        let integer_digits = body.find(|c: char| !c.is_ascii_digit()).unwrap_or(body.len());
+        let body = grouped(&body[..integer_digits], self.grouping, 3) + &body[integer_digits..];
         let sign = self.sign_of(number.is_sign_negative() && !number.is_nan());
         self.pad(sign, &body, '>', out)
     }
 
-    /// A value by its type, as Python's `format` does.
-    pub fn value(&self, value: &Datum, out: &mut BoundedText) -> Attempt<()> {
-        let wrong = || RenderError::invalid(format!("'{}' has no such format", value.kind()));
+    /// Writes a value by its type, as Python's `format` does.
+    pub fn value(&self, value: &Value, out: &mut BoundedText) -> Try<()> {
+        let wrong = || RenderError::invalid(format!("'{}' does not support this format", value.kind()));
         let floating = matches!(self.kind, Some('e' | 'E' | 'f' | 'F' | 'g' | 'G' | 'n' | '%'));
         match (value, value.as_int(), self.kind) {
-            (Datum::Text(text), _, None | Some('s')) => self.text(text, out),
-            (Datum::Bool(_), _, None) if self.is_empty() => self.text(&print::display(value)?, out),
+            (Value::Text(text), _, None | Some('s')) => self.text(text, out),
+            (Value::Bool(_), _, None) if self.is_empty() => self.text(&print::display(value)?, out),
             (_, Some(_), _) if !floating && self.precision.is_some() => Err(wrong()),
             (_, Some(code), Some('c')) => self.text(&character(code)?.to_string(), out),
             (_, Some(number), None | Some('d' | 'x' | 'X' | 'o' | 'b' | 'n')) => self.integer(number, out),
             (_, Some(number), _) if floating => self.float(number as f64, out),
-            (Datum::Float(number), _, None) => self.float(*number, out),
-            (Datum::Float(number), _, _) if floating => self.float(*number, out),
-            (Datum::Text(_) | Datum::Int(_) | Datum::Float(_), ..) => Err(wrong()),
+            (Value::Float(number), _, None) => self.float(*number, out),
+            (Value::Float(number), _, _) if floating => self.float(*number, out),
+            (Value::Text(_) | Value::Int(_) | Value::Float(_), ..) => Err(wrong()),
             _ if self.width > 0 || self.kind.is_some() || self.precision.is_some() => Err(wrong()),
             _ => print::write(value, out),
         }
     }
 
-    /// Whether it asks for nothing.
+    /// Whether this is the empty specification.
     fn is_empty(&self) -> bool {
         self.width == 0 && self.sign == '-' && self.grouping.is_none() && self.precision.is_none() && !self.alternate
     }
@@ -133,9 +133,9 @@ impl FormatSpec {
         }
     }
 
-    fn pad(&self, sign: &str, body: &str, default: char, out: &mut BoundedText) -> Attempt<()> {
+    fn pad(&self, sign: &str, body: &str, default: char, out: &mut BoundedText) -> Try<()> {
         let missing = self.width.saturating_sub(sign.chars().count() + body.chars().count());
-        let (before, inner, behind) = match self.align.unwrap_or(default) {
+        let (before, inner, after) = match self.align.unwrap_or(default) {
             '<' => (0, 0, missing),
             '^' => (missing / 2, 0, missing - missing / 2),
             '=' => (0, missing, 0),
@@ -146,17 +146,17 @@ impl FormatSpec {
         out.push(sign)?;
         out.push_repeated(&fill, inner)?;
         out.push(body)?;
-        out.push_repeated(&fill, behind)
+        out.push_repeated(&fill, after)
     }
 }
 
-/// The character of a code.
-pub(super) fn character(code: i128) -> Attempt<char> {
+/// Returns the character of a code point.
+pub(super) fn character(code: i128) -> Try<char> {
     let found = u32::try_from(code).ok().and_then(char::from_u32);
-    found.ok_or_else(|| RenderError::invalid("%c takes the code of a character"))
+    found.ok_or_else(|| RenderError::invalid("%c takes a code point"))
 }
 
-fn checked(precision: usize) -> Attempt<usize> {
+fn checked(precision: usize) -> Try<usize> {
     if precision <= MAX_PRECISION {
         Ok(precision)
     } else {
@@ -166,14 +166,14 @@ fn checked(precision: usize) -> Attempt<usize> {
     }
 }
 
-/// Digits with `separator` between groups of them.
+/// Inserts `separator` between groups of digits.
 fn grouped(digits: &str, separator: Option<char>, group: usize) -> String {
     let Some(separator) = separator else {
         return digits.to_owned();
     };
     let mut grouped = String::new();
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(group) {
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(group) {
             grouped.push(separator);
         }
         grouped.push(digit);
@@ -181,7 +181,7 @@ fn grouped(digits: &str, separator: Option<char>, group: usize) -> String {
     grouped
 }
 
-/// With an exponent of two digits or more.
+/// Scientific notation, with an exponent of at least two digits.
 fn scientific(number: f64, precision: usize) -> String {
     let written = format!("{number:.precision$e}");
     let (digits, exponent) = written.split_once('e').unwrap_or((&written, "0"));
@@ -190,7 +190,7 @@ fn scientific(number: f64, precision: usize) -> String {
     format!("{digits}e{sign}{:02}", exponent.abs())
 }
 
-/// With an exponent only where the number is very small or has more digits than the precision.
+/// General notation (`g`): an exponent only if the number is very small or has more digits than the precision.
 fn general(number: f64, precision: usize, keep_zeros: bool) -> String {
     let precision = precision.max(1);
     let written = format!("{number:.*e}", precision - 1);
@@ -203,8 +203,8 @@ fn general(number: f64, precision: usize, keep_zeros: bool) -> String {
         let (digits, exponent) = written.split_once('e').unwrap_or((&written, "+00"));
         (digits.to_owned(), format!("e{exponent}"))
     } else {
-        let behind = (precision as i32 - 1 - exponent).max(0) as usize;
-        (format!("{number:.behind$}"), String::new())
+        let decimals = (precision as i32 - 1 - exponent).max(0) as usize;
+        (format!("{number:.decimals$}"), String::new())
     };
     if body.contains('.') && !keep_zeros {
         body.trim_end_matches('0').trim_end_matches('.').to_owned() + &tail

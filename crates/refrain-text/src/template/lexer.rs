@@ -1,9 +1,9 @@
-//! Templates to lexemes, by the rules of Jinja with `trim_blocks` and `lstrip_blocks`.
+//! Splits templates into lexemes, by Jinja's rules with `trim_blocks` and `lstrip_blocks`.
 
-use super::failure::{Attempt, RenderError};
+use super::error::{RenderError, Try};
 use super::literals;
 
-/// The smallest parts of a template.
+/// A token of the template language.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Lexeme<'s> {
     /// Text outside of tags.
@@ -24,14 +24,14 @@ pub(super) enum Lexeme<'s> {
     End,
 }
 
-/// Longer ones before those that they begin with.
+/// Operators; longer ones come before their prefixes.
 const OPERATORS: [&str; 28] = [
     "//", "**", "==", "!=", ">=", "<=", "+", "-", "/", "*", "%", "~", "[", "]", "(", ")", "{", "}", ">", "<", "=", ".",
     ":", "|", ",", ";", "!", "?",
 ];
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Inside {
+enum Mode {
     Data,
     Block,
     Print,
@@ -42,34 +42,34 @@ pub(super) struct Lexer<'s> {
     source: &'s str,
     at: usize,
     line: u32,
-    inside: Inside,
-    /// What follows the data that was given out.
+    mode: Mode,
+    /// The lexeme after the data that was returned last.
     pending: Option<(Lexeme<'s>, u32)>,
-    /// Brackets that are open.
+    /// The open brackets.
     brackets: Vec<&'static str>,
 }
 
 impl<'s> Lexer<'s> {
-    /// Of a source whose line ends are all `\n`.
+    /// Creates a lexer; line ends in `source` must all be `\n`.
     pub fn new(source: &'s str) -> Self {
         Lexer {
             source,
             at: 0,
             line: 1,
-            inside: Inside::Data,
+            mode: Mode::Data,
             pending: None,
             brackets: Vec::new(),
         }
     }
 
-    /// The next lexeme, with its line.
-    pub fn next(&mut self) -> Attempt<(Lexeme<'s>, u32)> {
+    /// Returns the next lexeme with its line.
+    pub fn next(&mut self) -> Try<(Lexeme<'s>, u32)> {
         if let Some(pending) = self.pending.take() {
             return Ok(pending);
         }
-        match self.inside {
-            Inside::Data => self.data(),
-            Inside::Block | Inside::Print => self.code(),
+        match self.mode {
+            Mode::Data => self.data(),
+            Mode::Block | Mode::Print => self.code(),
         }
     }
 
@@ -94,8 +94,8 @@ impl<'s> Lexer<'s> {
         }
     }
 
-    /// The data before the next tag, or what the tag begins.
-    fn data(&mut self) -> Attempt<(Lexeme<'s>, u32)> {
+    /// Returns the data before the next tag, or the tag's opening lexeme.
+    fn data(&mut self) -> Try<(Lexeme<'s>, u32)> {
         loop {
             let (line, start) = (self.line, self.at);
             let Some(length) = find_tag(self.rest()) else {
@@ -112,13 +112,13 @@ impl<'s> Lexer<'s> {
             };
             let tag = &self.rest()[length..];
             let sign = sign(&tag[2..]);
-            let kept = self.before_tag(start, start + length, sign, tag.starts_with("{{"));
+            let kept = self.trim_before_tag(start, start + length, sign, tag.starts_with("{{"));
             self.advance(length + 2 + sign.map_or(0, char::len_utf8));
             let tag_line = self.line;
             if tag.starts_with("{#") {
                 self.comment()?;
             } else if tag.starts_with("{{") {
-                self.inside = Inside::Print;
+                self.mode = Mode::Print;
                 self.pending = Some((Lexeme::PrintBegin, tag_line));
             } else if let Some((length, strip)) = raw_tag(self.rest(), "raw") {
                 self.advance(length);
@@ -128,7 +128,7 @@ impl<'s> Lexer<'s> {
                 let raw = self.raw()?;
                 self.pending = Some((Lexeme::Data(raw), tag_line));
             } else {
-                self.inside = Inside::Block;
+                self.mode = Mode::Block;
                 self.pending = Some((Lexeme::BlockBegin, tag_line));
             }
             if !kept.is_empty() {
@@ -140,8 +140,8 @@ impl<'s> Lexer<'s> {
         }
     }
 
-    /// The data from `start` to `end`, without what the tag behind it takes off.
-    fn before_tag(&self, start: usize, end: usize, sign: Option<char>, prints: bool) -> &'s str {
+    /// Returns the data from `start` to `end`, without the white space that the following tag strips.
+    fn trim_before_tag(&self, start: usize, end: usize, sign: Option<char>, prints: bool) -> &'s str {
         let data = &self.source[start..end];
         if sign == Some('-') {
             return data.trim_end_matches(literals::is_space);
@@ -157,9 +157,9 @@ impl<'s> Lexer<'s> {
         }
     }
 
-    fn comment(&mut self) -> Attempt<()> {
+    fn comment(&mut self) -> Try<()> {
         let Some(length) = self.rest().find("#}") else {
-            return Err(RenderError::syntax("a comment has no end", self.line));
+            return Err(RenderError::syntax("unterminated comment", self.line));
         };
         let last = self.rest()[..length].chars().next_back();
         self.advance(length + 2);
@@ -171,8 +171,8 @@ impl<'s> Lexer<'s> {
         Ok(())
     }
 
-    /// What stands until `{% endraw %}`.
-    fn raw(&mut self) -> Attempt<&'s str> {
+    /// Returns the text up to `{% endraw %}`.
+    fn raw(&mut self) -> Try<&'s str> {
         let start = self.at;
         let mut from = 0;
         while let Some(found) = self.rest()[from..].find("{%") {
@@ -183,7 +183,7 @@ impl<'s> Lexer<'s> {
                 from = tag;
                 continue;
             };
-            let raw = self.before_tag(start, start + end, sign, false);
+            let raw = self.trim_before_tag(start, start + end, sign, false);
             let keep = self.rest()[..inner + length].ends_with("+%}");
             self.advance(inner + length);
             match (strip, keep) {
@@ -193,19 +193,19 @@ impl<'s> Lexer<'s> {
             }
             return Ok(raw);
         }
-        Err(RenderError::syntax("a raw block has no end", self.line))
+        Err(RenderError::syntax("unterminated raw block", self.line))
     }
 
-    /// A lexeme inside a tag.
-    fn code(&mut self) -> Attempt<(Lexeme<'s>, u32)> {
+    /// Returns a lexeme inside a tag.
+    fn code(&mut self) -> Try<(Lexeme<'s>, u32)> {
         self.skip_space();
         let (rest, line) = (self.rest(), self.line);
         let Some(first) = rest.chars().next() else {
             return Ok((Lexeme::End, line));
         };
         if self.brackets.is_empty() && self.tag_end() {
-            let ended = match std::mem::replace(&mut self.inside, Inside::Data) {
-                Inside::Print => Lexeme::PrintEnd,
+            let ended = match std::mem::replace(&mut self.mode, Mode::Data) {
+                Mode::Print => Lexeme::PrintEnd,
                 _ => Lexeme::BlockEnd,
             };
             return Ok((ended, line));
@@ -232,19 +232,19 @@ impl<'s> Lexer<'s> {
         Ok((lexeme, line))
     }
 
-    /// Whether the tag ends here, which is gone over.
+    /// Consumes the end of the tag, if it is here.
     fn tag_end(&mut self) -> bool {
         let rest = self.rest();
-        let close = if self.inside == Inside::Print { "}}" } else { "%}" };
+        let close = if self.mode == Mode::Print { "}}" } else { "%}" };
         if rest.starts_with(close) {
             self.advance(2);
-            if self.inside == Inside::Block {
+            if self.mode == Mode::Block {
                 self.skip_line_end();
             }
         } else if rest.starts_with('-') && rest[1..].starts_with(close) {
             self.advance(3);
             self.skip_space();
-        } else if self.inside == Inside::Block && rest.starts_with("+%}") {
+        } else if self.mode == Mode::Block && rest.starts_with("+%}") {
             self.advance(3);
         } else {
             return false;
@@ -252,7 +252,7 @@ impl<'s> Lexer<'s> {
         true
     }
 
-    fn balance(&mut self, operator: &str) -> Attempt<()> {
+    fn balance(&mut self, operator: &str) -> Try<()> {
         match operator {
             "(" => self.brackets.push(")"),
             "[" => self.brackets.push("]"),
@@ -271,19 +271,20 @@ impl<'s> Lexer<'s> {
     }
 }
 
-/// Where the next tag or comment begins.
+/// Finds the next tag or comment.
 fn find_tag(text: &str) -> Option<usize> {
     text.match_indices('{')
         .map(|(at, _)| at)
         .find(|at| matches!(text.as_bytes().get(at + 1), Some(b'%' | b'{' | b'#')))
 }
 
-/// The sign with which a tag says what becomes of white space before it.
+/// Returns the tag's sign (`-` or `+`), which controls the white space before it.
 fn sign(tag: &str) -> Option<char> {
     tag.chars().next().filter(|c| matches!(c, '-' | '+'))
 }
 
-/// Bytes of the rest of a tag of this one name, and whether it strips white space behind it.
+/// Returns the length in bytes of the rest of a tag that holds only `name`, and whether it strips the white space
+/// after it.
 fn raw_tag(text: &str, name: &str) -> Option<(usize, bool)> {
     let after = text.trim_start_matches(literals::is_space).strip_prefix(name)?;
     let after = after.trim_start_matches(literals::is_space);

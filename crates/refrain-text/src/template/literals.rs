@@ -1,13 +1,13 @@
-//! Numbers and strings as templates write them.
+//! Number and string literals.
 
 use super::lexer::Lexeme;
 
-/// What Python takes as white space: Unicode's, and four separators of ASCII.
+/// White space as in Python: Unicode's, and four ASCII separators.
 pub(super) fn is_space(c: char) -> bool {
     c.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&c)
 }
 
-/// The number that `text` begins with, and its bytes.
+/// Parses the number at the start of `text`; also returns its length in bytes.
 pub(super) fn number(text: &str) -> Result<(Lexeme<'static>, usize), String> {
     let lower = |at: usize| text.as_bytes().get(at).map(u8::to_ascii_lowercase);
     let radix = match (lower(0), lower(1)) {
@@ -23,8 +23,8 @@ pub(super) fn number(text: &str) -> Result<(Lexeme<'static>, usize), String> {
         let number = i128::from_str_radix(&written, radix).map_err(|_| too_large(&text[..length]))?;
         return Ok((Lexeme::Int(number), length));
     }
-    let whole = digits(text, 10);
-    let mut length = whole;
+    let integer_digits = digits(text, 10);
+    let mut length = integer_digits;
     if lower(length) == Some(b'.') && digits(&text[length + 1..], 10) > 0 {
         length += 1 + digits(&text[length + 1..], 10);
     }
@@ -36,7 +36,7 @@ pub(super) fn number(text: &str) -> Result<(Lexeme<'static>, usize), String> {
         }
     }
     let written = text[..length].replace('_', "");
-    let number = if length == whole {
+    let number = if length == integer_digits {
         written
             .parse()
             .map(Lexeme::Int)
@@ -50,7 +50,7 @@ pub(super) fn number(text: &str) -> Result<(Lexeme<'static>, usize), String> {
     Ok((number, length))
 }
 
-/// Bytes of the digits that `text` begins with; single `_` may stand between them.
+/// Returns the length in bytes of the digits at the start of `text`; single `_` may separate them.
 fn digits(text: &str, radix: u32) -> usize {
     let mut length = 0;
     for (at, c) in text.char_indices() {
@@ -63,7 +63,7 @@ fn digits(text: &str, radix: u32) -> usize {
     length
 }
 
-/// The string that `text` begins with, by its value, and its bytes.
+/// Parses the string literal at the start of `text`; also returns its length in bytes.
 pub(super) fn text(text: &str) -> Result<(String, usize), String> {
     let mut chars = text.char_indices();
     let quote = chars.next().map_or('\'', |(_, quote)| quote);
@@ -75,10 +75,10 @@ pub(super) fn text(text: &str) -> Result<(String, usize), String> {
             c => value.push(c),
         }
     }
-    Err("a string has no end".to_owned())
+    Err("unterminated string".to_owned())
 }
 
-/// What a backslash stands for with what follows it.
+/// Parses an escape sequence after its backslash.
 fn escape(chars: &mut std::str::CharIndices<'_>, value: &mut String) -> Result<(), String> {
     let Some((_, c)) = chars.next() else {
         return Ok(());
@@ -94,7 +94,7 @@ fn escape(chars: &mut std::str::CharIndices<'_>, value: &mut String) -> Result<(
         let code = code.and_then(|digits| u32::from_str_radix(digits, 16).ok());
         let c = code
             .and_then(char::from_u32)
-            .ok_or("an escape in a string is no character")?;
+            .ok_or("an escape in a string is not a character")?;
         value.push(c);
         chars.nth(digits - 1);
         return Ok(());

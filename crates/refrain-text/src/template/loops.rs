@@ -1,68 +1,68 @@
-//! `for` and what it knows of itself.
+//! `for` loops and the `loop` variable.
 
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 
-use super::budget::{BoundedText, deeper, spend};
+use super::budget::{BoundedText, enter_level, spend};
 use super::calls::{CallArguments, Callable};
 use super::compare;
-use super::failure::{Attempt, RenderError};
+use super::error::{RenderError, Try};
 use super::render::{Flow, Renderer, Variables};
 use super::syntax::ForLoop;
-use super::value::{Datum, Gathered, Items, TemplateText};
+use super::value::{Items, ItemsBuilder, TemplateText, Value};
 
 /// The variable `loop`.
 #[derive(Debug)]
 pub(super) struct LoopState {
     pub items: Rc<Items>,
     at: Cell<usize>,
-    /// Loops of the same `for` around this one.
+    /// Number of enclosing iterations of the same recursive loop.
     depth: usize,
-    /// What `loop.changed` was asked for last. Nothing once the loop is over: a loop that outlives itself could hold
-    /// another one there, that one another, without end.
-    asked: RefCell<Option<Vec<Datum>>>,
+    /// The last arguments of `loop.changed`. Cleared when the loop ends: otherwise loops that outlive their block
+    /// could form unbounded chains.
+    last_changed: RefCell<Option<Vec<Value>>>,
     over: Cell<bool>,
-    /// What `loop(…)` runs, if the loop is recursive.
+    /// The loop that `loop(…)` runs, if it is recursive.
     source: Option<(Rc<ForLoop>, Weak<Variables>)>,
 }
 
 impl LoopState {
-    /// `loop.NAME`, methods aside.
-    pub fn attribute(&self, name: &str) -> Option<Datum> {
+    /// Returns `loop.NAME`, methods excluded.
+    pub fn attribute(&self, name: &str) -> Option<Value> {
         let (at, length) = (self.at.get(), self.items.len());
         let item = |at: Option<usize>| at.and_then(|at| self.items.get(at)).cloned().unwrap_or_default();
         Some(match name {
-            "index" => Datum::count(at + 1),
-            "index0" => Datum::count(at),
-            "revindex" => Datum::count(length - at),
-            "revindex0" => Datum::count(length - at - 1),
-            "first" => Datum::Bool(at == 0),
-            "last" => Datum::Bool(at + 1 == length),
-            "length" => Datum::count(length),
-            "depth" => Datum::count(self.depth + 1),
-            "depth0" => Datum::count(self.depth),
+            "index" => Value::count(at + 1),
+            "index0" => Value::count(at),
+            "revindex" => Value::count(length - at),
+            "revindex0" => Value::count(length - at - 1),
+            "first" => Value::Bool(at == 0),
+            "last" => Value::Bool(at + 1 == length),
+            "length" => Value::count(length),
+            "depth" => Value::count(self.depth + 1),
+            "depth0" => Value::count(self.depth),
             "previtem" => item(at.checked_sub(1)),
             "nextitem" => item(Some(at + 1)),
             _ => return None,
         })
     }
 
-    /// How it prints.
-    pub fn place(&self) -> String {
+    /// Returns how it prints.
+    pub fn display(&self) -> String {
         format!("{}/{}", self.at.get() + 1, self.items.len())
     }
 
     /// `loop.cycle(…)` and `loop.changed(…)`.
-    pub fn call(&self, method: &str, arguments: CallArguments) -> Attempt<Datum> {
+    pub fn call(&self, method: &str, arguments: CallArguments) -> Try<Value> {
         let values = arguments.positional;
         if method == "cycle" {
             return match values.len() {
-                0 => Err(RenderError::invalid("no items for cycling given")),
+                0 => Err(RenderError::invalid("cycle needs at least one item")),
                 count => Ok(values[self.at.get() % count].clone()),
             };
         }
-        let mut asked = self.asked.borrow_mut();
-        if let Some(before) = &*asked
+        let mut last_changed = self.last_changed.borrow_mut();
+        if let Some(before) = &*last_changed
             && before.len() == values.len()
         {
             let mut same = true;
@@ -70,13 +70,13 @@ impl LoopState {
                 same &= compare::equal(before, now)?;
             }
             if same {
-                return Ok(Datum::Bool(false));
+                return Ok(Value::Bool(false));
             }
         }
         if !self.over.get() {
-            *asked = Some(values);
+            *last_changed = Some(values);
         }
-        Ok(Datum::Bool(true))
+        Ok(Value::Bool(true))
     }
 }
 
@@ -86,7 +86,7 @@ impl Renderer {
         source: &Rc<ForLoop>,
         variables: &Rc<Variables>,
         out: &mut BoundedText,
-    ) -> Attempt<()> {
+    ) -> Try<()> {
         let items = self.evaluate(&source.items, variables)?;
         self.run_loop(source, &items, 0, variables, out)
     }
@@ -94,16 +94,16 @@ impl Renderer {
     fn run_loop(
         &mut self,
         source: &Rc<ForLoop>,
-        items: &Datum,
+        items: &Value,
         depth: usize,
         around: &Rc<Variables>,
         out: &mut BoundedText,
-    ) -> Attempt<()> {
+    ) -> Try<()> {
         let mut items = items.iterate()?;
         if let Some(filter) = &source.filter {
-            let mut kept = Gathered::new();
+            let mut kept = ItemsBuilder::new();
             for item in items.iter() {
-                let inner = Variables::within(around);
+                let inner = Variables::child_of(around);
                 self.assign(&source.target, item.clone(), &inner)?;
                 if self.evaluate(filter, &inner)?.is_true() {
                     kept.push(item.clone())?;
@@ -115,65 +115,63 @@ impl Renderer {
             items: items.clone(),
             at: Cell::new(0),
             depth,
-            asked: RefCell::new(None),
+            last_changed: RefCell::new(None),
             over: Cell::new(false),
             source: source.recursive.then(|| (source.clone(), Rc::downgrade(around))),
         });
-        let done = self.run_rounds(source, &state, around, out);
+        let done = self.run_iterations(source, &state, around, out);
         state.over.set(true);
-        state.asked.take();
+        state.last_changed.take();
         if done? {
             Ok(())
         } else {
-            self.run(&source.otherwise, &Variables::within(around), out).map(drop)
+            self.run(&source.otherwise, &Variables::child_of(around), out).map(drop)
         }
     }
 
-    /// Run the loop; returns whether it went through its body at least once, without `break` or `continue`.
-    fn run_rounds(
+    /// Runs the loop. Returns whether the body was completed at least once, without `break` or `continue`.
+    fn run_iterations(
         &mut self,
         source: &Rc<ForLoop>,
         state: &Rc<LoopState>,
         around: &Rc<Variables>,
         out: &mut BoundedText,
-    ) -> Attempt<bool> {
-        let mut through = false;
+    ) -> Try<bool> {
+        let mut completed = false;
         let name = TemplateText::new("loop")?;
         for (at, item) in state.items.iter().enumerate() {
             spend(1)?;
             state.at.set(at);
-            let variables = Variables::within(around);
-            variables.set(&name, Datum::Loop(state.clone()))?;
+            let variables = Variables::child_of(around);
+            variables.set(&name, Value::Loop(state.clone()))?;
             self.assign(&source.target, item.clone(), &variables)?;
             match self.run(&source.body, &variables, out)? {
-                Flow::Through => through = true,
+                Flow::Normal => completed = true,
                 Flow::Continue => {}
                 Flow::Break => break,
             }
         }
-        Ok(through)
+        Ok(completed)
     }
 
-    /// `loop(items)`: the same loop over other items.
-    pub(super) fn recurse(&mut self, state: &LoopState, items: &Datum) -> Attempt<Datum> {
-        let _level = deeper()?;
+    /// `loop(items)`: runs the same loop over other items.
+    pub(super) fn recurse(&mut self, state: &LoopState, items: &Value) -> Try<Value> {
+        let _level = enter_level()?;
         let source = state
             .source
             .as_ref()
             .and_then(|(source, around)| Some((source, around.upgrade()?)));
         let Some((source, around)) = source else {
-            return Err(RenderError::invalid(
-                "only a loop that is marked recursive can be called",
-            ));
+            return Err(RenderError::invalid("only recursive loops can be called"));
         };
         let mut out = BoundedText::new();
         self.run_loop(source, items, state.depth + 1, &around, &mut out)?;
-        Datum::built(out)
+        Value::built(out)
     }
 }
 
-/// The methods of `loop`.
-pub(super) fn method(state: &Rc<LoopState>, name: &TemplateText) -> Option<Datum> {
+/// Returns a method of `loop`.
+pub(super) fn method(state: &Rc<LoopState>, name: &TemplateText) -> Option<Value> {
     matches!(&**name, "cycle" | "changed")
-        .then(|| Datum::Callable(Rc::new(Callable::Method(Datum::Loop(state.clone()), name.clone()))))
+        .then(|| Value::Callable(Rc::new(Callable::Method(Value::Loop(state.clone()), name.clone()))))
 }

@@ -1,11 +1,11 @@
 //! Methods of Python's strings, lists and dictionaries.
 
-use super::calls::{CallArguments, required};
+use super::calls::{CallArguments, Callable, required};
 use super::compare;
-use super::failure::{Attempt, RenderError};
-use super::value::{Datum, Dict, Gathered, Items};
+use super::error::{RenderError, Try};
+use super::value::{Dict, Items, ItemsBuilder, Value};
 
-pub(super) mod parts;
+pub(super) mod split;
 pub(super) mod text;
 
 const OF_TEXTS: [&str; 43] = [
@@ -73,30 +73,36 @@ const OF_DICTS: [&str; 11] = [
 ];
 
 /// Whether a value has a method of this name.
-pub(super) fn has(value: &Datum, name: &str) -> bool {
+pub(super) fn has(value: &Value, name: &str) -> bool {
     match value {
-        Datum::Text(_) => OF_TEXTS.contains(&name),
-        Datum::List(_) => OF_LISTS.contains(&name),
-        Datum::Tuple(_) => matches!(name, "count" | "index"),
-        Datum::Dict(_) => OF_DICTS.contains(&name),
+        Value::Text(_) => OF_TEXTS.contains(&name),
+        Value::List(_) => OF_LISTS.contains(&name),
+        Value::Tuple(_) => matches!(name, "count" | "index"),
+        Value::Dict(_) => OF_DICTS.contains(&name),
         _ => false,
     }
 }
 
-pub(super) fn call(receiver: &Datum, name: &str, arguments: CallArguments) -> Attempt<Datum> {
+pub(super) fn call(receiver: &Value, name: &str, arguments: CallArguments) -> Try<Value> {
     match receiver {
-        Datum::Text(text) => text::call(text, name, arguments),
-        Datum::List(items) | Datum::Tuple(items) => of_items(receiver, items, name, arguments),
-        Datum::Dict(dict) => of_dict(receiver, dict, name, arguments),
-        Datum::Loop(state) => state.call(name, arguments),
-        other => Err(RenderError::invalid(format!(
-            "'{}' object has no method {name:?}",
-            other.kind()
-        ))),
+        Value::Text(text) => text::call(text, name, arguments),
+        Value::List(items) | Value::Tuple(items) => of_items(receiver, items, name, arguments),
+        Value::Dict(dict) => of_dict(receiver, dict, name, arguments),
+        Value::Loop(state) => state.call(name, arguments),
+        Value::Callable(callable) => match &**callable {
+            Callable::Cycler(cycler) => cycler.call(name, arguments),
+            _ => Err(no_method(receiver, name)),
+        },
+        other => Err(no_method(other, name)),
     }
 }
 
-fn of_items(receiver: &Datum, items: &Items, name: &str, arguments: CallArguments) -> Attempt<Datum> {
+fn no_method(receiver: &Value, name: &str) -> RenderError {
+    let kind = receiver.kind();
+    RenderError::invalid(format!("'{kind}' object has no method {name:?}"))
+}
+
+fn of_items(receiver: &Value, items: &Items, name: &str, arguments: CallArguments) -> Try<Value> {
     match name {
         "copy" => {
             arguments.none(name)?;
@@ -110,64 +116,66 @@ fn of_items(receiver: &Datum, items: &Items, name: &str, arguments: CallArgument
                 if compare::equal(item, &wanted)? {
                     found += 1;
                     if name == "index" {
-                        return Ok(Datum::count(at));
+                        return Ok(Value::count(at));
                     }
                 }
             }
             match name {
-                "count" => Ok(Datum::count(found)),
+                "count" => Ok(Value::count(found)),
                 _ => Err(RenderError::invalid("the value is not in the list")),
             }
         }
-        _ => Err(unchangeable("list", name)),
+        _ => Err(immutable("list", name)),
     }
 }
 
-fn of_dict(receiver: &Datum, dict: &Dict, name: &str, arguments: CallArguments) -> Attempt<Datum> {
+fn of_dict(receiver: &Value, dict: &Dict, name: &str, arguments: CallArguments) -> Try<Value> {
     match name {
         "get" => {
             let [key, default] = arguments.bind(name, ["key", "default"])?;
             let key = super::value::DictKey::of(&required(key, name)?)?;
-            Ok(dict.get(&key).cloned().or(default).unwrap_or(Datum::None))
+            Ok(dict.get(&key).cloned().or(default).unwrap_or(Value::None))
         }
         "fromkeys" => {
             let [keys, value] = arguments.bind(name, ["keys", "value"])?;
             let mut made = Dict::default();
             for key in required(keys, name)?.iterate()?.iter() {
-                made.insert(key.clone(), value.clone().unwrap_or(Datum::None))?;
+                made.insert(key.clone(), value.clone().unwrap_or(Value::None))?;
             }
-            Ok(made.datum())
+            Ok(made.into_value())
         }
         "copy" | "items" | "keys" | "values" => {
             arguments.none(name)?;
             Ok(match name {
                 "copy" => receiver.clone(),
                 "items" => items(dict)?,
-                "keys" => Gathered::of(dict.keys().map(Ok))?.list(),
-                _ => Gathered::of(dict.entries().iter().map(|(_, value)| Ok(value.clone())))?.list(),
+                "keys" => ItemsBuilder::of(dict.keys().map(Ok))?.list(),
+                _ => ItemsBuilder::of(dict.entries().iter().map(|(_, value)| Ok(value.clone())))?.list(),
             })
         }
-        _ => Err(unchangeable("dict", name)),
+        _ => Err(immutable("dict", name)),
     }
 }
 
-/// The pairs of a dictionary.
-pub(super) fn items(dict: &Dict) -> Attempt<Datum> {
-    let mut pairs = Gathered::new();
+/// Returns the pairs of a dictionary.
+pub(super) fn items(dict: &Dict) -> Try<Value> {
+    let mut pairs = ItemsBuilder::new();
     for (key, value) in dict.entries() {
         pairs.push(pair(key, value)?)?;
     }
     Ok(pairs.list())
 }
 
-pub(super) fn pair(first: &Datum, second: &Datum) -> Attempt<Datum> {
-    let mut pair = Gathered::new();
+pub(super) fn pair(first: &Value, second: &Value) -> Try<Value> {
+    let mut pair = ItemsBuilder::new();
     pair.push(first.clone())?;
     pair.push(second.clone())?;
     Ok(pair.tuple())
 }
 
-/// As Jinja's sandbox says, in which `apply_chat_template` renders.
-fn unchangeable(kind: &str, name: &str) -> RenderError {
-    RenderError::invalid(format!("templates cannot change a {kind}, as {name:?} would"))
+/// Only lists and dictionaries in variables can be changed, see [`super::changes`].
+fn immutable(kind: &str, name: &str) -> RenderError {
+    RenderError::invalid(format!(
+        "only a {kind} in a variable can be changed: {name:?} is not allowed here"
+    ))
 }

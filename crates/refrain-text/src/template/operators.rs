@@ -1,17 +1,17 @@
-//! Arithmetic and slices, as in Python.
+//! Arithmetic and slices with Python's semantics.
 
 use super::budget::{BoundedText, spend, spend_on_bytes};
-use super::failure::{Attempt, RenderError};
+use super::error::{RenderError, Try};
 use super::syntax::{Operator, Sign};
-use super::value::{Datum, Gathered, Items};
+use super::value::{Items, ItemsBuilder, Value};
 
 /// `+value` and `-value`.
-pub(super) fn signed(value: &Datum, sign: Sign) -> Attempt<Datum> {
+pub(super) fn signed(value: &Value, sign: Sign) -> Try<Value> {
     match (value, value.as_int()) {
-        (Datum::Undefined, _) => Err(RenderError::undefined("")),
-        (Datum::Float(number), _) => Ok(Datum::Float(if sign == Sign::Minus { -number } else { *number })),
-        (_, Some(number)) if sign == Sign::Minus => number.checked_neg().map(Datum::Int).ok_or_else(too_large),
-        (_, Some(number)) => Ok(Datum::Int(number)),
+        (Value::Undefined, _) => Err(RenderError::undefined("")),
+        (Value::Float(number), _) => Ok(Value::Float(if sign == Sign::Minus { -number } else { *number })),
+        (_, Some(number)) if sign == Sign::Minus => number.checked_neg().map(Value::Int).ok_or_else(too_large),
+        (_, Some(number)) => Ok(Value::Int(number)),
         _ => Err(RenderError::invalid(format!(
             "bad operand type for unary operator: '{}'",
             value.kind()
@@ -19,11 +19,11 @@ pub(super) fn signed(value: &Datum, sign: Sign) -> Attempt<Datum> {
     }
 }
 
-pub(super) fn binary(left: &Datum, operator: Operator, right: &Datum) -> Attempt<Datum> {
-    if let (Operator::Remainder, Datum::Text(format)) = (operator, left) {
+pub(super) fn binary(left: &Value, operator: Operator, right: &Value) -> Try<Value> {
+    if let (Operator::Remainder, Value::Text(format)) = (operator, left) {
         return super::percent::format(format, right);
     }
-    if let (Datum::Undefined, _) | (_, Datum::Undefined) = (left, right) {
+    if let (Value::Undefined, _) | (_, Value::Undefined) = (left, right) {
         return Err(RenderError::undefined(""));
     }
     if let (Some(left), Some(right)) = (left.as_int(), right.as_int()) {
@@ -33,16 +33,16 @@ pub(super) fn binary(left: &Datum, operator: Operator, right: &Datum) -> Attempt
         return floats(left, operator, right);
     }
     match (operator, left, right) {
-        (Operator::Add, Datum::Text(left), Datum::Text(right)) => {
+        (Operator::Add, Value::Text(left), Value::Text(right)) => {
             let mut out = BoundedText::new();
             out.push(left)?;
             out.push(right)?;
-            Datum::built(out)
+            Value::built(out)
         }
-        (Operator::Add, Datum::List(left), Datum::List(right)) => Ok(joined(left, right)?.list()),
-        (Operator::Add, Datum::Tuple(left), Datum::Tuple(right)) => Ok(joined(left, right)?.tuple()),
+        (Operator::Add, Value::List(left), Value::List(right)) => Ok(joined(left, right)?.list()),
+        (Operator::Add, Value::Tuple(left), Value::Tuple(right)) => Ok(joined(left, right)?.tuple()),
         (Operator::Multiply, value, times) | (Operator::Multiply, times, value)
-            if times.as_int().is_some() && !matches!(value, Datum::Dict(_)) =>
+            if times.as_int().is_some() && !matches!(value, Value::Dict(_)) =>
         {
             repeated(value, times.as_int().unwrap_or_default())
         }
@@ -50,7 +50,7 @@ pub(super) fn binary(left: &Datum, operator: Operator, right: &Datum) -> Attempt
     }
 }
 
-fn unsupported(left: &Datum, operator: Operator, right: &Datum) -> RenderError {
+fn unsupported(left: &Value, operator: Operator, right: &Value) -> RenderError {
     let sign = match operator {
         Operator::Add => "+",
         Operator::Subtract => "-",
@@ -75,7 +75,7 @@ fn by_zero() -> RenderError {
     RenderError::invalid("division by zero")
 }
 
-fn integers(left: i128, operator: Operator, right: i128) -> Attempt<Datum> {
+fn integers(left: i128, operator: Operator, right: i128) -> Try<Value> {
     let divides = matches!(operator, Operator::Divide | Operator::FloorDivide | Operator::Remainder);
     if divides && right == 0 {
         return Err(by_zero());
@@ -84,16 +84,16 @@ fn integers(left: i128, operator: Operator, right: i128) -> Attempt<Datum> {
         Operator::Add => left.checked_add(right),
         Operator::Subtract => left.checked_sub(right),
         Operator::Multiply => left.checked_mul(right),
-        Operator::Divide => return Ok(Datum::Float(left as f64 / right as f64)),
+        Operator::Divide => return Ok(Value::Float(left as f64 / right as f64)),
         Operator::FloorDivide => floor_division(left, right).map(|(quotient, _)| quotient),
         Operator::Remainder => floor_division(left, right).map(|(_, remainder)| remainder),
         Operator::Power if right < 0 => return floats(left as f64, operator, right as f64),
         Operator::Power => u32::try_from(right).ok().and_then(|right| left.checked_pow(right)),
     };
-    exact.map(Datum::Int).ok_or_else(too_large)
+    exact.map(Value::Int).ok_or_else(too_large)
 }
 
-/// Quotient and remainder, where the quotient is rounded down.
+/// Quotient, rounded down, and remainder.
 fn floor_division(left: i128, right: i128) -> Option<(i128, i128)> {
     let (quotient, remainder) = (left.checked_div(right)?, left.checked_rem(right)?);
     Some(if remainder != 0 && (remainder < 0) != (right < 0) {
@@ -103,12 +103,12 @@ fn floor_division(left: i128, right: i128) -> Option<(i128, i128)> {
     })
 }
 
-fn floats(left: f64, operator: Operator, right: f64) -> Attempt<Datum> {
+fn floats(left: f64, operator: Operator, right: f64) -> Try<Value> {
     let divides = matches!(operator, Operator::Divide | Operator::FloorDivide | Operator::Remainder);
     if right == 0.0 && divides || left == 0.0 && right < 0.0 && operator == Operator::Power {
         return Err(by_zero());
     }
-    Ok(Datum::Float(match operator {
+    Ok(Value::Float(match operator {
         Operator::Add => left + right,
         Operator::Subtract => left - right,
         Operator::Multiply => left * right,
@@ -142,19 +142,19 @@ fn float_division(left: f64, right: f64) -> (f64, f64) {
     (if quotient - floor > 0.5 { floor + 1.0 } else { floor }, remainder)
 }
 
-fn joined(left: &Items, right: &Items) -> Attempt<Gathered> {
-    Gathered::of(left.iter().chain(right.iter()).cloned().map(Ok))
+fn joined(left: &Items, right: &Items) -> Try<ItemsBuilder> {
+    ItemsBuilder::of(left.iter().chain(right.iter()).cloned().map(Ok))
 }
 
-fn repeated(value: &Datum, times: i128) -> Attempt<Datum> {
+fn repeated(value: &Value, times: i128) -> Try<Value> {
     let times = usize::try_from(times.max(0)).unwrap_or(usize::MAX);
     let items = match value {
-        Datum::Text(text) => {
+        Value::Text(text) => {
             let mut out = BoundedText::new();
             out.push_repeated(text, times)?;
-            return Datum::built(out);
+            return Value::built(out);
         }
-        Datum::List(items) | Datum::Tuple(items) => items,
+        Value::List(items) | Value::Tuple(items) => items,
         other => {
             return Err(RenderError::invalid(format!(
                 "unsupported operand types for *: '{}' and 'int'",
@@ -162,7 +162,7 @@ fn repeated(value: &Datum, times: i128) -> Attempt<Datum> {
             )));
         }
     };
-    let mut gathered = Gathered::new();
+    let mut gathered = ItemsBuilder::new();
     if !items.is_empty() {
         for _ in 0..times {
             for item in items.iter() {
@@ -171,34 +171,34 @@ fn repeated(value: &Datum, times: i128) -> Attempt<Datum> {
         }
     }
     Ok(match value {
-        Datum::Tuple(_) => gathered.tuple(),
+        Value::Tuple(_) => gathered.tuple(),
         _ => gathered.list(),
     })
 }
 
 /// `value[start:stop:step]`.
-pub(super) fn slice(value: &Datum, bounds: [Option<Datum>; 3]) -> Attempt<Datum> {
-    let mut whole = [None; 3];
-    for (place, bound) in whole.iter_mut().zip(&bounds) {
-        *place = match bound {
-            None | Some(Datum::None) => None,
+pub(super) fn slice(value: &Value, bounds: [Option<Value>; 3]) -> Try<Value> {
+    let mut bounds_as_integers = [None; 3];
+    for (slot, bound) in bounds_as_integers.iter_mut().zip(&bounds) {
+        *slot = match bound {
+            None | Some(Value::None) => None,
             Some(bound) => match bound.as_int() {
                 Some(number) => Some(number),
-                None => return Err(RenderError::invalid("the bounds of a slice must be integers or none")),
+                None => return Err(RenderError::invalid("slice bounds must be integers or none")),
             },
         };
     }
     let length = match value {
-        Datum::List(_) | Datum::Tuple(_) | Datum::Text(_) => value.length()?,
-        _ => return Ok(Datum::Undefined),
+        Value::List(_) | Value::Tuple(_) | Value::Text(_) => value.length()?,
+        _ => return Ok(Value::Undefined),
     };
-    let (start, count, step) = places(whole, length)?;
+    let (start, count, step) = slice_indices(bounds_as_integers, length)?;
     spend(count)?;
     let taken = (0..count as i128).map(|round| (start + round * step) as usize);
     match value {
-        Datum::List(items) => Ok(Gathered::of(taken.map(|at| Ok(items[at].clone())))?.list()),
-        Datum::Tuple(items) => Ok(Gathered::of(taken.map(|at| Ok(items[at].clone())))?.tuple()),
-        Datum::Text(text) => {
+        Value::List(items) => Ok(ItemsBuilder::of(taken.map(|at| Ok(items[at].clone())))?.list()),
+        Value::Tuple(items) => Ok(ItemsBuilder::of(taken.map(|at| Ok(items[at].clone())))?.tuple()),
+        Value::Text(text) => {
             spend_on_bytes(text.len())?;
             let (first, step_by) = (start.max(0) as usize, step.unsigned_abs() as usize);
             let sliced: String = if step > 0 {
@@ -207,19 +207,19 @@ pub(super) fn slice(value: &Datum, bounds: [Option<Datum>; 3]) -> Attempt<Datum>
                 let behind = length.saturating_sub(first + 1);
                 text.chars().rev().skip(behind).step_by(step_by).take(count).collect()
             };
-            Datum::text(sliced)
+            Value::text(sliced)
         }
-        _ => Ok(Datum::Undefined),
+        _ => Ok(Value::Undefined),
     }
 }
 
-/// Where a slice begins, how many places it takes, and the step between them.
-fn places([start, stop, step]: [Option<i128>; 3], length: usize) -> Attempt<(i128, usize, i128)> {
+/// Returns the first index of a slice, the number of its items, and the step.
+fn slice_indices([start, stop, step]: [Option<i128>; 3], length: usize) -> Try<(i128, usize, i128)> {
     let length = length as i128;
-    // Steps beyond the length are all the same.
+    // Steps beyond the length are equivalent.
     let step = step.unwrap_or(1).clamp(-length - 1, length + 1);
     if step == 0 {
-        return Err(RenderError::invalid("the step of a slice cannot be zero"));
+        return Err(RenderError::invalid("slice step cannot be zero"));
     }
     let (lowest, highest) = if step > 0 { (0, length) } else { (-1, length - 1) };
     let bound = |bound: Option<i128>, default: i128| match bound {

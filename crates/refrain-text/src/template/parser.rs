@@ -1,9 +1,9 @@
-//! Lexemes to statements.
+//! Parses lexemes to statements.
 
 use std::rc::Rc;
 
-use super::budget::{Held, deeper};
-use super::failure::{Attempt, RenderError};
+use super::budget::{MemoryCharge, enter_level};
+use super::error::{RenderError, Try};
 use super::lexer::{Lexeme, Lexer};
 use super::syntax::{
     Action, AssignTarget, Body, ForLoop, MacroSource, PostfixAction, SpecialNames, Statement, TemplateExpression,
@@ -13,11 +13,11 @@ use super::value::TemplateText;
 mod expression;
 mod operand;
 
-/// What a node of the syntax tree takes, in bytes.
-const NODE: usize = 160;
+/// Memory charged for a node of the syntax tree, in bytes.
+const NODE_BYTES: usize = 160;
 
-/// Parse a template. Line ends are all `\n`.
-pub(super) fn parse(source: &str) -> Attempt<Parsed> {
+/// Parses a template. All its line ends must be `\n`.
+pub(super) fn parse(source: &str) -> Try<Parsed> {
     let mut lexer = Lexer::new(source);
     let first = lexer.next()?;
     let mut parser = Parser {
@@ -35,23 +35,23 @@ pub(super) fn parse(source: &str) -> Attempt<Parsed> {
     })
 }
 
-/// A template that was parsed.
+/// A parsed template.
 #[derive(Debug)]
 pub(super) struct Parsed {
     pub body: Body,
-    _held: Vec<Held>,
+    _held: Vec<MemoryCharge>,
 }
 
 struct Parser<'s> {
     lexer: Lexer<'s>,
     current: (Lexeme<'s>, u32),
-    /// What was looked at beyond the current lexeme.
+    /// A lexeme that was peeked beyond the current one.
     ahead: Option<(Lexeme<'s>, u32)>,
-    /// Names of which the macro being parsed makes use.
+    /// The special names that the macro being parsed uses.
     uses: SpecialNames,
-    /// Loops around what is being parsed.
+    /// Number of enclosing loops.
     loops: usize,
-    held: Vec<Held>,
+    held: Vec<MemoryCharge>,
 }
 
 impl<'s> Parser<'s> {
@@ -59,8 +59,8 @@ impl<'s> Parser<'s> {
         self.current.1
     }
 
-    /// Go on to the next lexeme; returns the one passed.
-    fn next(&mut self) -> Attempt<Lexeme<'s>> {
+    /// Advances to the next lexeme and returns the one passed.
+    fn next(&mut self) -> Try<Lexeme<'s>> {
         let next = match self.ahead.take() {
             Some(ahead) => ahead,
             None => self.lexer.next()?,
@@ -68,8 +68,8 @@ impl<'s> Parser<'s> {
         Ok(std::mem::replace(&mut self.current, next).0)
     }
 
-    /// The lexeme behind the current one.
-    fn ahead(&mut self) -> Attempt<&Lexeme<'s>> {
+    /// Peeks at the lexeme after the current one.
+    fn ahead(&mut self) -> Try<&Lexeme<'s>> {
         if self.ahead.is_none() {
             self.ahead = Some(self.lexer.next()?);
         }
@@ -84,7 +84,7 @@ impl<'s> Parser<'s> {
         matches!(self.current.0, Lexeme::Name(found) if found == name)
     }
 
-    fn skip(&mut self, operator: &str) -> Attempt<bool> {
+    fn skip(&mut self, operator: &str) -> Try<bool> {
         let found = self.is(operator);
         if found {
             self.next()?;
@@ -92,7 +92,7 @@ impl<'s> Parser<'s> {
         Ok(found)
     }
 
-    fn skip_name(&mut self, name: &str) -> Attempt<bool> {
+    fn skip_name(&mut self, name: &str) -> Try<bool> {
         let found = self.is_name(name);
         if found {
             self.next()?;
@@ -100,7 +100,7 @@ impl<'s> Parser<'s> {
         Ok(found)
     }
 
-    fn expect(&mut self, operator: &str) -> Attempt<()> {
+    fn expect(&mut self, operator: &str) -> Try<()> {
         if self.skip(operator)? {
             Ok(())
         } else {
@@ -108,14 +108,14 @@ impl<'s> Parser<'s> {
         }
     }
 
-    fn expect_end(&mut self, end: &Lexeme<'_>) -> Attempt<()> {
+    fn expect_end(&mut self, end: &Lexeme<'_>) -> Try<()> {
         if self.current.0 != *end {
             return Err(self.unexpected("the end of the tag"));
         }
         self.next().map(drop)
     }
 
-    fn name(&mut self) -> Attempt<&'s str> {
+    fn name(&mut self) -> Try<&'s str> {
         match self.current.0 {
             Lexeme::Name(name) => {
                 self.next()?;
@@ -125,7 +125,7 @@ impl<'s> Parser<'s> {
         }
     }
 
-    fn text_name(&mut self) -> Attempt<TemplateText> {
+    fn text_name(&mut self) -> Try<TemplateText> {
         let name = self.name()?;
         TemplateText::new(name)
     }
@@ -146,15 +146,15 @@ impl<'s> Parser<'s> {
         RenderError::syntax(format_args!("unexpected {found}, expected {expected}"), self.line())
     }
 
-    /// Account for one more node of the tree.
-    fn node(&mut self) -> Attempt<()> {
-        self.held.push(Held::new(NODE)?);
+    /// Charges one more node of the tree.
+    fn node(&mut self) -> Try<()> {
+        self.held.push(MemoryCharge::new(NODE_BYTES)?);
         Ok(())
     }
 
-    /// Statements until a block of one of these names, which is returned; without names, until the end.
-    fn body(&mut self, ends: &[&str]) -> Attempt<(Body, &'s str)> {
-        let _level = deeper()?;
+    /// Parses statements up to a block with one of these names, which is returned; without names, up to the end.
+    fn body(&mut self, ends: &[&str]) -> Try<(Body, &'s str)> {
+        let _level = enter_level()?;
         let mut body = Vec::new();
         loop {
             let line = self.line();
@@ -167,10 +167,7 @@ impl<'s> Parser<'s> {
                 }
                 Lexeme::End if ends.is_empty() => return Ok((body, "")),
                 Lexeme::End => {
-                    let what = format!(
-                        "the template ends within a block that lacks its {:?}",
-                        ends[ends.len() - 1]
-                    );
+                    let what = format!("the template ends inside a block: missing {:?}", ends[ends.len() - 1]);
                     return Err(RenderError::syntax(what, line));
                 }
                 _ => {
@@ -186,15 +183,15 @@ impl<'s> Parser<'s> {
         }
     }
 
-    /// The rest of a block, its end and the tag of that: all from behind the opening tag's expressions.
-    fn block(&mut self, end: &str) -> Attempt<Body> {
+    /// Parses the rest of a block after the opening tag's expressions, its end tag included.
+    fn block(&mut self, end: &str) -> Try<Body> {
         self.expect_end(&Lexeme::BlockEnd)?;
         let (body, _) = self.body(&[end])?;
         self.expect_end(&Lexeme::BlockEnd)?;
         Ok(body)
     }
 
-    fn statement(&mut self, name: &str, line: u32) -> Attempt<Action> {
+    fn statement(&mut self, name: &str, line: u32) -> Try<Action> {
         let simple = match name {
             "if" => return self.if_block(),
             "for" => return self.for_block(),
@@ -206,7 +203,7 @@ impl<'s> Parser<'s> {
                 return Ok(Action::FilterBlock(steps, self.block("endfilter")?));
             }
             "with" => return self.with_block(),
-            // What marks the model's own words, for training.
+            // Marks the model's own words, for training.
             "generation" => return Ok(Action::With(Vec::new(), self.block("endgeneration")?)),
             "block" => {
                 self.name()?;
@@ -224,7 +221,7 @@ impl<'s> Parser<'s> {
             "break" => Action::Break,
             "continue" => Action::Continue,
             "include" | "import" | "from" | "extends" => {
-                let what = format!("{name:?} needs other templates, and there are none");
+                let what = format!("{name:?} is not supported: there are no other templates");
                 return Err(RenderError::syntax(what, line));
             }
             other => return Err(RenderError::syntax(format_args!("unknown tag {other:?}"), line)),
@@ -233,8 +230,8 @@ impl<'s> Parser<'s> {
         Ok(simple)
     }
 
-    /// As [`Parser::block`]; the tag at the end may repeat the block's name.
-    fn block_named(&mut self, end: &str) -> Attempt<Body> {
+    /// As [`Parser::block`]; the end tag may repeat the block's name.
+    fn block_named(&mut self, end: &str) -> Try<Body> {
         self.expect_end(&Lexeme::BlockEnd)?;
         let (body, _) = self.body(&[end])?;
         if let Lexeme::Name(_) = self.current.0 {
@@ -244,7 +241,7 @@ impl<'s> Parser<'s> {
         Ok(body)
     }
 
-    fn if_block(&mut self) -> Attempt<Action> {
+    fn if_block(&mut self) -> Try<Action> {
         let mut branches = Vec::new();
         loop {
             let condition = self.tuple(false, &[])?;
@@ -262,7 +259,7 @@ impl<'s> Parser<'s> {
         }
     }
 
-    fn for_block(&mut self) -> Attempt<Action> {
+    fn for_block(&mut self) -> Try<Action> {
         let target = self.target(&["in"])?;
         if !self.skip_name("in")? {
             return Err(self.unexpected("\"in\""));
@@ -295,7 +292,7 @@ impl<'s> Parser<'s> {
         })))
     }
 
-    fn set(&mut self) -> Attempt<Action> {
+    fn set(&mut self) -> Try<Action> {
         let target = match self.ahead()? {
             Lexeme::Operator(".") => {
                 let namespace = self.text_name()?;
@@ -317,7 +314,7 @@ impl<'s> Parser<'s> {
         Ok(Action::SetBlock(target, steps, self.block("endset")?))
     }
 
-    fn with_block(&mut self) -> Attempt<Action> {
+    fn with_block(&mut self) -> Try<Action> {
         let mut assignments = Vec::new();
         while self.current.0 != Lexeme::BlockEnd {
             if !assignments.is_empty() {
@@ -330,8 +327,8 @@ impl<'s> Parser<'s> {
         Ok(Action::With(assignments, self.block("endwith")?))
     }
 
-    /// The parameters of a macro, from the bracket on.
-    fn parameters(&mut self) -> Attempt<Vec<(TemplateText, Option<TemplateExpression>)>> {
+    /// Parses the parameters of a macro, from the bracket on.
+    fn parameters(&mut self) -> Try<Vec<(TemplateText, Option<TemplateExpression>)>> {
         let mut parameters: Vec<(TemplateText, Option<TemplateExpression>)> = Vec::new();
         self.expect("(")?;
         while !self.is(")") {
@@ -345,7 +342,7 @@ impl<'s> Parser<'s> {
                 None
             };
             if default.is_none() && parameters.last().is_some_and(|(_, default)| default.is_some()) {
-                let what = "a parameter without a default behind one that has it";
+                let what = "a parameter without a default follows one with a default";
                 return Err(RenderError::syntax(what, self.line()));
             }
             self.node()?;
@@ -355,13 +352,13 @@ impl<'s> Parser<'s> {
         Ok(parameters)
     }
 
-    /// A macro of this name, from behind it on.
+    /// Parses a macro from behind its name on.
     fn macro_source(
         &mut self,
         name: TemplateText,
         parameters: Vec<(TemplateText, Option<TemplateExpression>)>,
         end: &str,
-    ) -> Attempt<Rc<MacroSource>> {
+    ) -> Try<Rc<MacroSource>> {
         let outer = std::mem::take(&mut self.uses);
         let loops = std::mem::take(&mut self.loops);
         let body = self.block_named(end)?;
@@ -376,13 +373,13 @@ impl<'s> Parser<'s> {
         }))
     }
 
-    fn macro_block(&mut self) -> Attempt<Action> {
+    fn macro_block(&mut self) -> Try<Action> {
         let name = self.text_name()?;
         let parameters = self.parameters()?;
         Ok(Action::Macro(self.macro_source(name, parameters, "endmacro")?))
     }
 
-    fn call_block(&mut self, line: u32) -> Attempt<Action> {
+    fn call_block(&mut self, line: u32) -> Try<Action> {
         let parameters = if self.is("(") { self.parameters()? } else { Vec::new() };
         let call = self.expression()?;
         match &call {
@@ -396,8 +393,8 @@ impl<'s> Parser<'s> {
         Ok(Action::Call(call, caller))
     }
 
-    /// What is assigned to: a name, or several.
-    fn target(&mut self, ends: &[&str]) -> Attempt<AssignTarget> {
+    /// Parses an assignment target: one name or several.
+    fn target(&mut self, ends: &[&str]) -> Try<AssignTarget> {
         let first = self.single_target()?;
         if !self.is(",") {
             return Ok(first);
@@ -413,8 +410,8 @@ impl<'s> Parser<'s> {
         Ok(AssignTarget::Tuple(targets))
     }
 
-    fn single_target(&mut self) -> Attempt<AssignTarget> {
-        let _level = deeper()?;
+    fn single_target(&mut self) -> Try<AssignTarget> {
+        let _level = enter_level()?;
         self.node()?;
         if self.skip("(")? {
             let target = self.target(&[])?;

@@ -4,21 +4,21 @@ use std::iter::Peekable;
 use std::str::Chars;
 
 use super::budget::BoundedText;
-use super::failure::{Attempt, RenderError};
+use super::error::{RenderError, Try};
 use super::layout::{FormatSpec, character};
 use super::print;
-use super::value::{Datum, DictKey, TemplateText};
+use super::value::{DictKey, TemplateText, Value};
 
-/// The values that a format takes one by one, or by their names.
+/// The values of a format, taken in order or by name.
 struct PercentValues<'v> {
-    positional: &'v [Datum],
-    named: &'v Datum,
+    positional: &'v [Value],
+    named: &'v Value,
 }
 
-pub(super) fn format(format: &str, values: &Datum) -> Attempt<Datum> {
+pub(super) fn format(format: &str, values: &Value) -> Try<Value> {
     let mut given = PercentValues {
         positional: match values {
-            Datum::Tuple(items) => items,
+            Value::Tuple(items) => items,
             single => std::slice::from_ref(single),
         },
         named: values,
@@ -32,16 +32,16 @@ pub(super) fn format(format: &str, values: &Datum) -> Attempt<Datum> {
             c => out.push_char(c)?,
         }
     }
-    if !given.positional.is_empty() && !by_name && !matches!(values, Datum::Dict(_)) {
+    if !given.positional.is_empty() && !by_name && !matches!(values, Value::Dict(_)) {
         return Err(RenderError::invalid(
             "not all arguments converted during string formatting",
         ));
     }
-    Datum::built(out)
+    Value::built(out)
 }
 
 impl PercentValues<'_> {
-    fn take(&mut self) -> Attempt<Datum> {
+    fn take(&mut self) -> Try<Value> {
         match self.positional.split_first() {
             Some((first, rest)) => {
                 self.positional = rest;
@@ -51,8 +51,8 @@ impl PercentValues<'_> {
         }
     }
 
-    /// Write what a `%` stands for with what follows it; returns whether it was asked for by name.
-    fn convert(&mut self, chars: &mut Peekable<Chars<'_>>, out: &mut BoundedText) -> Attempt<bool> {
+    /// Writes one conversion, from behind its `%` on. Returns whether it named its value.
+    fn convert(&mut self, chars: &mut Peekable<Chars<'_>>, out: &mut BoundedText) -> Try<bool> {
         let incomplete = || RenderError::invalid("incomplete format");
         let mut named = None;
         if chars.next_if_eq(&'(').is_some() {
@@ -100,9 +100,9 @@ impl PercentValues<'_> {
         Ok(by_name)
     }
 
-    /// The value of a name in brackets.
-    fn named(&self, chars: &mut Peekable<Chars<'_>>) -> Attempt<Datum> {
-        let Datum::Dict(dict) = self.named else {
+    /// Returns the value of a name in brackets.
+    fn named(&self, chars: &mut Peekable<Chars<'_>>) -> Try<Value> {
+        let Value::Dict(dict) = self.named else {
             return Err(RenderError::invalid("format requires a mapping"));
         };
         let mut name = String::new();
@@ -113,15 +113,15 @@ impl PercentValues<'_> {
                 let found = dict.get(&DictKey::Text(TemplateText::new(name.as_str())?));
                 return found
                     .cloned()
-                    .ok_or_else(|| RenderError::invalid(format!("the format asks for {name:?}")));
+                    .ok_or_else(|| RenderError::invalid(format!("no value for {name:?}")));
             }
             name.push(c);
         }
         Err(RenderError::invalid("incomplete format key"))
     }
 
-    /// A width or precision: digits, or `*` for one of the values.
-    fn size(&mut self, chars: &mut Peekable<Chars<'_>>) -> Attempt<Option<i128>> {
+    /// Parses a width or precision: digits, or `*` for one of the values.
+    fn size(&mut self, chars: &mut Peekable<Chars<'_>>) -> Try<Option<i128>> {
         if chars.next_if_eq(&'*').is_some() {
             let size = self.take()?.as_int();
             return size.map(Some).ok_or_else(|| RenderError::invalid("* wants an integer"));
@@ -135,7 +135,7 @@ impl PercentValues<'_> {
     }
 }
 
-fn write(value: &Datum, kind: char, mut format: FormatSpec, out: &mut BoundedText) -> Attempt<()> {
+fn write(value: &Value, kind: char, mut format: FormatSpec, out: &mut BoundedText) -> Try<()> {
     let wrong = || {
         let what = format!("%{kind} format: a number is required, not '{}'", value.kind());
         Err(RenderError::invalid(what))
@@ -148,11 +148,11 @@ fn write(value: &Datum, kind: char, mut format: FormatSpec, out: &mut BoundedTex
         's' => format.text(&print::display(value)?, out),
         'r' | 'a' => {
             let mut written = BoundedText::new();
-            print::represent(value, &mut written)?;
+            print::repr(value, &mut written)?;
             format.text(written.as_str(), out)
         }
         'c' => match value {
-            Datum::Text(text) if text.chars().count() == 1 => format.text(text, out),
+            Value::Text(text) if text.chars().count() == 1 => format.text(text, out),
             other => match other.as_int() {
                 Some(code) => format.text(&character(code)?.to_string(), out),
                 None => wrong(),
@@ -160,7 +160,7 @@ fn write(value: &Datum, kind: char, mut format: FormatSpec, out: &mut BoundedTex
         },
         'd' | 'i' | 'u' | 'x' | 'X' | 'o' => match (value.as_int(), value) {
             (Some(number), _) => format.integer(number, out),
-            (None, Datum::Float(number)) if number.is_finite() && matches!(kind, 'd' | 'i' | 'u') => {
+            (None, Value::Float(number)) if number.is_finite() && matches!(kind, 'd' | 'i' | 'u') => {
                 format.integer(*number as i128, out)
             }
             _ => wrong(),

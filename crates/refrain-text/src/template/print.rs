@@ -1,25 +1,25 @@
-//! PercentValues as Python writes them: `str`, `repr`, and `json.dumps` for the `tojson` filter.
+//! Prints values as Python does: `str`, `repr`, and `json.dumps` for the `tojson` filter.
 
 use std::fmt::Write;
 
-use super::budget::{BoundedText, deeper, spend};
+use super::budget::{BoundedText, enter_level, spend};
 use super::calls::{CallArguments, Callable, flag};
 use super::compare;
-use super::failure::{Attempt, RenderError};
-use super::value::{Datum, TemplateText};
+use super::error::{RenderError, Try};
+use super::value::{TemplateText, Value};
 
-/// Write a value as Python's `str` gives it.
-pub(super) fn write(value: &Datum, out: &mut BoundedText) -> Attempt<()> {
+/// Writes a value as Python's `str` does.
+pub(super) fn write(value: &Value, out: &mut BoundedText) -> Try<()> {
     match value {
-        Datum::Undefined => Ok(()),
-        Datum::Text(text) => out.push(text),
-        other => represent(other, out),
+        Value::Undefined => Ok(()),
+        Value::Text(text) => out.push(text),
+        other => repr(other, out),
     }
 }
 
-/// A value as Python's `str` gives it.
-pub(super) fn display(value: &Datum) -> Attempt<TemplateText> {
-    if let Datum::Text(text) = value {
+/// Returns a value as Python's `str` does.
+pub(super) fn display(value: &Value) -> Try<TemplateText> {
+    if let Value::Text(text) = value {
         return Ok(text.clone());
     }
     let mut out = BoundedText::new();
@@ -27,68 +27,71 @@ pub(super) fn display(value: &Datum) -> Attempt<TemplateText> {
     TemplateText::new(out.into_string())
 }
 
-/// Write a value as Python's `repr` gives it.
-pub(super) fn represent(value: &Datum, out: &mut BoundedText) -> Attempt<()> {
-    let _level = deeper()?;
+/// Writes a value as Python's `repr` does.
+pub(super) fn repr(value: &Value, out: &mut BoundedText) -> Try<()> {
+    let _level = enter_level()?;
     spend(1)?;
     match value {
-        Datum::Undefined => out.push("Undefined"),
-        Datum::None => out.push("None"),
-        Datum::Bool(true) => out.push("True"),
-        Datum::Bool(false) => out.push("False"),
-        Datum::Int(number) => out.push(&number.to_string()),
-        Datum::Float(number) => out.push(&float(*number)),
-        Datum::Text(text) => represent_text(text, out),
-        Datum::List(items) => {
+        Value::Undefined => out.push("Undefined"),
+        Value::None => out.push("None"),
+        Value::Bool(true) => out.push("True"),
+        Value::Bool(false) => out.push("False"),
+        Value::Int(number) => out.push(&number.to_string()),
+        Value::Float(number) => out.push(&float(*number)),
+        Value::Number(digits) => out.push(digits),
+        Value::Text(text) => repr_text(text, out),
+        Value::List(items) => {
             out.push("[")?;
-            represent_items(items, out)?;
+            repr_items(items, out)?;
             out.push("]")
         }
-        Datum::Tuple(items) => {
+        Value::Tuple(items) => {
             out.push("(")?;
-            represent_items(items, out)?;
+            repr_items(items, out)?;
             out.push(if items.len() == 1 { ",)" } else { ")" })
         }
-        Datum::Dict(dict) => represent_entries(dict.entries(), out),
-        Datum::Namespace(namespace) => {
+        Value::Dict(dict) => repr_entries(dict.entries(), out),
+        Value::Namespace(namespace) => {
             out.push("<Namespace ")?;
-            represent_entries(namespace.0.borrow().entries(), out)?;
+            repr_entries(namespace.0.borrow().entries(), out)?;
             out.push(">")
         }
-        Datum::Loop(state) => out.push(&format!("<LoopContext {}>", state.place())),
-        Datum::Callable(callable) => match &**callable {
+        Value::Loop(state) => out.push(&format!("<LoopContext {}>", state.display())),
+        Value::Callable(callable) => match &**callable {
             Callable::GlobalFunction(_) => out.push("<function>"),
             Callable::Method(_, name) => out.push(&format!("<method {:?}>", &**name)),
             Callable::Macro(source, _) => out.push(&format!("<Macro {:?}>", &*source.name)),
+            Callable::Cycler(_) => out.push("<Cycler>"),
+            Callable::Joiner(_) => out.push("<Joiner>"),
         },
     }
 }
 
-fn represent_items(items: &[Datum], out: &mut BoundedText) -> Attempt<()> {
+fn repr_items(items: &[Value], out: &mut BoundedText) -> Try<()> {
     for (index, item) in items.iter().enumerate() {
         if index > 0 {
             out.push(", ")?;
         }
-        represent(item, out)?;
+        repr(item, out)?;
     }
     Ok(())
 }
 
-fn represent_entries(entries: &[(Datum, Datum)], out: &mut BoundedText) -> Attempt<()> {
+fn repr_entries(entries: &[(Value, Value)], out: &mut BoundedText) -> Try<()> {
     out.push("{")?;
     for (index, (key, value)) in entries.iter().enumerate() {
         if index > 0 {
             out.push(", ")?;
         }
-        represent(key, out)?;
+        repr(key, out)?;
         out.push(": ")?;
-        represent(value, out)?;
+        repr(value, out)?;
     }
     out.push("}")
 }
 
-/// A float as Python writes it: the shortest digits that give the same float, with an exponent below 1e-4 and from
-/// 1e16 on.
+/// Prints a float as Python does: the shortest digits that round-trip, with an exponent below 1e-4 and from 1e16
+/// on.
 pub(super) fn float(number: f64) -> String {
     if number.is_nan() {
         return "nan".to_owned();
@@ -110,8 +113,8 @@ pub(super) fn float(number: f64) -> String {
     }
 }
 
-/// A string as Python's `repr` quotes it.
-fn represent_text(text: &str, out: &mut BoundedText) -> Attempt<()> {
+/// Writes a string as Python's `repr` quotes it.
+fn repr_text(text: &str, out: &mut BoundedText) -> Try<()> {
     let quote = if text.contains('\'') && !text.contains('"') {
         '"'
     } else {
@@ -140,20 +143,21 @@ fn represent_text(text: &str, out: &mut BoundedText) -> Attempt<()> {
     out.push_char(quote)
 }
 
-/// Python's `str.isprintable`: no control or format character, no separator but the space, nothing unassigned.
+/// Python's `str.isprintable`: no control or format character, no separator but the space, no unassigned code
+/// point.
 pub(super) fn is_printable(c: char) -> bool {
     if c.is_ascii() {
         return matches!(c, ' '..='~');
     }
-    // Debug output of text escapes the same, but of the first character also marks.
+    // Rust's debug output escapes the same characters; only as the first character it also escapes marks.
     let text = String::from_iter(['a', c]);
     text.escape_debug().nth(1) != Some('\\')
 }
 
-/// How `json.dumps` lays out its text.
+/// Layout of `json.dumps`.
 struct JsonStyle {
     ascii: bool,
-    /// What a level is indented by; `None` writes everything on one line.
+    /// Indentation of one level; `None` writes everything on one line.
     indent: Option<TemplateText>,
     between_items: TemplateText,
     after_key: TemplateText,
@@ -161,13 +165,13 @@ struct JsonStyle {
 }
 
 /// `tojson(value, ensure_ascii=False, indent=None, separators=None, sort_keys=False)`.
-pub(super) fn to_json(value: &Datum, arguments: CallArguments) -> Attempt<Datum> {
+pub(super) fn to_json(value: &Value, arguments: CallArguments) -> Try<Value> {
     let names = ["ensure_ascii", "indent", "separators", "sort_keys"];
     let given = arguments.bind("tojson", names)?;
-    let [ascii, indent, separators, sort_keys] = given.map(|value| value.filter(|value| !matches!(value, Datum::None)));
+    let [ascii, indent, separators, sort_keys] = given.map(|value| value.filter(|value| !matches!(value, Value::None)));
     let indent = match indent {
         None => None,
-        Some(Datum::Text(text)) => Some(text),
+        Some(Value::Text(text)) => Some(text),
         Some(width) => {
             let width = super::calls::size(Some(width), "the indent of tojson")?;
             let mut out = BoundedText::new();
@@ -178,7 +182,7 @@ pub(super) fn to_json(value: &Datum, arguments: CallArguments) -> Attempt<Datum>
     let (mut between_items, mut after_key) = (if indent.is_none() { ", " } else { "," }, ": ");
     let pair = separators.map(|pair| pair.iterate()).transpose()?;
     if let Some(pair) = &pair {
-        let [Datum::Text(items), Datum::Text(key)] = &pair[..] else {
+        let [Value::Text(items), Value::Text(key)] = &pair[..] else {
             return Err(RenderError::invalid("separators of tojson must be a pair of strings"));
         };
         (between_items, after_key) = (items, key);
@@ -192,22 +196,23 @@ pub(super) fn to_json(value: &Datum, arguments: CallArguments) -> Attempt<Datum>
     };
     let mut out = BoundedText::new();
     dump(value, &style, 0, &mut out)?;
-    Datum::built(out)
+    Value::built(out)
 }
 
-fn dump(value: &Datum, style: &JsonStyle, depth: usize, out: &mut BoundedText) -> Attempt<()> {
-    let _level = deeper()?;
+fn dump(value: &Value, style: &JsonStyle, depth: usize, out: &mut BoundedText) -> Try<()> {
+    let _level = enter_level()?;
     spend(1)?;
     match value {
-        Datum::None => out.push("null"),
-        Datum::Bool(flag) => out.push(if *flag { "true" } else { "false" }),
-        Datum::Int(number) => out.push(&number.to_string()),
-        Datum::Float(number) => out.push(&json_float(*number)),
-        Datum::Text(text) => quote(text, style.ascii, out),
-        Datum::List(items) | Datum::Tuple(items) => bracket(["[", "]"], items, style, depth, out, |item, out| {
+        Value::None => out.push("null"),
+        Value::Bool(flag) => out.push(if *flag { "true" } else { "false" }),
+        Value::Int(number) => out.push(&number.to_string()),
+        Value::Float(number) => out.push(&json_float(*number)),
+        Value::Number(digits) => out.push(digits),
+        Value::Text(text) => quote(text, style.ascii, out),
+        Value::List(items) | Value::Tuple(items) => bracket(["[", "]"], items, style, depth, out, |item, out| {
             dump(item, style, depth + 1, out)
         }),
-        Datum::Dict(dict) => {
+        Value::Dict(dict) => {
             let mut entries = Vec::with_capacity(dict.entries().len());
             for (key, item) in dict.entries() {
                 entries.push((key.clone(), (json_key(key)?, item.clone())));
@@ -223,7 +228,7 @@ fn dump(value: &Datum, style: &JsonStyle, depth: usize, out: &mut BoundedText) -
                 dump(item, style, depth + 1, out)
             })
         }
-        Datum::Undefined => Err(unserialisable("is undefined")),
+        Value::Undefined => Err(unserialisable("is undefined")),
         other => Err(unserialisable(&format!("is a {}", other.kind()))),
     }
 }
@@ -232,15 +237,15 @@ fn unserialisable(what: &str) -> RenderError {
     RenderError::invalid(format!("the value given to tojson {what}"))
 }
 
-/// Write items between brackets, laid out by the style.
+/// Writes items between brackets in this style.
 fn bracket<T>(
     [open, close]: [&str; 2],
     items: &[T],
     style: &JsonStyle,
     depth: usize,
     out: &mut BoundedText,
-    mut write: impl FnMut(&T, &mut BoundedText) -> Attempt<()>,
-) -> Attempt<()> {
+    mut write: impl FnMut(&T, &mut BoundedText) -> Try<()>,
+) -> Try<()> {
     let new_line = |out: &mut BoundedText, depth: usize| match &style.indent {
         Some(indent) => {
             out.push("\n")?;
@@ -271,19 +276,19 @@ fn json_float(number: f64) -> String {
     }
 }
 
-/// A key as JSON has it; Python writes the keys `True`, `None` and numbers as strings.
-fn json_key(key: &Datum) -> Attempt<TemplateText> {
+/// Returns a JSON key. Python writes the keys `True`, `None` and numbers as strings.
+fn json_key(key: &Value) -> Try<TemplateText> {
     match key {
-        Datum::Text(text) => Ok(text.clone()),
-        Datum::None => TemplateText::new("null"),
-        Datum::Bool(flag) => TemplateText::new(if *flag { "true" } else { "false" }),
-        Datum::Int(number) => TemplateText::new(number.to_string()),
-        Datum::Float(number) => TemplateText::new(json_float(*number)),
-        _ => Err(unserialisable("has a key that is no string")),
+        Value::Text(text) => Ok(text.clone()),
+        Value::None => TemplateText::new("null"),
+        Value::Bool(flag) => TemplateText::new(if *flag { "true" } else { "false" }),
+        Value::Int(number) => TemplateText::new(number.to_string()),
+        Value::Float(number) => TemplateText::new(json_float(*number)),
+        _ => Err(unserialisable("has a key that is not a string")),
     }
 }
 
-fn quote(text: &str, ascii: bool, out: &mut BoundedText) -> Attempt<()> {
+fn quote(text: &str, ascii: bool, out: &mut BoundedText) -> Try<()> {
     out.push("\"")?;
     let plain = |c: char| !matches!(c, '"' | '\\') && c >= ' ' && (!ascii || matches!(c, ' '..='~'));
     let mut rest = text;

@@ -1,56 +1,67 @@
-//! Statements carried out.
+//! Executes statements.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::SystemTime;
 
-use super::budget::{BoundedText, Held, deeper, spend, spend_on_bytes};
+use super::budget::{BoundedText, MemoryCharge, enter_level, spend, spend_on_bytes};
 use super::calls::{Callable, GlobalFunction};
-use super::failure::{Attempt, RenderError};
+use super::error::{RenderError, Try};
 use super::print;
 use super::syntax::{Action, AssignTarget, Postfix, PostfixAction, Statement, TemplateExpression};
-use super::value::{Datum, Dict, Namespace, TemplateText};
+use super::value::{Dict, Namespace, TemplateText, Value};
 
-/// What a variable takes beside its value, in bytes.
-const VARIABLE: usize = 256;
+/// Memory charged for a variable beside its value, in bytes.
+const VARIABLE_BYTES: usize = 256;
 
-/// What a namespace takes, in bytes.
-const NAMESPACE: usize = 320;
+/// Memory charged for a namespace, in bytes.
+const NAMESPACE_BYTES: usize = 320;
 
-/// The longest format of a time, in bytes.
-const MAX_TIME_FORMAT: usize = 1000;
-
-/// The variables of a block, and those around it.
+/// The variables of a block, and those of the enclosing blocks.
 #[derive(Debug, Default)]
 pub(super) struct Variables {
-    own: RefCell<HashMap<TemplateText, (Datum, Held)>>,
+    own: RefCell<HashMap<TemplateText, (Value, MemoryCharge)>>,
     around: Option<Rc<Variables>>,
 }
 
 impl Variables {
-    /// None yet, within a block that has these.
-    pub fn within(around: &Rc<Variables>) -> Rc<Self> {
+    /// An empty scope inside `parent`.
+    pub fn child_of(around: &Rc<Variables>) -> Rc<Self> {
         Rc::new(Variables {
             around: Some(around.clone()),
             ..Variables::default()
         })
     }
 
-    pub fn set(&self, name: &TemplateText, value: Datum) -> Attempt<()> {
+    pub fn set(&self, name: &TemplateText, value: Value) -> Try<()> {
         spend_on_bytes(name.len())?;
         let mut own = self.own.borrow_mut();
         match own.get_mut(name) {
-            Some((place, _)) => *place = value,
+            Some((slot, _)) => *slot = value,
             None => {
-                own.insert(name.clone(), (value, Held::new(VARIABLE)?));
+                own.insert(name.clone(), (value, MemoryCharge::new(VARIABLE_BYTES)?));
             }
         }
         Ok(())
     }
 
-    /// The variable of this name, of the nearest block that has one.
-    pub fn get(&self, name: &TemplateText) -> Attempt<Option<Datum>> {
+    /// Replaces the variable of this name in the innermost block that has one.
+    pub fn replace(&self, name: &TemplateText, value: Value) -> Try<()> {
+        let mut block = Some(self);
+        while let Some(variables) = block {
+            spend_on_bytes(name.len())?;
+            if let Some((slot, _)) = variables.own.borrow_mut().get_mut(name) {
+                *slot = value;
+                return Ok(());
+            }
+            block = variables.around.as_deref();
+        }
+        Ok(())
+    }
+
+    /// Returns the variable of this name in the innermost block that has one.
+    pub fn get(&self, name: &TemplateText) -> Try<Option<Value>> {
         let mut block = Some(self);
         while let Some(variables) = block {
             spend_on_bytes(name.len())?;
@@ -66,7 +77,7 @@ impl Variables {
 /// How a body ended.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Flow {
-    Through,
+    Normal,
     Break,
     Continue,
 }
@@ -75,9 +86,9 @@ pub(super) enum Flow {
 pub(super) struct Renderer {
     /// The variables of the template itself.
     pub root: Rc<Variables>,
-    /// All there are: they can contain each other, so they are emptied at the end.
-    namespaces: Vec<(Rc<Namespace>, Held)>,
-    /// What `strftime_now` takes for now, if not the present.
+    /// All namespaces. They can form cycles, so they are emptied at the end.
+    namespaces: Vec<(Rc<Namespace>, MemoryCharge)>,
+    /// The time that `strftime_now` uses instead of the present.
     pub time: Option<SystemTime>,
 }
 
@@ -90,45 +101,46 @@ impl Drop for Renderer {
 }
 
 impl Renderer {
-    /// With the functions that every template knows, and these variables.
-    pub fn new(variables: Vec<(TemplateText, Datum)>, time: Option<SystemTime>) -> Attempt<Self> {
+    /// Starts with the built-in functions and these variables.
+    pub fn new(variables: Vec<(TemplateText, Value)>, time: Option<SystemTime>) -> Try<Self> {
         let globals = Rc::new(Variables::default());
         for (name, function) in GlobalFunction::ALL {
-            let function = Datum::Callable(Rc::new(Callable::GlobalFunction(function)));
+            let function = Value::Callable(Rc::new(Callable::GlobalFunction(function)));
             globals.set(&TemplateText::new(name)?, function)?;
         }
         for (name, value) in variables {
             globals.set(&name, value)?;
         }
         Ok(Renderer {
-            root: Variables::within(&globals),
+            root: Variables::child_of(&globals),
             namespaces: Vec::new(),
             time,
         })
     }
 
-    /// A new namespace, which lives until the end of the rendering.
-    pub fn namespace(&mut self, variables: Dict) -> Attempt<Datum> {
+    /// Creates a namespace, which lives until the end of the rendering.
+    pub fn namespace(&mut self, variables: Dict) -> Try<Value> {
         let namespace = Rc::new(Namespace(variables.into()));
-        self.namespaces.push((namespace.clone(), Held::new(NAMESPACE)?));
-        Ok(Datum::Namespace(namespace))
+        self.namespaces
+            .push((namespace.clone(), MemoryCharge::new(NAMESPACE_BYTES)?));
+        Ok(Value::Namespace(namespace))
     }
 
-    /// Carry out a body in the block that has `variables`.
-    pub fn run(&mut self, body: &[Statement], variables: &Rc<Variables>, out: &mut BoundedText) -> Attempt<Flow> {
-        let _level = deeper()?;
+    /// Executes a body in the block that has `variables`.
+    pub fn run(&mut self, body: &[Statement], variables: &Rc<Variables>, out: &mut BoundedText) -> Try<Flow> {
+        let _level = enter_level()?;
         for statement in body {
             spend(1)?;
-            match self.carry_out(&statement.action, variables, out) {
-                Ok(Flow::Through) => {}
+            match self.execute(&statement.action, variables, out) {
+                Ok(Flow::Normal) => {}
                 Ok(left) => return Ok(left),
                 Err(error) => return Err(error.at(statement.line)),
             }
         }
-        Ok(Flow::Through)
+        Ok(Flow::Normal)
     }
 
-    fn carry_out(&mut self, action: &Action, variables: &Rc<Variables>, out: &mut BoundedText) -> Attempt<Flow> {
+    fn execute(&mut self, action: &Action, variables: &Rc<Variables>, out: &mut BoundedText) -> Try<Flow> {
         match action {
             Action::Write(text) => out.push(text)?,
             Action::Print(expression) => {
@@ -159,7 +171,7 @@ impl Renderer {
                 return Ok(flow);
             }
             Action::With(assignments, body) => {
-                let inner = Variables::within(variables);
+                let inner = Variables::child_of(variables);
                 for (target, expression) in assignments {
                     let value = self.evaluate(expression, variables)?;
                     self.assign(target, value, &inner)?;
@@ -168,30 +180,30 @@ impl Renderer {
             }
             Action::Macro(source) => {
                 let callable = Callable::Macro(source.clone(), Rc::downgrade(variables));
-                variables.set(&source.name, Datum::Callable(Rc::new(callable)))?;
+                variables.set(&source.name, Value::Callable(Rc::new(callable)))?;
             }
             Action::Call(call, source) => {
                 let caller = Callable::Macro(source.clone(), Rc::downgrade(variables));
-                let value = self.call_with(call, Datum::Callable(Rc::new(caller)), variables)?;
+                let value = self.call_with(call, Value::Callable(Rc::new(caller)), variables)?;
                 print::write(&value, out)?;
             }
             Action::Do(expression) => drop(self.evaluate(expression, variables)?),
             Action::Break => return Ok(Flow::Break),
             Action::Continue => return Ok(Flow::Continue),
         }
-        Ok(Flow::Through)
+        Ok(Flow::Normal)
     }
 
-    /// What a body renders, through filters.
-    fn capture(&mut self, steps: &[Postfix], body: &[Statement], variables: &Rc<Variables>) -> Attempt<(Datum, Flow)> {
+    /// Renders a body and applies filters to the result.
+    fn capture(&mut self, steps: &[Postfix], body: &[Statement], variables: &Rc<Variables>) -> Try<(Value, Flow)> {
         let mut out = BoundedText::new();
-        let flow = self.run(body, &Variables::within(variables), &mut out)?;
-        let text = Datum::built(out)?;
-        Ok((self.take_steps(text, steps, &|| String::new(), variables)?, flow))
+        let flow = self.run(body, &Variables::child_of(variables), &mut out)?;
+        let text = Value::built(out)?;
+        Ok((self.apply_postfixes(text, steps, &|| String::new(), variables)?, flow))
     }
 
-    /// The call of a call block, with its body for `caller`.
-    fn call_with(&mut self, call: &TemplateExpression, caller: Datum, variables: &Rc<Variables>) -> Attempt<Datum> {
+    /// Evaluates the call of a call block, with its body as `caller`.
+    fn call_with(&mut self, call: &TemplateExpression, caller: Value, variables: &Rc<Variables>) -> Try<Value> {
         let TemplateExpression::Steps(base, steps) = call else {
             return Err(RenderError::invalid("a call block without a call"));
         };
@@ -206,19 +218,19 @@ impl Renderer {
             return Err(RenderError::invalid("a call block without a call"));
         };
         let value = self.evaluate(base, variables)?;
-        let callee = self.take_steps(value, before, &|| describe(base), variables)?;
+        let callee = self.apply_postfixes(value, before, &|| describe(base), variables)?;
         let mut arguments = self.arguments(given, variables)?;
         arguments.named.push((TemplateText::new("caller")?, caller));
         self.call(&callee, arguments).map_err(|error| error.at(*line))
     }
 
-    pub fn assign(&mut self, target: &AssignTarget, value: Datum, variables: &Rc<Variables>) -> Attempt<()> {
+    pub fn assign(&mut self, target: &AssignTarget, value: Value, variables: &Rc<Variables>) -> Try<()> {
         match target {
             AssignTarget::Name(name) => variables.set(name, value),
             AssignTarget::Attribute(name, attribute) => match variables.get(name)? {
-                Some(Datum::Namespace(namespace)) => {
+                Some(Value::Namespace(namespace)) => {
                     let mut held = namespace.0.borrow_mut();
-                    held.insert(Datum::Text(attribute.clone()), value)
+                    held.insert(Value::Text(attribute.clone()), value)
                 }
                 _ => Err(RenderError::invalid(format!(
                     "cannot assign attribute on non-namespace object {:?}",
@@ -241,21 +253,9 @@ impl Renderer {
             }
         }
     }
-
-    /// The time in a format of C's `strftime`.
-    pub fn strftime(&self, format: &str) -> Attempt<BoundedText> {
-        let failed = |error: jiff::Error| RenderError::invalid(error);
-        let time = jiff::Zoned::try_from(self.time.unwrap_or_else(SystemTime::now)).map_err(failed)?;
-        if format.len() > MAX_TIME_FORMAT {
-            return Err(RenderError::invalid("absurd format of a time"));
-        }
-        let mut out = BoundedText::new();
-        out.push(&jiff::fmt::strtime::format(format, &time).map_err(failed)?)?;
-        Ok(out)
-    }
 }
 
-/// How the template names a value, if it is a plain name; else nothing.
+/// Returns the name of a value if the expression is a plain name, else an empty string.
 pub(super) fn describe(expression: &TemplateExpression) -> String {
     match expression {
         TemplateExpression::Name(name) => name.to_string(),

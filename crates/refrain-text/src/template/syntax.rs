@@ -1,11 +1,11 @@
-//! What a template is parsed to. Chains (`a + b + c`, `x | f | g`, `elif`) are lists, so that their length takes no
-//! stack.
+//! The syntax tree of a template. Chains (`a + b + c`, `x | f | g`, `elif`) are lists, so that their length takes
+//! no stack.
 
 use std::rc::Rc;
 
-use super::value::{Datum, TemplateText};
+use super::value::{TemplateText, Value};
 
-/// A statement, with the line that it begins on.
+/// A statement with its first line.
 #[derive(Debug)]
 pub(super) struct Statement {
     pub line: u32,
@@ -18,11 +18,11 @@ pub(super) type Body = Vec<Statement>;
 pub(super) enum Action {
     Write(TemplateText),
     Print(TemplateExpression),
-    /// Conditions with what follows if they hold, and what if none does.
+    /// Branches with their conditions, and the `else` body.
     If(Vec<(TemplateExpression, Body)>, Body),
     For(Rc<ForLoop>),
     Set(AssignTarget, TemplateExpression),
-    /// What the body renders, through filters.
+    /// Assigns what the body renders, through filters.
     SetBlock(AssignTarget, Vec<Postfix>, Body),
     FilterBlock(Vec<Postfix>, Body),
     With(Vec<(AssignTarget, TemplateExpression)>, Body),
@@ -52,7 +52,7 @@ pub(super) struct MacroSource {
     pub uses: SpecialNames,
 }
 
-/// Which of the names that only macros have a macro mentions.
+/// Which of the special macro names a macro uses.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct SpecialNames {
     pub varargs: bool,
@@ -61,7 +61,7 @@ pub(super) struct SpecialNames {
 }
 
 impl SpecialNames {
-    /// What one of them mentions, or the other.
+    /// The union of both.
     pub fn or(self, other: Self) -> Self {
         SpecialNames {
             varargs: self.varargs || other.varargs,
@@ -71,7 +71,7 @@ impl SpecialNames {
     }
 }
 
-/// What is assigned to.
+/// The target of an assignment.
 #[derive(Debug)]
 pub(super) enum AssignTarget {
     Name(TemplateText),
@@ -82,25 +82,25 @@ pub(super) enum AssignTarget {
 
 #[derive(Debug)]
 pub(super) enum TemplateExpression {
-    Constant(Datum),
+    Constant(Value),
     Name(TemplateText),
     List(Vec<TemplateExpression>),
     Tuple(Vec<TemplateExpression>),
     Dict(Vec<(TemplateExpression, TemplateExpression)>),
-    /// Signs and negations, the outermost first.
+    /// Signs and negations, outermost first.
     Unary(Vec<Sign>, Box<TemplateExpression>),
-    /// Operators of one precedence, from the left.
+    /// Left-associative operators of one precedence.
     Binary(Box<TemplateExpression>, Vec<(Operator, TemplateExpression)>),
     Concatenation(Vec<TemplateExpression>),
     Comparison(Box<TemplateExpression>, Vec<(Relation, TemplateExpression)>),
     And(Vec<TemplateExpression>),
     Or(Vec<TemplateExpression>),
-    /// Value, condition, and the value otherwise.
+    /// Value, condition, and alternative.
     Conditional(Box<(TemplateExpression, TemplateExpression, Option<TemplateExpression>)>),
     Steps(Box<TemplateExpression>, Vec<Postfix>),
 }
 
-/// What is done to the value before it, with the line on which it stands.
+/// An operation on the value before it, with its line.
 #[derive(Debug)]
 pub(super) struct Postfix {
     pub line: u32,
@@ -122,7 +122,7 @@ pub(super) enum PostfixAction {
 pub(super) struct ArgumentList {
     pub positional: Vec<TemplateExpression>,
     pub named: Vec<(TemplateText, TemplateExpression)>,
-    /// After a `*`.
+    /// After `*`.
     pub spread: Option<Box<TemplateExpression>>,
     /// After `**`.
     pub spread_named: Option<Box<TemplateExpression>>,

@@ -1,37 +1,39 @@
-//! The values of templates: Python's, as far as Jinja's sandbox gives them out. All but namespaces never change.
+//! The values of templates: those of Python that Jinja's sandbox exposes. All but namespaces are immutable.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ops::Deref;
 use std::rc::Rc;
 
-use super::budget::{BoundedText, Held, spend, spend_on_bytes};
+use super::budget::{BoundedText, MemoryCharge, spend, spend_on_bytes};
 use super::calls::Callable;
-use super::failure::{Attempt, RenderError};
+use super::error::{RenderError, Try};
 use super::loops::LoopState;
 
-/// Lists in lists in lists … more than any conversation has.
+/// Limit of nested lists and dictionaries: more than any conversation has.
 const MAX_VALUE_DEPTH: usize = 200;
 
-/// What a value takes beside its content, in bytes: counters, and what the allocator adds.
-const OVERHEAD: usize = 80;
+/// Memory charged for a value beside its content, in bytes: reference counts and the allocator's overhead.
+const VALUE_BYTES: usize = 80;
 
-/// What a place in a list takes, with a value there that does not count for itself.
-const PLACE: usize = 128;
+/// Memory charged for a list item, in bytes, including values that do not charge for themselves.
+const ITEM_BYTES: usize = 128;
 
-/// What an entry of a dictionary takes, with its place in the index.
-const ENTRY: usize = 352;
+/// Memory charged for a dictionary entry and its index, in bytes.
+const ENTRY_BYTES: usize = 352;
 
 /// A value.
 #[derive(Debug, Clone, Default)]
-pub(super) enum Datum {
-    /// What is asked for and not there.
+pub(super) enum Value {
+    /// A missing variable, key or attribute.
     #[default]
     Undefined,
     None,
     Bool(bool),
     Int(i128),
     Float(f64),
+    /// A number of a conversation that fits neither, by its digits.
+    Number(TemplateText),
     Text(TemplateText),
     List(Rc<Items>),
     Tuple(Rc<Items>),
@@ -43,40 +45,40 @@ pub(super) enum Datum {
 
 /// A string.
 #[derive(Debug, Clone)]
-pub(super) struct TemplateText(Rc<(Box<str>, Held)>);
+pub(super) struct TemplateText(Rc<(Box<str>, MemoryCharge)>);
 
 /// The items of a list or tuple.
 #[derive(Debug)]
 pub(super) struct Items {
-    items: Vec<Datum>,
-    /// How deep lists and dictionaries are nested below this one.
+    items: Vec<Value>,
+    /// Levels of nested lists and dictionaries below this one.
     depth: usize,
-    _held: Held,
+    _held: MemoryCharge,
 }
 
-/// Items that are being gathered, within the bounds.
+/// Collects items within the limits.
 #[derive(Debug, Default)]
-pub(super) struct Gathered {
-    items: Vec<Datum>,
+pub(super) struct ItemsBuilder {
+    items: Vec<Value>,
     depth: usize,
-    held: Held,
+    held: MemoryCharge,
     held_items: usize,
 }
 
-/// A dictionary, in the order of insertion.
+/// A dictionary in insertion order.
 #[derive(Debug, Default)]
 pub(super) struct Dict {
-    entries: Vec<(Datum, Datum)>,
-    places: HashMap<DictKey, usize>,
+    entries: Vec<(Value, Value)>,
+    indices: HashMap<DictKey, usize>,
     depth: usize,
-    held: Vec<Held>,
+    held: Vec<MemoryCharge>,
 }
 
-/// What `namespace()` gives: variables that templates may change.
+/// The result of `namespace()`: variables that templates may change.
 #[derive(Debug, Default)]
 pub(super) struct Namespace(pub RefCell<Dict>);
 
-/// A value that a dictionary can be asked for. Numbers that are equal are one key, as in Python.
+/// A hashable value. Equal numbers are one key, as in Python.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum DictKey {
     Undefined,
@@ -84,15 +86,15 @@ pub(super) enum DictKey {
     Int(i128),
     Float(u64),
     Text(TemplateText),
-    /// What is in it, written so that equal tuples are written the same.
+    /// A serialisation in which equal tuples are equal.
     Tuple(TemplateText),
 }
 
 impl TemplateText {
-    pub fn new(text: impl Into<Box<str>>) -> Attempt<Self> {
+    pub fn new(text: impl Into<Box<str>>) -> Try<Self> {
         let text = text.into();
         spend_on_bytes(text.len())?;
-        let held = Held::new(OVERHEAD + text.len())?;
+        let held = MemoryCharge::new(VALUE_BYTES + text.len())?;
         Ok(TemplateText(Rc::new((text, held))))
     }
 }
@@ -120,20 +122,27 @@ impl std::hash::Hash for TemplateText {
 }
 
 impl Deref for Items {
-    type Target = [Datum];
+    type Target = [Value];
 
-    fn deref(&self) -> &[Datum] {
+    fn deref(&self) -> &[Value] {
         &self.items
     }
 }
 
-impl Gathered {
+impl Items {
+    /// Levels of nested lists and dictionaries.
+    pub fn depth(&self) -> usize {
+        self.depth
+    }
+}
+
+impl ItemsBuilder {
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// All of these.
-    pub fn of(items: impl IntoIterator<Item = Attempt<Datum>>) -> Attempt<Self> {
+    /// Collects all `items`.
+    pub fn of(items: impl IntoIterator<Item = Try<Value>>) -> Try<Self> {
         let mut gathered = Self::new();
         for item in items {
             gathered.push(item?)?;
@@ -141,16 +150,16 @@ impl Gathered {
         Ok(gathered)
     }
 
-    /// Texts of these.
-    pub fn texts<'t>(texts: impl IntoIterator<Item = &'t str>) -> Attempt<Self> {
-        Self::of(texts.into_iter().map(Datum::text))
+    /// Collects strings.
+    pub fn texts<'t>(texts: impl IntoIterator<Item = &'t str>) -> Try<Self> {
+        Self::of(texts.into_iter().map(Value::text))
     }
 
-    pub fn push(&mut self, item: Datum) -> Attempt<()> {
+    pub fn push(&mut self, item: Value) -> Try<()> {
         spend(1)?;
         if self.items.len() == self.held_items {
             let capacity = (self.held_items * 2).max(4);
-            let held = Held::new(OVERHEAD + capacity * PLACE)?;
+            let held = MemoryCharge::new(VALUE_BYTES + capacity * ITEM_BYTES)?;
             self.items.reserve_exact(capacity - self.items.len());
             (self.held, self.held_items) = (held, capacity);
         }
@@ -167,59 +176,59 @@ impl Gathered {
         })
     }
 
-    pub fn list(self) -> Datum {
-        Datum::List(self.items())
+    pub fn list(self) -> Value {
+        Value::List(self.items())
     }
 
-    pub fn tuple(self) -> Datum {
-        Datum::Tuple(self.items())
+    pub fn tuple(self) -> Value {
+        Value::Tuple(self.items())
     }
 }
 
-/// How deep something is that contains `item`.
-fn nest(item: &Datum) -> Attempt<usize> {
+/// Returns the nesting depth of a container of `item`.
+fn nest(item: &Value) -> Try<usize> {
     match item.depth() + 1 {
         depth if depth <= MAX_VALUE_DEPTH => Ok(depth),
         _ => Err(RenderError::limit(format_args!(
-            "the template nests values more than {MAX_VALUE_DEPTH} levels deep"
+            "value nesting exceeds {MAX_VALUE_DEPTH} levels"
         ))),
     }
 }
 
 impl Dict {
-    /// Put `value` at `key`; a key that is there keeps its place.
-    pub fn insert(&mut self, key: Datum, value: Datum) -> Attempt<()> {
+    /// Sets the value of `key`; an existing key keeps its position.
+    pub fn insert(&mut self, key: Value, value: Value) -> Try<()> {
         spend(1)?;
         self.depth = self.depth.max(nest(&value)?).max(nest(&key)?);
-        match self.places.entry(DictKey::of(&key)?) {
-            std::collections::hash_map::Entry::Occupied(place) => self.entries[*place.get()].1 = value,
-            std::collections::hash_map::Entry::Vacant(place) => {
-                self.held.push(Held::new(ENTRY)?);
-                place.insert(self.entries.len());
+        match self.indices.entry(DictKey::of(&key)?) {
+            std::collections::hash_map::Entry::Occupied(index) => self.entries[*index.get()].1 = value,
+            std::collections::hash_map::Entry::Vacant(index) => {
+                self.held.push(MemoryCharge::new(ENTRY_BYTES)?);
+                index.insert(self.entries.len());
                 self.entries.push((key, value));
             }
         }
         Ok(())
     }
 
-    pub fn get(&self, key: &DictKey) -> Option<&Datum> {
-        self.places.get(key).map(|place| &self.entries[*place].1)
+    pub fn get(&self, key: &DictKey) -> Option<&Value> {
+        self.indices.get(key).map(|index| &self.entries[*index].1)
     }
 
-    pub fn get_text(&self, name: &TemplateText) -> Option<&Datum> {
+    pub fn get_text(&self, name: &TemplateText) -> Option<&Value> {
         self.get(&DictKey::Text(name.clone()))
     }
 
-    pub fn entries(&self) -> &[(Datum, Datum)] {
+    pub fn entries(&self) -> &[(Value, Value)] {
         &self.entries
     }
 
-    pub fn keys(&self) -> impl Iterator<Item = Datum> {
+    pub fn keys(&self) -> impl Iterator<Item = Value> {
         self.entries.iter().map(|(key, _)| key.clone())
     }
 
-    /// A copy of it, within the bounds.
-    pub fn copy(&self) -> Attempt<Self> {
+    /// Copies it within the limits.
+    pub fn copy(&self) -> Try<Self> {
         let mut copy = Dict::default();
         for (key, value) in &self.entries {
             copy.insert(key.clone(), value.clone())?;
@@ -227,25 +236,25 @@ impl Dict {
         Ok(copy)
     }
 
-    pub fn datum(self) -> Datum {
-        Datum::Dict(Rc::new(self))
+    pub fn into_value(self) -> Value {
+        Value::Dict(Rc::new(self))
     }
 }
 
 impl DictKey {
-    pub fn of(value: &Datum) -> Attempt<Self> {
+    pub fn of(value: &Value) -> Try<Self> {
         Ok(match value {
-            Datum::Undefined => DictKey::Undefined,
-            Datum::None => DictKey::None,
-            Datum::Bool(flag) => DictKey::Int(i128::from(*flag)),
-            Datum::Int(number) => DictKey::Int(*number),
-            Datum::Float(number) if number.fract() == 0.0 && number.abs() < 1e30 => DictKey::Int(*number as i128),
-            Datum::Float(number) => DictKey::Float(number.to_bits()),
-            Datum::Text(text) => {
+            Value::Undefined => DictKey::Undefined,
+            Value::None => DictKey::None,
+            Value::Bool(flag) => DictKey::Int(i128::from(*flag)),
+            Value::Int(number) => DictKey::Int(*number),
+            Value::Float(number) if number.fract() == 0.0 && number.abs() < 1e30 => DictKey::Int(*number as i128),
+            Value::Float(number) => DictKey::Float(number.to_bits()),
+            Value::Text(text) | Value::Number(text) => {
                 spend_on_bytes(text.len())?;
                 DictKey::Text(text.clone())
             }
-            Datum::Tuple(items) => {
+            Value::Tuple(items) => {
                 let mut written = BoundedText::new();
                 for item in items.iter() {
                     DictKey::of(item)?.write(&mut written)?;
@@ -260,7 +269,7 @@ impl DictKey {
             }
         })
     }
-    fn write(&self, out: &mut BoundedText) -> Attempt<()> {
+    fn write(&self, out: &mut BoundedText) -> Try<()> {
         match self {
             DictKey::Undefined => out.push("u"),
             DictKey::None => out.push("n"),
@@ -275,116 +284,133 @@ impl DictKey {
     }
 }
 
-impl Datum {
-    pub fn text(text: impl Into<Box<str>>) -> Attempt<Self> {
-        TemplateText::new(text).map(Datum::Text)
+impl Value {
+    pub fn text(text: impl Into<Box<str>>) -> Try<Self> {
+        TemplateText::new(text).map(Value::Text)
     }
 
-    pub fn built(text: BoundedText) -> Attempt<Self> {
+    pub fn built(text: BoundedText) -> Try<Self> {
         let text = text.into_string();
         Self::text(text)
     }
 
     pub fn count(number: usize) -> Self {
-        Datum::Int(number as i128)
+        Value::Int(number as i128)
     }
 
-    /// A value of JSON.
-    pub fn from_json(value: &serde_json::Value) -> Attempt<Self> {
-        use serde_json::Value;
+    /// Converts a number in JSON's notation without losing digits.
+    fn number(digits: &str) -> Try<Self> {
+        match digits.parse() {
+            Ok(integer) => Ok(Value::Int(integer)),
+            Err(_) => TemplateText::new(digits).map(Value::Number),
+        }
+    }
+
+    /// Converts a JSON value.
+    pub fn from_json(value: &serde_json::Value) -> Try<Self> {
+        use serde_json::Value as Json;
 
         Ok(match value {
-            Value::Null => Datum::None,
-            Value::Bool(flag) => Datum::Bool(*flag),
-            Value::Number(number) => match number.as_i128() {
-                Some(integer) => Datum::Int(integer),
-                None => Datum::Float(number.as_f64().unwrap_or(f64::NAN)),
+            Json::Null => Value::None,
+            Json::Bool(flag) => Value::Bool(*flag),
+            Json::Number(number) => match number.as_i128() {
+                Some(integer) => Value::Int(integer),
+                None => Value::Float(number.as_f64().unwrap_or(f64::NAN)),
             },
-            Value::String(text) => Datum::text(text.as_str())?,
-            Value::Array(items) => Gathered::of(items.iter().map(Datum::from_json))?.list(),
-            Value::Object(object) => {
+            Json::String(text) => Value::text(text.as_str())?,
+            Json::Array(items) => ItemsBuilder::of(items.iter().map(Value::from_json))?.list(),
+            Json::Object(object) => {
+                if let Some(number) = crate::exact::literal(value) {
+                    return Value::number(number);
+                }
                 let mut dict = Dict::default();
                 for (key, value) in object {
-                    dict.insert(Datum::text(key.as_str())?, Datum::from_json(value)?)?;
+                    dict.insert(Value::text(key.as_str())?, Value::from_json(value)?)?;
                 }
-                dict.datum()
+                dict.into_value()
             }
         })
     }
 
-    /// The name of its type in Python.
+    /// Returns the name of its type in Python.
     pub fn kind(&self) -> &'static str {
         match self {
-            Datum::Undefined => "Undefined",
-            Datum::None => "NoneType",
-            Datum::Bool(_) => "bool",
-            Datum::Int(_) => "int",
-            Datum::Float(_) => "float",
-            Datum::Text(_) => "str",
-            Datum::List(_) => "list",
-            Datum::Tuple(_) => "tuple",
-            Datum::Dict(_) => "dict",
-            Datum::Namespace(_) => "Namespace",
-            Datum::Loop(_) => "LoopContext",
-            Datum::Callable(_) => "function",
+            Value::Undefined => "Undefined",
+            Value::None => "NoneType",
+            Value::Bool(_) => "bool",
+            Value::Int(_) => "int",
+            Value::Float(_) => "float",
+            Value::Number(digits) if digits.contains(['.', 'e', 'E']) => "float",
+            Value::Number(_) => "int",
+            Value::Text(_) => "str",
+            Value::List(_) => "list",
+            Value::Tuple(_) => "tuple",
+            Value::Dict(_) => "dict",
+            Value::Namespace(_) => "Namespace",
+            Value::Loop(_) => "LoopContext",
+            Value::Callable(_) => "function",
         }
     }
 
-    /// How deep lists and dictionaries are nested in it. Namespaces count as nothing: they can contain themselves, and
-    /// live until the end of the rendering.
+    /// Returns the depth of nested lists and dictionaries. Namespaces count as nothing: they can contain
+    /// themselves, and live until the end of the rendering.
     pub fn depth(&self) -> usize {
         match self {
-            Datum::List(items) | Datum::Tuple(items) => items.depth,
-            Datum::Dict(dict) => dict.depth,
-            Datum::Loop(state) => state.items.depth + 1,
-            Datum::Callable(callable) => callable.depth(),
+            Value::List(items) | Value::Tuple(items) => items.depth,
+            Value::Dict(dict) => dict.depth,
+            Value::Loop(state) => state.items.depth + 1,
+            Value::Callable(callable) => callable.depth(),
             _ => 0,
         }
     }
 
     pub fn is_true(&self) -> bool {
         match self {
-            Datum::Undefined | Datum::None => false,
-            Datum::Bool(flag) => *flag,
-            Datum::Int(number) => *number != 0,
-            Datum::Float(number) => *number != 0.0,
-            Datum::Text(text) => !text.is_empty(),
-            Datum::List(items) | Datum::Tuple(items) => !items.is_empty(),
-            Datum::Dict(dict) => !dict.entries.is_empty(),
-            Datum::Namespace(_) | Datum::Loop(_) | Datum::Callable(_) => true,
+            Value::Undefined | Value::None => false,
+            Value::Bool(flag) => *flag,
+            Value::Int(number) => *number != 0,
+            Value::Float(number) => *number != 0.0,
+            Value::Number(_) => true,
+            Value::Text(text) => !text.is_empty(),
+            Value::List(items) | Value::Tuple(items) => !items.is_empty(),
+            Value::Dict(dict) => !dict.entries.is_empty(),
+            Value::Namespace(_) | Value::Loop(_) | Value::Callable(_) => true,
         }
     }
 
     pub fn as_text(&self) -> Option<&TemplateText> {
         match self {
-            Datum::Text(text) => Some(text),
+            Value::Text(text) => Some(text),
             _ => None,
         }
     }
 
-    /// The integer that it is, as Python's `operator.index` takes it.
+    /// Returns it as an integer, as Python's `operator.index` does.
     pub fn as_int(&self) -> Option<i128> {
         match self {
-            Datum::Bool(flag) => Some(i128::from(*flag)),
-            Datum::Int(number) => Some(*number),
+            Value::Bool(flag) => Some(i128::from(*flag)),
+            Value::Int(number) => Some(*number),
             _ => None,
         }
     }
 
     pub fn as_float(&self) -> Option<f64> {
         match self {
-            Datum::Float(number) => Some(*number),
+            Value::Float(number) => Some(*number),
+            Value::Number(digits) => digits.parse().ok(),
             _ => self.as_int().map(|number| number as f64),
         }
     }
 
-    /// What a loop over it goes through.
-    pub fn iterate(&self) -> Attempt<Rc<Items>> {
+    /// Returns the items that a loop over it visits.
+    pub fn iterate(&self) -> Try<Rc<Items>> {
         Ok(match self {
-            Datum::List(items) | Datum::Tuple(items) => items.clone(),
-            Datum::Undefined => Gathered::new().items(),
-            Datum::Dict(dict) => Gathered::of(dict.keys().map(Ok))?.items(),
-            Datum::Text(text) => Gathered::of(text.chars().map(|c| Datum::text(&*c.encode_utf8(&mut [0; 4]))))?.items(),
+            Value::List(items) | Value::Tuple(items) => items.clone(),
+            Value::Undefined => ItemsBuilder::new().items(),
+            Value::Dict(dict) => ItemsBuilder::of(dict.keys().map(Ok))?.items(),
+            Value::Text(text) => {
+                ItemsBuilder::of(text.chars().map(|c| Value::text(&*c.encode_utf8(&mut [0; 4]))))?.items()
+            }
             other => {
                 return Err(RenderError::invalid(format_args!(
                     "'{}' object is not iterable",
@@ -395,15 +421,15 @@ impl Datum {
     }
 
     /// Python's `len`.
-    pub fn length(&self) -> Attempt<usize> {
+    pub fn length(&self) -> Try<usize> {
         Ok(match self {
-            Datum::Undefined => 0,
-            Datum::Text(text) => {
+            Value::Undefined => 0,
+            Value::Text(text) => {
                 spend_on_bytes(text.len())?;
                 text.chars().count()
             }
-            Datum::List(items) | Datum::Tuple(items) => items.len(),
-            Datum::Dict(dict) => dict.entries.len(),
+            Value::List(items) | Value::Tuple(items) => items.len(),
+            Value::Dict(dict) => dict.entries.len(),
             other => {
                 return Err(RenderError::invalid(format_args!(
                     "object of type '{}' has no len()",

@@ -1,4 +1,4 @@
-//! What tokens stand for, each by itself.
+//! The bytes that each token stands for.
 
 use std::collections::HashMap;
 
@@ -7,22 +7,22 @@ use super::Tokenizer;
 /// A token as part of a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TokenBytes {
-    /// What it adds to a text that has begun: a character may be spread over several tokens.
+    /// The bytes that it appends to a text. A character may span several tokens.
     pub bytes: Vec<u8>,
-    /// Whether it steers the model and is no text; then these are the bytes of its name.
+    /// Whether it is a control token and not text; `bytes` is then its name.
     pub is_special: bool,
 }
 
 /// How a vocabulary writes bytes.
 enum Spelling {
-    /// A character each.
+    /// One character per byte.
     ByteLevel(HashMap<char, u8>),
-    /// As text, with `▁` for spaces; perhaps `<0x0A>` for bytes that are no character.
+    /// As text, with `▁` for spaces, and possibly `<0x0A>` for bytes that are not characters.
     Pieces { bytes_by_name: bool },
 }
 
 impl Tokenizer {
-    /// What each token stands for, by its id; `None` for ids that are no token's.
+    /// Returns what each token id stands for; `None` for unused ids.
     pub fn vocabulary(&self) -> Vec<Option<TokenBytes>> {
         let spelling = Spelling::of(self);
         let added = self.inner.get_added_tokens_decoder();
@@ -75,8 +75,8 @@ impl Spelling {
     }
 }
 
-/// The characters that stand for bytes in byte-level vocabularies: those that can be seen for themselves, the others in
-/// order from U+0100 on.
+/// The characters for bytes in byte-level vocabularies: printable bytes map to themselves, the others in order from
+/// U+0100 on.
 fn byte_characters() -> HashMap<char, u8> {
     let is_seen = |byte: &u8| matches!(byte, b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff);
     let seen = (0..=u8::MAX).filter(is_seen).map(|byte| (char::from(byte), byte));

@@ -1,5 +1,5 @@
-//! What transformers' tokenizer classes do beyond their files. Since version 5, the class named in
-//! `tokenizer_config.json` builds the parts around the vocabulary itself.
+//! Behaviour of transformers' tokenizer classes beyond their files. Since version 5, the class named in
+//! `tokenizer_config.json` builds everything around the vocabulary itself.
 
 use tokenizers::decoders::DecoderWrapper;
 use tokenizers::decoders::byte_fallback::ByteFallback;
@@ -13,7 +13,7 @@ use tokenizers::pre_tokenizers::metaspace::{Metaspace, PrependScheme};
 
 use refrain_formats::JsonObject;
 
-/// Special tokens that a class has where the configuration does not mention their role.
+/// Returns the special tokens of a class whose role the configuration does not mention.
 pub(super) fn default_roles(config: &JsonObject) -> &'static [(&'static str, &'static str)] {
     match class(config) {
         "LlamaTokenizer" => &[("unk_token", "<unk>"), ("bos_token", "<s>"), ("eos_token", "</s>")],
@@ -33,9 +33,9 @@ pub(super) fn default_roles(config: &JsonObject) -> &'static [(&'static str, &'s
     }
 }
 
-/// Change what the class builds differently from `tokenizer.json`.
+/// Applies what the class builds differently from `tokenizer.json`.
 pub(super) fn apply(inner: &mut tokenizers::Tokenizer, config: &JsonObject) -> tokenizers::Result<()> {
-    // The class is also named by byte-level tokenizers of its derivatives, which it would break.
+    // Byte-level tokenizers of derived models name this class too; it would break them.
     let sentence_piece = match inner.get_model() {
         ModelWrapper::BPE(model) => model.byte_fallback,
         _ => false,

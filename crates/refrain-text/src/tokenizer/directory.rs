@@ -1,5 +1,5 @@
-//! The tokenizer files of a directory: `tokenizer.json`, `tokenizer_config.json`, `special_tokens_map.json` and the chat
-//! template.
+//! The tokenizer files of a directory: `tokenizer.json`, `tokenizer_config.json`, `special_tokens_map.json` and the
+//! chat template.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use super::growth::{Growth, GrowthSettings};
 use super::{BROKEN_TOKENIZER, Tokenizer, class};
 use crate::{ChatTemplate, Error, guard};
 
-/// The special tokens that have a role, by the names that templates know them under.
+/// Roles of special tokens, by the names that templates use.
 const ROLES: [&str; 7] = [
     "bos_token",
     "eos_token",
@@ -28,7 +28,7 @@ pub(crate) struct DirectoryFiles<'a> {
     pub set: &'a FileSet,
 }
 
-/// What is read of a `tokenizer.json` besides what the `tokenizers` library reads.
+/// The fields of `tokenizer.json` that are read in addition to those of the `tokenizers` library.
 #[derive(Deserialize)]
 struct AddedTokens {
     #[serde(default)]
@@ -42,16 +42,16 @@ struct AddedToken {
 }
 
 impl DirectoryFiles<'_> {
-    /// The tokenizer of `tokenizer.json`.
+    /// Builds the tokenizer of `tokenizer.json`.
     pub(crate) fn tokenizer(&self) -> Result<Tokenizer, Error> {
         // The library panics on some damaged files.
-        guard::run(|| self.build_tokenizer())
+        guard::catch_panic(|| self.build_tokenizer())
             .unwrap_or_else(|| Err(Error::file(self.set.label("tokenizer.json"), BROKEN_TOKENIZER)))
     }
 
     fn build_tokenizer(&self) -> Result<Tokenizer, Error> {
         let label = self.set.label("tokenizer.json");
-        let Some(file) = self.set.whole("tokenizer.json")? else {
+        let Some(file) = self.set.read("tokenizer.json")? else {
             return Err(Error::NotACheckpoint {
                 path: PathBuf::from(self.set.name()),
                 reason: "there is no tokenizer.json".to_owned(),
@@ -61,13 +61,12 @@ impl DirectoryFiles<'_> {
             return Err(Error::file(label, "is empty"));
         }
         let broken = |error: &dyn std::fmt::Display| Error::file(&label, format!("is broken: {error}"));
-        // Reading the file takes added tokens through the normalizer already.
+        // Reading the file already normalises added tokens.
         let settings: GrowthSettings = serde_json::from_slice(&file).map_err(|error| broken(&error))?;
         Growth::of(&settings).map_err(|reason| broken(&reason))?;
         let mut inner = tokenizers::Tokenizer::from_bytes(&file).map_err(|error| broken(&error))?;
         let added: AddedTokens = serde_json::from_slice(&file).map_err(|error| broken(&error))?;
-        // The library gives an added token whose id is not the next free one another id, and only
-        // logs it.
+        // If an added token's id is not the next free one, the library assigns another id and only logs it.
         for token in &added.added_tokens {
             let found = inner.token_to_id(&token.content);
             if found != Some(token.id) {
@@ -138,7 +137,7 @@ impl DirectoryFiles<'_> {
         Ok(self.set.json("tokenizer_config.json")?.unwrap_or_default())
     }
 
-    /// The templates in `tokenizer_config.json`: one, or a list of named ones.
+    /// Reads the templates in `tokenizer_config.json`: one, or a list of named ones.
     fn configured_templates(&self) -> Result<BTreeMap<String, String>, Error> {
         let wrong = |what: String| Error::file(self.set.label("tokenizer_config.json"), what);
         let mut templates = BTreeMap::new();
@@ -168,9 +167,9 @@ impl DirectoryFiles<'_> {
         Ok(templates)
     }
 
-    /// Apply what `tokenizer_config.json` changes about the tokenizer, as transformers does: its
-    /// class, tokens that `tokenizer.json` lacks, and which tokens are special. Whether BOS and EOS
-    /// are added is the business of `tokenizer.json`, whatever `add_bos_token` says.
+    /// Applies `tokenizer_config.json` as transformers does: its class, tokens missing from `tokenizer.json`, and
+    /// which tokens are special. Whether BOS and EOS are added is up to `tokenizer.json`, whatever `add_bos_token`
+    /// says.
     fn apply(
         &self,
         inner: &mut tokenizers::Tokenizer,
@@ -193,7 +192,7 @@ impl DirectoryFiles<'_> {
             .filter_map(|key| config.get(key)?.as_array())
             .flatten()
             .filter_map(token_text);
-        // Models have roles of their own as well, such as `image_token`.
+        // Models have roles of their own too, such as `image_token`.
         let own = config
             .iter()
             .filter(|(key, _)| key.ends_with("_token") && !ROLES.contains(&key.as_str()))
@@ -207,8 +206,7 @@ impl DirectoryFiles<'_> {
         Ok(())
     }
 
-    /// Tokens of the configuration's `added_tokens_decoder` that `tokenizer.json` lacks, in the
-    /// order of their ids.
+    /// Returns the tokens of `added_tokens_decoder` that `tokenizer.json` lacks, ordered by id.
     fn tokens_to_add(
         &self,
         inner: &tokenizers::Tokenizer,
@@ -225,7 +223,7 @@ impl DirectoryFiles<'_> {
         for (id, value) in map {
             let number: u32 = id
                 .parse()
-                .map_err(|_| wrong(id, "has no number as its id".to_owned()))?;
+                .map_err(|_| wrong(id, "has an id that is not a number".to_owned()))?;
             let flag = |key: &str| value.get(key).and_then(Value::as_bool).unwrap_or(false);
             let Some(content) = token_text(value) else {
                 return Err(wrong(id, "has no content".to_owned()));
@@ -244,7 +242,7 @@ impl DirectoryFiles<'_> {
     }
 }
 
-/// A token given as a string, or as an object with its `content`.
+/// Returns a token given as a string, or as an object with `content`.
 fn token_text(value: &Value) -> Option<&str> {
     value.as_str().or_else(|| value.get("content").and_then(Value::as_str))
 }

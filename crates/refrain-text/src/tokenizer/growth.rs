@@ -1,46 +1,45 @@
-//! How much a text can grow in a tokenizer.
+//! Bounds how much a text can grow in a tokenizer.
 //!
-//! A tokenizer's file says by which steps texts are rewritten, one after the other. Forty steps that each double a
-//! text make terabytes of a letter, so what the steps can do at most is worked out before they do it.
+//! A tokenizer's file lists rewriting steps that run one after the other. Forty steps that each double a text turn
+//! one letter into terabytes, so the maximal growth is computed before any step runs.
 
 use serde::Deserialize;
 use serde_json::Value;
 
-/// Growth that is left to those who give the text: that of published tokenizers is below it.
-const USUAL: u64 = 36;
+/// Growth factor up to which texts of any length are accepted. Published tokenizers are below it.
+const MAX_UNCHECKED_GROWTH: u64 = 36;
 
-/// The longest that a text may become where the growth is not usual, and the longest list of ids that may be added to
-/// one.
+/// Limit in bytes of a text after growth beyond [`MAX_UNCHECKED_GROWTH`], and of the list of ids added to a text.
 const MAX_BYTES: usize = 64 << 20;
 
-/// Bytes that a byte may become on the way back from ids to text. Those of published tokenizers become one.
-const MAX_DECODED: u64 = 128;
+/// Limit of the growth factor when ids are decoded to text. That of published tokenizers is 1.
+const MAX_DECODED_GROWTH: u64 = 128;
 
-/// Bytes that a byte may become by normalisation to compatible forms (U+FDFA has 3, and becomes 33).
-const COMPATIBLE: u64 = 11;
-/// Bytes that a byte may become by normalisation to composed or decomposed forms.
-const CANONICAL: u64 = 3;
-/// Bytes that a byte may become where each is written as a character of its own, or in lower case.
-const TWICE: u64 = 2;
+/// Growth factor of normalisation to compatible forms (U+FDFA has 3 bytes and becomes 33).
+const COMPATIBLE_GROWTH: u64 = 11;
+/// Growth factor of normalisation to composed or decomposed forms.
+const CANONICAL_GROWTH: u64 = 3;
+/// Growth factor where each byte becomes a character, or text becomes lower case.
+const DOUBLING: u64 = 2;
 
-/// What a tokenizer makes of each byte of a text at most.
+/// The maximal growth of a text in a tokenizer.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Growth {
     per_byte: u64,
 }
 
 impl Growth {
-    /// By the settings of a tokenizer.
+    /// Computes the growth from a tokenizer's settings.
     ///
     /// # Errors
-    /// What is wrong with them, if no text could be taken through them.
+    /// What is wrong with the settings, if no text could be encoded.
     pub fn of(settings: &GrowthSettings) -> Result<Self, String> {
         let added = added_ids(&settings.post_processor);
         if added > MAX_BYTES as u64 {
             return Err(format!("its post-processor adds {added} tokens to each text"));
         }
         let decoded = per_byte(&settings.decoder);
-        if decoded > MAX_DECODED {
+        if decoded > MAX_DECODED_GROWTH {
             return Err(format!("its decoder makes texts up to {decoded} times as long"));
         }
         let per_byte = per_byte(&settings.normalizer).saturating_mul(per_byte(&settings.pre_tokenizer));
@@ -57,13 +56,13 @@ impl Growth {
         }
     }
 
-    /// Whether a text of this many bytes can be taken in.
+    /// Checks whether a text of this many bytes can be encoded.
     ///
     /// # Errors
     /// What is wrong with it.
     pub fn check(&self, bytes: usize) -> Result<(), String> {
         let grown = (bytes as u64).saturating_mul(self.per_byte);
-        if self.per_byte > USUAL && grown > MAX_BYTES as u64 {
+        if self.per_byte > MAX_UNCHECKED_GROWTH && grown > MAX_BYTES as u64 {
             Err(format!(
                 "a text of {bytes} bytes is too long: with this tokenizer it could grow {} times, to more than {} MiB",
                 self.per_byte,
@@ -75,7 +74,7 @@ impl Growth {
     }
 }
 
-/// The settings of a tokenizer's parts, as `tokenizer.json` has them.
+/// The settings of a tokenizer's parts, as in `tokenizer.json`.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct GrowthSettings {
     #[serde(default)]
@@ -89,7 +88,7 @@ pub(super) struct GrowthSettings {
 }
 
 impl GrowthSettings {
-    /// Those of a tokenizer that is there already.
+    /// Reads the settings of a built tokenizer.
     pub fn of(tokenizer: &tokenizers::Tokenizer) -> serde_json::Result<Self> {
         Ok(GrowthSettings {
             normalizer: serde_json::to_value(tokenizer.get_normalizer())?,
@@ -100,7 +99,7 @@ impl GrowthSettings {
     }
 }
 
-/// Bytes that a byte becomes at most by a normalizer, pre-tokenizer or decoder.
+/// Returns the growth factor of a normalizer, pre-tokenizer or decoder.
 fn per_byte(step: &Value) -> u64 {
     let text = |key: &str| {
         step.get(key)
@@ -113,36 +112,36 @@ fn per_byte(step: &Value) -> u64 {
         .flatten()
         .flatten()
         .fold(1u64, |product, step| product.saturating_mul(per_byte(step)));
-    // Old files have no types: the fields tell.
+    // Old files have no types; the fields tell.
     let replaced = match step.pointer("/pattern/String").and_then(Value::as_str) {
         Some(pattern) if !pattern.is_empty() => text("content").div_ceil(pattern.len() as u64).max(1),
-        // A pattern may match nothing, before each byte.
+        // A pattern may match the empty string, before each byte.
         _ => text("content") + 1,
     };
-    // Once for each part between special tokens, of which each byte may be one.
+    // Once per part between special tokens, and each byte may be a special token.
     let prepended = 1 + text("prepend");
     let own = match step.get("type").and_then(Value::as_str) {
         _ if step.get("pattern").is_some() => replaced,
         _ if step.get("precompiled_charsmap").is_some() => longest_form(step),
-        Some("NFKC" | "NFKD") => COMPATIBLE,
-        Some("NFC" | "NFD") => CANONICAL,
-        Some("BertNormalizer") => CANONICAL * TWICE * TWICE,
-        None if step.get("strip_accents").is_some() => CANONICAL * TWICE * TWICE,
+        Some("NFKC" | "NFKD") => COMPATIBLE_GROWTH,
+        Some("NFC" | "NFD") => CANONICAL_GROWTH,
+        Some("BertNormalizer") => CANONICAL_GROWTH * DOUBLING * DOUBLING,
+        None if step.get("strip_accents").is_some() => CANONICAL_GROWTH * DOUBLING * DOUBLING,
         Some("Metaspace") => 1 + text("replacement"),
         None if step.get("replacement").is_some() => 1 + text("replacement"),
-        // Lower case, bytes as characters, decoders that put spaces or other text in a token's place.
-        Some("Lowercase" | "ByteLevel" | "WordPiece" | "CTC" | "BPEDecoder") => TWICE,
-        None if step.is_object() && inner == 1 => TWICE,
+        // Lower case, bytes as characters, decoders that replace tokens by spaces or other text.
+        Some("Lowercase" | "ByteLevel" | "WordPiece" | "CTC" | "BPEDecoder") => DOUBLING,
+        None if step.is_object() && inner == 1 => DOUBLING,
         _ => 1,
     };
     own.saturating_mul(prepended).saturating_mul(inner)
 }
 
-/// The longest that a map of characters to normal forms has, in bytes: it is a table and then the forms, with zero
-/// bytes between them.
+/// Returns the length in bytes of the longest form in a map of characters to normal forms. The map is a table
+/// followed by the forms, separated by zero bytes.
 fn longest_form(step: &Value) -> u64 {
     let encoded = step.get("precompiled_charsmap").and_then(Value::as_str);
-    // In base 64 four characters stand for three bytes; the first four bytes are the length of the table.
+    // In base64, four characters encode three bytes; the first four bytes are the table's length.
     let bytes = encoded.map(decode_base64).unwrap_or_default();
     let length = bytes
         .get(..4)
@@ -174,7 +173,7 @@ fn decode_base64(text: &str) -> Vec<u8> {
     bytes
 }
 
-/// How many times a post-processor takes the ids of a text.
+/// Returns how often a post-processor repeats the ids of a text.
 fn repeats(processor: &Value) -> u64 {
     match processor.get("processors").and_then(Value::as_array) {
         Some(steps) => steps
@@ -190,7 +189,7 @@ fn repeats(processor: &Value) -> u64 {
     }
 }
 
-/// Ids that a post-processor adds to a text, however short.
+/// Returns the number of ids that a post-processor adds to any text.
 fn added_ids(processor: &Value) -> u64 {
     if let Some(steps) = processor.get("processors").and_then(Value::as_array) {
         return steps.iter().fold(0u64, |added, step| {
@@ -222,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn usual_tokenizers_take_any_text_and_unusual_ones_short_texts() {
+    fn limits_text_length_only_for_tokenizers_with_large_growth() {
         let space = json!({"type": "Replace", "pattern": {"String": " "}, "content": "▁"});
         let llama = json!({"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "▁"}, space]});
         growth(json!({"normalizer": llama})).unwrap().check(1 << 40).unwrap();
@@ -236,14 +235,14 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_form_is_read_from_the_map() {
+    fn reads_the_longest_form_from_the_map() {
         // A table of four bytes, then forms of one and three bytes.
         let map = json!({"type": "Precompiled", "precompiled_charsmap": "BAAAAAECAwRhAGFiYwA="});
         assert_eq!(per_byte(&map), 3);
     }
 
     #[test]
-    fn what_grows_without_bound_is_refused() {
+    fn refuses_unbounded_growth() {
         let double = json!({"pattern": {"String": "a"}, "content": "aa"});
         let often = |step: &Value| vec![step.clone(); 40];
         let hostile = [

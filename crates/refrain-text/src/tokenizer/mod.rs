@@ -1,4 +1,4 @@
-//! Text to token ids and back.
+//! Encodes text to token ids and decodes them.
 
 mod bytes;
 mod class;
@@ -9,6 +9,7 @@ mod stream;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
+use refrain_formats::EndTokens;
 use serde_json::Value;
 
 use crate::{Error, guard};
@@ -19,25 +20,25 @@ pub use bytes::TokenBytes;
 pub(crate) use directory::DirectoryFiles;
 pub use stream::DecodeStream;
 
-/// What to say where the library panics.
-pub(crate) const BROKEN_TOKENIZER: &str = "is damaged: the tokenizer library breaks down on it";
+/// The error for a panic in the tokenizers library.
+pub(crate) const BROKEN_TOKENIZER: &str = "is damaged: the tokenizers library panicked";
 
-/// A tokenizer: text to token ids and back, as Hugging Face transformers does it.
+/// A tokenizer that encodes and decodes as Hugging Face transformers does.
 pub struct Tokenizer {
     inner: tokenizers::Tokenizer,
-    /// A copy that takes special tokens in the text as plain text; made when first needed.
+    /// A copy that encodes special tokens as plain text; created on first use.
     plain: OnceLock<tokenizers::Tokenizer>,
     eos_ids: Vec<u32>,
     bos_id: Option<u32>,
     growth: Growth,
-    /// Special tokens that belong to the text, with their names.
-    shown: BTreeMap<u32, String>,
+    /// Special tokens that streams emit as text, with their names.
+    visible_special: BTreeMap<u32, String>,
 }
 
 impl Tokenizer {
     pub(crate) fn new(mut inner: tokenizers::Tokenizer, bos_id: Option<u32>, eos_ids: Vec<u32>) -> Result<Self, Error> {
-        // Some published files carry the settings of their last training run. Nobody who encodes a
-        // prompt wants it cut or padded.
+        // Some published files keep the settings of their last training run. Prompts must never be truncated or
+        // padded.
         inner.with_truncation(None).map_err(library)?;
         inner.with_padding(None);
         inner.set_encode_special_tokens(false);
@@ -48,53 +49,56 @@ impl Tokenizer {
             plain: OnceLock::new(),
             eos_ids,
             bos_id,
-            shown: BTreeMap::new(),
+            visible_special: BTreeMap::new(),
         })
     }
 
-    /// Add the tokens that end a text according to the generation configuration.
+    /// Adds the end tokens `ids` of the model's configuration, which come first.
+    ///
+    /// Files often disagree: one of them is stale, or lists too few. The tokenizer's own end tokens and the special
+    /// tokens known to end a reply by name count too, so that no reply runs past its end.
     pub fn with_eos_ids(mut self, ids: &[u32]) -> Self {
-        if !ids.is_empty() {
-            self.eos_ids = ids.to_owned();
-        }
+        let added = self.inner.get_added_tokens_decoder();
+        let special = added.iter().filter(|(_, token)| token.special);
+        let known = EndTokens::among(special.map(|(id, token)| (*id, token.content.as_str())));
+        self.eos_ids = known.join([ids, &self.eos_ids]);
         self
     }
 
-    /// Let streams give out the special tokens that are part of one of `marks`, though they leave out others.
-    pub fn show(mut self, marks: &[&str]) -> Self {
+    /// Makes streams emit the special tokens that occur in one of `marks`, even if they skip special tokens.
+    pub fn show_special(mut self, marks: &[&str]) -> Self {
         let added = self.inner.get_added_tokens_decoder();
         let wanted = added.into_iter().filter(|(_, token)| {
             token.special && !token.content.is_empty() && marks.iter().any(|mark| mark.contains(&token.content))
         });
-        self.shown = wanted.map(|(id, token)| (id, token.content)).collect();
+        self.visible_special = wanted.map(|(id, token)| (id, token.content)).collect();
         self
     }
 
-    /// The whole of it as `tokenizer.json` has it.
+    /// Serialises it as `tokenizer.json`.
     ///
     /// # Errors
-    /// If it cannot be said so.
+    /// If it cannot be serialised.
     pub fn to_json(&self) -> Result<Value, Error> {
         serde_json::to_value(&self.inner).map_err(|error| Error::Tokenizer(error.to_string()))
     }
 
-    /// Token ids of `text`.
+    /// Encodes `text` to token ids.
     ///
-    /// With `special`, the tokens that this tokenizer puts around a text (BOS, EOS) are added, and
-    /// special tokens written in the text become their ids. Without it, nothing is added and they
-    /// are taken as plain text.
+    /// With `special`, the tokenizer's BOS and EOS are added, and special tokens in the text become their ids.
+    /// Without it, nothing is added and special tokens are encoded as plain text.
     ///
     /// # Errors
-    /// If the tokenizer cannot represent the text, or it could grow too long on the way.
+    /// If the tokenizer cannot represent the text, or it could grow too long during encoding.
     pub fn encode(&self, text: &str, special: bool) -> Result<Vec<u32>, Error> {
         self.encode_with(text, special, special)
     }
 
-    /// Token ids of a rendered chat template: special tokens in it become their ids, and none are
-    /// added, since the template has written them all.
+    /// Encodes a rendered chat template. Special tokens in it become their ids; none are added, since the template
+    /// wrote them all.
     ///
     /// # Errors
-    /// If the tokenizer cannot represent the text, or it could grow too long on the way.
+    /// If the tokenizer cannot represent the text, or it could grow too long during encoding.
     pub fn encode_rendered(&self, text: &str) -> Result<Vec<u32>, Error> {
         self.encode_with(text, false, true)
     }
@@ -114,11 +118,10 @@ impl Tokenizer {
         Ok(encoding.get_ids().to_vec())
     }
 
-    /// The text of `ids`; with `skip_special`, special tokens are left out of it. Bytes that are
-    /// not UTF-8 become U+FFFD.
+    /// Decodes `ids`; with `skip_special`, special tokens are left out. Invalid UTF-8 becomes U+FFFD.
     ///
     /// # Errors
-    /// If an id is none of this tokenizer's.
+    /// If an id is not in the vocabulary.
     pub fn decode(&self, ids: &[u32], skip_special: bool) -> Result<String, Error> {
         if let Some(id) = ids.iter().find(|id| self.inner.id_to_token(**id).is_none()) {
             return Err(Error::Tokenizer(format!(
@@ -129,34 +132,32 @@ impl Tokenizer {
         guarded(|| self.inner.decode(ids, skip_special))
     }
 
-    /// Decode token by token, as they are generated.
+    /// Returns a decoder for tokens that arrive one by one.
     pub fn decode_stream(&self, skip_special: bool) -> DecodeStream<'_> {
-        DecodeStream::new(&self.inner, &self.shown, skip_special)
+        DecodeStream::new(&self.inner, &self.visible_special, skip_special)
     }
 
-    /// Number of tokens, added ones included. The model's own vocabulary is often padded beyond
-    /// it.
+    /// Number of tokens, added ones included. The model's own vocabulary is often padded beyond it.
     pub fn vocab_size(&self) -> usize {
         self.inner.get_vocab_size(true)
     }
 
-    /// The id of a token by its exact name in the vocabulary, such as `<|im_end|>`.
+    /// Returns the id of a token by its exact name in the vocabulary, such as `<|im_end|>`.
     pub fn id(&self, token: &str) -> Option<u32> {
         self.inner.token_to_id(token)
     }
 
-    /// The name of a token in the vocabulary (not its text: byte-level names encode bytes).
+    /// Returns the name of a token in the vocabulary. This is not its text: byte-level names encode bytes.
     pub fn token(&self, id: u32) -> Option<String> {
         self.inner.id_to_token(id)
     }
 
-    /// Tokens that end a text.
+    /// Tokens that end a reply.
     pub fn eos_ids(&self) -> &[u32] {
         &self.eos_ids
     }
 
-    /// The token that begins a text, if there is one (whether it is put there is the tokenizer's
-    /// own affair).
+    /// The beginning-of-text token, if there is one. Whether it is added is up to the tokenizer.
     pub fn bos_id(&self) -> Option<u32> {
         self.bos_id
     }
@@ -172,9 +173,9 @@ impl std::fmt::Debug for Tokenizer {
     }
 }
 
-/// What the library does, with its errors and panics as ours.
+/// Calls the library and converts its errors and panics.
 fn guarded<T>(work: impl FnOnce() -> tokenizers::Result<T>) -> Result<T, Error> {
-    match guard::run(work) {
+    match guard::catch_panic(work) {
         Some(result) => result.map_err(library),
         None => Err(Error::Tokenizer(BROKEN_TOKENIZER.to_owned())),
     }

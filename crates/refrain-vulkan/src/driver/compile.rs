@@ -1,13 +1,13 @@
-//! SPIR-V to a compute pipeline.
+//! Creates compute pipelines from SPIR-V.
 
 use ash::vk::{self, Handle};
 
-use super::gpu::failed;
+use super::failure::failed;
 use crate::backend::{Failure, RawPipeline};
 use crate::feature::{Feature, FeatureSet};
-use crate::pipeline::Kernel;
+use crate::kernel::Kernel;
 
-/// Creates a kernel's pipeline; true: the driver found it in the cache.
+/// Creates the pipeline of a kernel. The flag is true if the driver found it in its cache.
 pub(super) fn create(
     device: &ash::Device,
     cache: vk::PipelineCache,
@@ -23,22 +23,22 @@ pub(super) fn create(
     if kernel.push_bytes > 0 {
         info = info.push_constant_ranges(&ranges);
     }
-    // SAFETY: the range was checked against the device's limit.
+    // SAFETY: the range was checked against the limit of the device.
     let layout = unsafe { device.create_pipeline_layout(&info, None) }.map_err(failed("vkCreatePipelineLayout"))?;
     let info = vk::ShaderModuleCreateInfo::default().code(spirv);
     // SAFETY: the SPIR-V comes from the compiler, or from its checksummed copy on disk.
     let module = unsafe { device.create_shader_module(&info, None) };
-    let made = module.map_err(failed("vkCreateShaderModule")).and_then(|module| {
-        let made = create_with(device, cache, features, kernel, module, layout, flags);
+    let created = module.map_err(failed("vkCreateShaderModule")).and_then(|module| {
+        let created = create_with(device, cache, features, kernel, module, layout, flags);
         // SAFETY: pipelines do not need their modules once created.
         unsafe { device.destroy_shader_module(module, None) };
-        made
+        created
     });
-    if made.is_err() {
+    if created.is_err() {
         // SAFETY: nothing uses the layout.
         unsafe { device.destroy_pipeline_layout(layout, None) };
     }
-    let (pipeline, hit) = made?;
+    let (pipeline, hit) = created?;
     Ok((
         RawPipeline {
             pipeline: pipeline.as_raw(),
@@ -84,10 +84,10 @@ fn create_with(
     if kernel.full_subgroups && features.contains(Feature::FullSubgroups) {
         stage = stage.flags(vk::PipelineShaderStageCreateFlags::REQUIRE_FULL_SUBGROUPS);
     }
-    let mut whole = vk::PipelineCreationFeedback::default();
+    let mut pipeline_feedback = vk::PipelineCreationFeedback::default();
     let mut stages = [vk::PipelineCreationFeedback::default()];
     let mut feedback = vk::PipelineCreationFeedbackCreateInfo::default()
-        .pipeline_creation_feedback(&mut whole)
+        .pipeline_creation_feedback(&mut pipeline_feedback)
         .pipeline_stage_creation_feedbacks(&mut stages);
     let info = vk::ComputePipelineCreateInfo::default()
         .flags(flags)
@@ -95,9 +95,9 @@ fn create_with(
         .layout(layout)
         .push_next(&mut feedback);
     // SAFETY: all that the structures point to outlives the call.
-    let made = unsafe { device.create_compute_pipelines(cache, &[info], None) };
-    let pipelines = made.map_err(|(_, code)| failed("vkCreateComputePipelines")(code))?;
-    use vk::PipelineCreationFeedbackFlags as Told;
-    let hit = Told::VALID | Told::APPLICATION_PIPELINE_CACHE_HIT;
-    Ok((pipelines[0], whole.flags.contains(hit)))
+    let created = unsafe { device.create_compute_pipelines(cache, &[info], None) };
+    let pipelines = created.map_err(|(_, code)| failed("vkCreateComputePipelines")(code))?;
+    use vk::PipelineCreationFeedbackFlags as Feedback;
+    let hit = Feedback::VALID | Feedback::APPLICATION_PIPELINE_CACHE_HIT;
+    Ok((pipelines[0], pipeline_feedback.flags.contains(hit)))
 }

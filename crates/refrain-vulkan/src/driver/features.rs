@@ -1,14 +1,16 @@
-//! The structures in which Vulkan tells a device's features and takes those to enable.
+//! The structures by which Vulkan reports the features of a device and enables them.
 
 use std::collections::HashSet;
 use std::ffi::{CStr, CString};
 
 use ash::{khr, vk};
 
-use super::newer::{BFLOAT16_EXTENSION, BFloat16Features, COOPERATIVE_MATRIX2_EXTENSION, CooperativeMatrix2Features};
+use super::newer_headers::{
+    BFLOAT16_EXTENSION, BFloat16Features, COOPERATIVE_MATRIX2_EXTENSION, CooperativeMatrix2Features,
+};
 use crate::feature::{Feature, FeatureSet};
 
-/// The extensions that a device has.
+/// The extensions of a device.
 pub(super) struct Extensions(HashSet<CString>);
 
 impl Extensions {
@@ -22,7 +24,7 @@ impl Extensions {
     }
 }
 
-/// All feature structures that matter here.
+/// All feature structures that the runtime uses.
 #[derive(Default)]
 pub(super) struct Structures {
     pub core: vk::PhysicalDeviceFeatures,
@@ -38,7 +40,7 @@ pub(super) struct Structures {
 }
 
 impl Structures {
-    /// Chains the structures whose extension is `wanted` and hands the head of the chain on.
+    /// Chains the core structures and those whose extension is `wanted`, and passes the head of the chain to `call`.
     pub fn chained<R>(
         &mut self,
         wanted: &dyn Fn(&CStr) -> bool,
@@ -72,7 +74,7 @@ impl Structures {
         result
     }
 
-    /// What is required and not there.
+    /// Returns the required features that are missing.
     pub fn missing(&self) -> Vec<String> {
         let required = [
             ("bufferDeviceAddress", self.v12.buffer_device_address),
@@ -85,7 +87,7 @@ impl Structures {
         absent.map(|(name, _)| format!("the feature {name}")).collect()
     }
 
-    /// The optional features that these structures tell of.
+    /// Returns the optional features that these structures report.
     pub fn optional(&self) -> FeatureSet {
         let present = |value: vk::Bool32| value == vk::TRUE;
         let memory_model = present(self.v12.vulkan_memory_model) && present(self.v12.vulkan_memory_model_device_scope);
@@ -117,7 +119,7 @@ impl Structures {
                 present(self.uniform_flow.shader_subgroup_uniform_control_flow),
             ),
             (Feature::MemoryModel, memory_model),
-            // Matrices need the memory model.
+            // Cooperative matrices need the memory model.
             (
                 Feature::CooperativeMatrix,
                 memory_model && present(self.matrix.cooperative_matrix),
@@ -133,12 +135,12 @@ impl Structures {
             .collect()
     }
 
-    /// Structures that enable what is required and, of the optional, `features`; subgroup operations
-    /// on the small types too, if the device has them.
+    /// Returns structures that enable what is required and the optional `features`. `extended_types` enables subgroup
+    /// operations on 8-bit and 16-bit types.
     pub fn enabling(features: &FeatureSet, extended_types: bool) -> Self {
         let on = |feature| vk::Bool32::from(features.contains(feature));
         let mut to_enable = Self::default();
-        // Chained only where its extension is enabled.
+        // Only chained if its extension is enabled.
         to_enable.statistics.pipeline_executable_info = vk::TRUE;
         to_enable.core.shader_int16 = on(Feature::Int16);
         to_enable.core.shader_int64 = on(Feature::Int64);
@@ -177,8 +179,8 @@ impl Structures {
     }
 }
 
-/// Features without which another one cannot be enabled.
-const NEEDS: &[(Feature, Feature)] = &[
+/// Pairs of a feature and another one that it requires.
+const REQUIREMENTS: &[(Feature, Feature)] = &[
     (Feature::BFloat16Dot, Feature::BFloat16),
     (Feature::CooperativeMatrix, Feature::MemoryModel),
     (Feature::CooperativeMatrix2, Feature::CooperativeMatrix),
@@ -188,18 +190,18 @@ const NEEDS: &[(Feature, Feature)] = &[
     (Feature::FullSubgroups, Feature::SubgroupSizeControl),
 ];
 
-/// The features left when some are switched off: also those that need one of them go.
+/// Returns `features` without the `disabled` ones and without those that require a disabled one.
 pub(super) fn without_disabled(features: &FeatureSet, disabled: &FeatureSet) -> FeatureSet {
-    let mut left = features.without(disabled);
-    for (feature, needed) in NEEDS {
-        if !left.contains(*needed) {
-            left.remove(*feature);
+    let mut enabled = features.without(disabled);
+    for (feature, needed) in REQUIREMENTS {
+        if !enabled.contains(*needed) {
+            enabled.remove(*feature);
         }
     }
-    left
+    enabled
 }
 
-/// The extensions to enable for a set of features.
+/// Returns the extensions to enable for a set of features.
 pub(super) fn extensions_for(features: &FeatureSet) -> Vec<&'static CStr> {
     let pairs = [
         (Feature::SubgroupRotate, khr::shader_subgroup_rotate::NAME),
@@ -221,7 +223,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn switching_a_feature_off_takes_along_what_needs_it() {
+    fn disabling_a_feature_disables_those_that_require_it() {
         let off = FeatureSet::from_iter([Feature::MemoryModel]);
         let left = without_disabled(&FeatureSet::all(), &off);
         for feature in [Feature::CooperativeMatrix, Feature::CooperativeMatrix2] {
@@ -231,11 +233,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_enabled_is_what_was_asked_for() {
+    fn enables_exactly_the_requested_features() {
         for feature in Feature::ALL {
             let wanted = FeatureSet::from_iter([*feature, Feature::MemoryModel]);
-            let told = Structures::enabling(&wanted, false).optional();
-            assert!(told.without(&wanted).is_empty(), "{feature}: {told}");
+            let reported = Structures::enabling(&wanted, false).optional();
+            assert!(reported.without(&wanted).is_empty(), "{feature}: {reported}");
         }
         assert!(Structures::enabling(&FeatureSet::EMPTY, false).missing().is_empty());
         assert_eq!(Structures::default().missing().len(), 5);

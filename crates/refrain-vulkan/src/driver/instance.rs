@@ -1,4 +1,4 @@
-//! The Vulkan instance: loader, drivers, and the validation layer's messages.
+//! The Vulkan instance: loader, drivers, and messages of the validation layer.
 
 use std::ffi::{CStr, c_void};
 use std::sync::{Arc, Mutex};
@@ -12,7 +12,7 @@ const VALIDATION_LAYER: &CStr = c"VK_LAYER_KHRONOS_validation";
 
 type Messages = Mutex<Vec<String>>;
 
-/// A loaded Vulkan with an instance.
+/// The Vulkan loader and an instance.
 pub(super) struct Instance {
     pub entry: ash::Entry,
     pub raw: ash::Instance,
@@ -78,7 +78,7 @@ impl Instance {
         // SAFETY: the structures live until the call returns; layers and extensions exist.
         let raw = unsafe { entry.create_instance(&info, None) };
         let raw = raw.map_err(|code| match code {
-            // What the loader answers where no driver is installed.
+            // The loader returns this if no driver is installed.
             vk::Result::ERROR_INCOMPATIBLE_DRIVER => Error::NoDevice,
             code => Error::Driver {
                 call: "vkCreateInstance",
@@ -94,7 +94,7 @@ impl Instance {
         };
         if options.validation {
             let utils = ext::debug_utils::Instance::new(&instance.entry, &instance.raw);
-            // The chain above is over; this one stands alone.
+            // The info above is part of the chain; this call needs its own.
             let info = self::messenger_info(&instance.messages);
             // SAFETY: the messages live as long as the instance.
             let messenger = unsafe { utils.create_debug_utils_messenger(&info, None) }
@@ -104,7 +104,7 @@ impl Instance {
         Ok(instance)
     }
 
-    /// What the validation layer said so far.
+    /// Returns the messages of the validation layer so far.
     pub fn messages(&self) -> Vec<String> {
         self.messages
             .lock()
@@ -115,7 +115,7 @@ impl Instance {
 
 impl Drop for Instance {
     fn drop(&mut self) {
-        // SAFETY: devices hold the instance, so all are gone; each object is destroyed once.
+        // SAFETY: devices hold a reference to the instance, so all are dropped. Each object is destroyed once.
         unsafe {
             if let Some((utils, messenger)) = self.messenger.take() {
                 utils.destroy_debug_utils_messenger(messenger, None);
@@ -125,15 +125,15 @@ impl Drop for Instance {
     }
 }
 
-/// The functions of the loader.
+/// Loads the entry points of the loader.
 pub(super) fn entry() -> Result<ash::Entry, Error> {
-    // SAFETY: the loader library is what the system installs as such.
+    // SAFETY: the library is the system's Vulkan loader.
     unsafe { ash::Entry::load() }.map_err(|error| Error::NoLoader {
         reason: error.to_string(),
     })
 }
 
-/// The newest version that the loader supports.
+/// Returns the newest version that the loader supports.
 pub(super) fn version(entry: &ash::Entry) -> Result<LoaderVersion, Error> {
     // SAFETY: no preconditions.
     let version = unsafe { entry.try_enumerate_instance_version() }
@@ -161,8 +161,8 @@ fn require_layer(entry: &ash::Entry) -> Result<(), Error> {
     // SAFETY: no preconditions.
     let layers = unsafe { entry.enumerate_instance_layer_properties() }
         .map_err(driver_error("vkEnumerateInstanceLayerProperties"))?;
-    let is_it = |layer: &vk::LayerProperties| layer.layer_name_as_c_str() == Ok(VALIDATION_LAYER);
-    if layers.iter().any(is_it) {
+    let is_validation = |layer: &vk::LayerProperties| layer.layer_name_as_c_str() == Ok(VALIDATION_LAYER);
+    if layers.iter().any(is_validation) {
         Ok(())
     } else {
         Err(Error::NoValidationLayer)
@@ -184,7 +184,7 @@ unsafe extern "system" fn on_message(
     data: *const vk::DebugUtilsMessengerCallbackDataEXT<'_>,
     messages: *mut c_void,
 ) -> vk::Bool32 {
-    // SAFETY: the layer passes valid data, and the pointer that the instance gave it.
+    // SAFETY: the layer passes valid data and the pointer registered with the messenger.
     let (text, messages) = unsafe {
         let text = (*data).message_as_c_str().unwrap_or(c"(no text)").to_string_lossy();
         (text, &*messages.cast::<Messages>())

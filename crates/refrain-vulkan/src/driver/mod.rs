@@ -1,10 +1,12 @@
-//! What lies below the seam on a real driver, and the way in: loading, choosing, opening.
+//! The backend of real drivers, and [`Vulkan`]: loading, selecting and opening devices.
 
 mod compile;
+mod execute;
+mod failure;
 mod features;
 mod gpu;
 mod instance;
-mod newer;
+mod newer_headers;
 mod probe;
 mod record;
 mod statistics;
@@ -13,17 +15,18 @@ mod submit;
 use std::sync::Arc;
 
 use crate::Compiler;
-use crate::choice::{Choice, choose};
-use crate::device::{Device, OpenOptions};
+use crate::choice::{DeviceChoice, choose};
+use crate::device::Device;
 use crate::error::Error;
 use crate::info::DeviceInfo;
+use crate::options::OpenOptions;
 
-/// How to load Vulkan.
+/// Options of [`Vulkan::load`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Enable the Khronos validation layer, with synchronization checks.
+    /// Whether to enable the Khronos validation layer with synchronization validation.
     pub validation: bool,
-    /// With validation: also instrument shaders, which finds accesses outside buffers. Slow.
+    /// Whether to instrument shaders too, which finds out-of-bounds accesses. Needs `validation`. Slow.
     pub gpu_assisted: bool,
 }
 
@@ -34,7 +37,7 @@ pub struct LoaderVersion {
     pub major: u32,
     /// Such as 3.
     pub minor: u32,
-    /// Such as 239: the version of the headers that it was built with.
+    /// Such as 239: the version of the headers it was built with.
     pub patch: u32,
 }
 
@@ -44,7 +47,7 @@ impl std::fmt::Display for LoaderVersion {
     }
 }
 
-/// The Vulkan loader and the devices that its drivers offer.
+/// The Vulkan loader and the devices of its drivers.
 pub struct Vulkan {
     probed: Vec<probe::Probed>,
     devices: Vec<DeviceInfo>,
@@ -63,8 +66,8 @@ impl Vulkan {
     /// Loads Vulkan and probes every device.
     ///
     /// # Errors
-    /// If there is no loader or no driver, or validation was asked for and its layer is not
-    /// installed. Drivers without any device are no error here: the list is empty.
+    /// Fails if there is no loader or no driver, or the requested validation layer is not installed. Drivers without a
+    /// device are no error: the list is empty.
     pub fn load(options: Options) -> Result<Self, Error> {
         let instance = Arc::new(instance::Instance::load(options)?);
         let probed = probe::devices(&instance)?;
@@ -76,56 +79,56 @@ impl Vulkan {
         })
     }
 
-    /// The version of the Vulkan loader that is installed.
+    /// Returns the version of the installed Vulkan loader.
     ///
     /// # Errors
-    /// If there is none, or it fails.
+    /// Fails if there is no loader or its call fails.
     pub fn loader_version() -> Result<LoaderVersion, Error> {
         instance::version(&instance::entry()?)
     }
 
-    /// Every device, usable or not, in the loader's order.
+    /// All devices, usable or not, in the order of the loader.
     pub fn devices(&self) -> &[DeviceInfo] {
         &self.devices
     }
 
-    /// The index of the device that `choice` means.
+    /// Returns the index of the device that `choice` selects.
     ///
     /// # Errors
-    /// If there is none of that name or number, or it cannot be used.
-    pub fn choose(&self, choice: &Choice) -> Result<usize, Error> {
+    /// Fails if no device matches or the matching one is unusable.
+    pub fn choose(&self, choice: &DeviceChoice) -> Result<usize, Error> {
         choose(&self.devices, choice)
     }
 
     /// Opens a device.
     ///
     /// # Errors
-    /// If there is none at that index, it cannot be used, or its driver fails.
+    /// Fails if there is no device at that index, it is unusable, or its driver fails.
     pub fn open(&self, index: usize, options: &OpenOptions) -> Result<Arc<Device>, Error> {
-        let index = self.choose(&Choice::Index(index))?;
+        let index = self.choose(&DeviceChoice::Index(index))?;
         let probed = &self.probed[index];
         let gpu = gpu::Gpu::open(self.instance.clone(), probed, options)?;
         let features = gpu.features;
         Device::new(Arc::new(gpu), probed.info.clone(), features, options.clone())
     }
 
-    /// Opens a device's compiler alone, which needs none of its memory.
+    /// Opens only the shader compiler of a device, which needs no device memory.
     ///
     /// # Errors
     /// As [`Vulkan::open`].
     pub fn compiler(&self, index: usize, options: &OpenOptions) -> Result<Compiler, Error> {
         let mut devices = self.devices.clone();
         for device in &mut devices {
-            device.missing.retain(|what| what != probe::NO_MEMORY);
+            device.missing.retain(|what| what != probe::COMPILER_ONLY);
         }
-        let index = choose(&devices, &Choice::Index(index))?;
+        let index = choose(&devices, &DeviceChoice::Index(index))?;
         let probed = &self.probed[index];
         let gpu = gpu::Gpu::open_compiler(self.instance.clone(), probed, options)?;
         let features = gpu.features;
         Ok(Compiler::new(Arc::new(gpu), probed.info.clone(), features, options))
     }
 
-    /// What the validation layer said so far; empty without [`Options::validation`].
+    /// Returns the messages of the validation layer so far; empty without [`Options::validation`].
     pub fn validation_messages(&self) -> Vec<String> {
         self.instance.messages()
     }

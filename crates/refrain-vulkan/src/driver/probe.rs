@@ -1,4 +1,4 @@
-//! What a driver tells of a device.
+//! Queries the properties of a device from its driver.
 
 use std::ffi::CStr;
 
@@ -6,24 +6,24 @@ use ash::{amd, ext, khr, nv, vk};
 
 use super::features::{Extensions, Structures};
 use super::instance::Instance;
-use super::newer::COMPONENT_BFLOAT16;
+use super::newer_headers::COMPONENT_BFLOAT16;
 use crate::error::Error;
 use crate::feature::{Feature, FeatureSet};
 use crate::info::{DeviceInfo, DeviceKind, Heap, Limits, MatrixShape, MemoryType};
 
-/// What hardware lacks for which a driver only compiles.
-pub(super) const NO_MEMORY: &str = "memory (the driver lists none: it only compiles)";
+/// Missing requirement of hardware for which a driver only compiles.
+pub(super) const COMPILER_ONLY: &str = "device memory (the driver reports none: it can only compile)";
 
-/// A device as probed.
+/// A physical device with its properties.
 pub(super) struct Probed {
     pub physical: vk::PhysicalDevice,
     pub info: DeviceInfo,
     pub families: Families,
-    /// Subgroup operations take the small types too.
+    /// Whether subgroup operations support 8-bit and 16-bit types.
     pub extended_types: bool,
-    /// The extension of drivers that layer Vulkan on another API: must be enabled if there.
+    /// Whether the driver layers Vulkan on another API. Its extension must then be enabled.
     pub portability: bool,
-    /// The driver tells what became of kernels.
+    /// Whether the driver reports statistics of pipelines.
     pub statistics: bool,
 }
 
@@ -31,17 +31,17 @@ pub(super) struct Probed {
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Families {
     pub compute: u32,
-    /// One that computes and draws nothing, if there is one, and bits of its timestamps.
+    /// Family with compute but no graphics, if any, and its valid timestamp bits.
     pub compute_only: Option<(u32, u32)>,
-    /// One for copies alone, if there is one.
+    /// Family with only transfers, if any.
     pub transfer: Option<u32>,
-    /// Bits of a timestamp of the compute family.
+    /// Valid timestamp bits of the compute family.
     pub timestamp_bits: u32,
 }
 
 impl Families {
-    /// The same with kernels on the family that draws nothing, where there is one.
-    pub fn apart_from_graphics(self) -> Self {
+    /// Returns the families with compute on the compute-only family, if there is one.
+    pub fn prefer_compute_only(self) -> Self {
         match self.compute_only {
             Some((compute, timestamp_bits)) => Self {
                 compute,
@@ -53,7 +53,7 @@ impl Families {
     }
 }
 
-/// Probes every device of the instance, in the loader's order.
+/// Probes every device of the instance, in the order of the loader.
 pub(super) fn devices(instance: &Instance) -> Result<Vec<Probed>, Error> {
     // SAFETY: the instance is valid.
     match unsafe { instance.raw.enumerate_physical_devices() } {
@@ -66,14 +66,13 @@ pub(super) fn devices(instance: &Instance) -> Result<Vec<Probed>, Error> {
     }
 }
 
-/// A device whose driver fails at this lacks something that is needed, and hides no other.
+/// Probes a device. If a query fails, the device is listed as unusable and does not hide others.
 fn probe(instance: &Instance, physical: vk::PhysicalDevice) -> Probed {
     let raw = &instance.raw;
-    // SAFETY, for all queries below: the handle comes from this instance, and chained structures
-    // outlive the calls.
+    // SAFETY, for all queries below: the handle belongs to this instance, and chained structures outlive the calls.
     let basic = unsafe { raw.get_physical_device_properties(physical) };
     let mut info = basic_info(&basic);
-    let extensions = told(
+    let extensions = or_missing(
         unsafe { raw.enumerate_device_extension_properties(physical) },
         "vkEnumerateDeviceExtensionProperties",
         &mut info.missing,
@@ -83,7 +82,7 @@ fn probe(instance: &Instance, physical: vk::PhysicalDevice) -> Probed {
     let budgets = extensions.has(ext::memory_budget::NAME);
     (info.heaps, info.memory_types) = memory(instance, physical, budgets);
     if info.memory_types.is_empty() {
-        info.missing.push(NO_MEMORY.to_owned());
+        info.missing.push(COMPILER_ONLY.to_owned());
     }
 
     let mut structures = Structures::default();
@@ -107,7 +106,7 @@ fn probe(instance: &Instance, physical: vk::PhysicalDevice) -> Probed {
         }
     }
     if !has_compute {
-        info.missing.push("a queue that runs compute shaders".to_owned());
+        info.missing.push("a compute queue".to_owned());
     }
     if families.timestamp_bits == 0 {
         info.limits.timestamp_period_ns = 0.0;
@@ -123,10 +122,10 @@ fn probe(instance: &Instance, physical: vk::PhysicalDevice) -> Probed {
     }
 }
 
-/// What a call told of a device; if it failed, nothing, and that is what the device lacks.
-fn told<T: Default>(answer: Result<T, vk::Result>, call: &str, missing: &mut Vec<String>) -> T {
-    answer.unwrap_or_else(|code| {
-        missing.push(format!("a driver that works ({call} fails: {code:?})"));
+/// Returns the result of a query. If it failed, returns the default and adds an entry to `missing`.
+fn or_missing<T: Default>(result: Result<T, vk::Result>, call: &str, missing: &mut Vec<String>) -> T {
+    result.unwrap_or_else(|code| {
+        missing.push(format!("a working driver ({call} failed: {code:?})"));
         T::default()
     })
 }
@@ -176,7 +175,7 @@ fn basic_info(properties: &vk::PhysicalDeviceProperties) -> DeviceInfo {
     }
 }
 
-/// Fills in what the structures of Vulkan 1.1 to 1.3 tell.
+/// Fills in the properties of Vulkan 1.1 to 1.3.
 fn extended_properties(
     instance: &Instance,
     physical: vk::PhysicalDevice,
@@ -229,13 +228,13 @@ fn extended_properties(
             (Kind::SHUFFLE_RELATIVE, Feature::SubgroupShuffleRelative),
             (Kind::CLUSTERED, Feature::SubgroupClustered),
         ] {
-            let there = v11.subgroup_supported_operations.contains(kind);
-            info.features.insert_if(feature, there);
+            let supported = v11.subgroup_supported_operations.contains(kind);
+            info.features.insert_if(feature, supported);
         }
     }
 }
 
-/// Processors that take workgroups: AMD's drivers and NVIDIA's tell how many there are.
+/// Returns the number of compute units (AMD) or streaming multiprocessors (NVIDIA), if the driver reports it.
 fn compute_units(instance: &Instance, physical: vk::PhysicalDevice, extensions: &Extensions) -> Option<u32> {
     let mut active = vk::PhysicalDeviceShaderCoreProperties2AMD::default();
     let mut built = vk::PhysicalDeviceShaderCorePropertiesAMD::default();
@@ -261,14 +260,14 @@ fn compute_units(instance: &Instance, physical: vk::PhysicalDevice, extensions: 
     counts.into_iter().find(|&count| count > 0)
 }
 
-/// The heaps and memory types, with budgets where the driver has them.
+/// Returns the heaps and memory types, with budgets if `budgets`.
 pub(super) fn memory(instance: &Instance, physical: vk::PhysicalDevice, budgets: bool) -> (Vec<Heap>, Vec<MemoryType>) {
     let mut budget = vk::PhysicalDeviceMemoryBudgetPropertiesEXT::default();
     let mut head = vk::PhysicalDeviceMemoryProperties2::default();
     if budgets {
         head = head.push_next(&mut budget);
     }
-    // SAFETY: the handle comes from this instance, and the structures outlive the call.
+    // SAFETY: the handle belongs to this instance, and the structures outlive the call.
     unsafe { instance.raw.get_physical_device_memory_properties2(physical, &mut head) };
     let properties = head.memory_properties;
     let heap = |(index, heap): (usize, &vk::MemoryHeap)| Heap {
@@ -279,7 +278,7 @@ pub(super) fn memory(instance: &Instance, physical: vk::PhysicalDevice, budgets:
     };
     let memory_type = |kind: &vk::MemoryType| {
         let has = |flag| kind.property_flags.contains(flag);
-        // Not protected, lazily allocated, nor AMD's uncached ones.
+        // Excludes protected and lazily allocated memory, and the uncached types of AMD.
         let ordinary = vk::MemoryPropertyFlags::DEVICE_LOCAL
             | vk::MemoryPropertyFlags::HOST_VISIBLE
             | vk::MemoryPropertyFlags::HOST_COHERENT
@@ -304,9 +303,9 @@ pub(super) fn memory(instance: &Instance, physical: vk::PhysicalDevice, budgets:
     )
 }
 
-/// The families to use, and whether one computes at all.
+/// Returns the families to use, and whether there is a compute family.
 fn families(instance: &Instance, physical: vk::PhysicalDevice) -> (Families, bool) {
-    // SAFETY: the handle comes from this instance.
+    // SAFETY: the handle belongs to this instance.
     let all = unsafe { instance.raw.get_physical_device_queue_family_properties(physical) };
     choose_families(&all)
 }
@@ -373,7 +372,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kernels_may_run_apart_from_graphics_where_the_device_has_queues_for_that() {
+    fn prefers_a_compute_only_family_if_there_is_one() {
         use vk::QueueFlags as Flags;
         let family = |queue_flags, timestamp_valid_bits| vk::QueueFamilyProperties {
             queue_flags,
@@ -385,9 +384,9 @@ mod tests {
         let computing = family(Flags::COMPUTE | Flags::TRANSFER, 36);
         let used = |all: &[_]| {
             let (families, _) = choose_families(all);
-            let apart = families.apart_from_graphics();
-            assert_eq!(apart.transfer, families.transfer);
-            [families, apart].map(|families| (families.compute, families.timestamp_bits))
+            let compute_only = families.prefer_compute_only();
+            assert_eq!(compute_only.transfer, families.transfer);
+            [families, compute_only].map(|families| (families.compute, families.timestamp_bits))
         };
         assert_eq!(used(&[everything, copies, computing]), [(0, 64), (2, 36)]);
         assert_eq!(used(&[everything, copies]), [(0, 64), (0, 64)]);
@@ -395,15 +394,15 @@ mod tests {
     }
 
     #[test]
-    fn a_device_whose_driver_fails_lacks_one_that_works() {
+    fn a_failing_query_makes_the_device_unusable() {
         let mut missing = Vec::new();
-        let mut fails = |code| told::<Vec<u8>>(code, "vkAsk", &mut missing);
-        assert_eq!(fails(Err(vk::Result::ERROR_INITIALIZATION_FAILED)), []);
+        let mut query = |code| or_missing::<Vec<u8>>(code, "vkQuery", &mut missing);
+        assert_eq!(query(Err(vk::Result::ERROR_INITIALIZATION_FAILED)), []);
         assert_eq!(
             missing,
-            ["a driver that works (vkAsk fails: ERROR_INITIALIZATION_FAILED)"]
+            ["a working driver (vkQuery failed: ERROR_INITIALIZATION_FAILED)"]
         );
-        assert_eq!(told(Ok(vec![1]), "vkAsk", &mut missing), [1]);
+        assert_eq!(or_missing(Ok(vec![1]), "vkQuery", &mut missing), [1]);
         assert_eq!(missing.len(), 1);
     }
 }

@@ -1,23 +1,24 @@
-//! Command lists to command buffers: the one place where commands become Vulkan calls.
+//! Records command lists into command buffers: the only place where commands become Vulkan calls.
 
 use ash::vk::{self, Handle};
 
-use super::gpu::{Gpu, failed};
-use crate::backend::{Failure, Queue, RawRecording, RecordRequest};
+use super::failure::failed;
+use super::gpu::Gpu;
+use crate::backend::{Failure, RawRecording, RecordRequest};
 use crate::command::Command;
 use crate::memory::Buffer;
 use crate::pipeline::Pipeline;
+use crate::queue::Queue;
 
 const KERNELS: vk::PipelineStageFlags2 = vk::PipelineStageFlags2::COMPUTE_SHADER;
 const COPIES: vk::PipelineStageFlags2 = vk::PipelineStageFlags2::COPY;
 const INDIRECT: vk::PipelineStageFlags2 = vk::PipelineStageFlags2::DRAW_INDIRECT;
 
-/// Translates a list into a command buffer.
+/// Records a list into a command buffer.
 ///
-/// It begins with a barrier after everything that was submitted to the queue before: the order
-/// of submission alone makes nothing visible.
+/// The command buffer begins with a full barrier, since submission order alone makes no writes visible.
 pub(super) fn record(gpu: &Gpu, request: &RecordRequest<'_>) -> Result<RawRecording, Failure> {
-    let mut recording = take_pool(gpu, request.queue)?;
+    let mut recording = acquire_pool(gpu, request.queue)?;
     let regions = request
         .commands
         .iter()
@@ -38,13 +39,13 @@ pub(super) fn record(gpu: &Gpu, request: &RecordRequest<'_>) -> Result<RawRecord
     }
 }
 
-/// A command pool with its one command buffer: a spare one, or a new one.
-fn take_pool(gpu: &Gpu, queue: Queue) -> Result<RawRecording, Failure> {
-    let spare = gpu.spare[queue as usize]
+/// Returns a command pool with its one command buffer, recycled or new.
+fn acquire_pool(gpu: &Gpu, queue: Queue) -> Result<RawRecording, Failure> {
+    let pool = gpu.free_pools[queue as usize]
         .lock()
         .unwrap_or_else(|e| e.into_inner())
         .pop();
-    if let Some(recording) = spare {
+    if let Some(recording) = pool {
         return Ok(recording);
     }
     let info = vk::CommandPoolCreateInfo::default()
@@ -76,17 +77,17 @@ fn create_queries(gpu: &Gpu, recording: &mut RawRecording, count: u32) -> Result
     let info = vk::QueryPoolCreateInfo::default()
         .query_type(vk::QueryType::TIMESTAMP)
         .query_count(count);
-    // SAFETY: the compute family has timestamps, or they would be off.
+    // SAFETY: the compute family has timestamps; otherwise they are off.
     let queries = unsafe { gpu.device.create_query_pool(&info, None) }.map_err(failed("vkCreateQueryPool"))?;
     recording.queries = queries.as_raw();
     recording.query_count = count;
     Ok(())
 }
 
-/// Makes a completed recording's pool ready for the next.
+/// Resets the command pool of a completed recording for reuse.
 pub(super) fn recycle(gpu: &Gpu, mut recording: RawRecording) {
     let pool = vk::CommandPool::from_raw(recording.pool);
-    // SAFETY: the submission has completed, and the pool belongs to this recording alone.
+    // SAFETY: the submission has completed, and the pool belongs to this recording only.
     unsafe {
         gpu.device
             .destroy_query_pool(vk::QueryPool::from_raw(recording.queries), None);
@@ -101,33 +102,34 @@ pub(super) fn recycle(gpu: &Gpu, mut recording: RawRecording) {
             return;
         }
     }
-    let spare = &gpu.spare[recording.queue as usize];
-    spare
+    let pools = &gpu.free_pools[recording.queue as usize];
+    pools
         .lock()
         .unwrap_or_else(|broken| broken.into_inner())
         .push(recording);
 }
 
-/// From one timestamp of a completed recording to the next; none if the device does not give them.
+/// Returns the ticks between consecutive timestamps of a completed recording; empty if the query fails.
 pub(super) fn intervals(gpu: &Gpu, recording: &RawRecording) -> Vec<u64> {
-    let mut steps = vec![0u64; recording.query_count as usize];
+    let mut ticks = vec![0u64; recording.query_count as usize];
     let queries = vk::QueryPool::from_raw(recording.queries);
     // SAFETY: the pool has that many queries, all written by the completed submission.
     let got = unsafe {
         let flags = vk::QueryResultFlags::TYPE_64;
-        gpu.device.get_query_pool_results(queries, 0, &mut steps, flags)
+        gpu.device.get_query_pool_results(queries, 0, &mut ticks, flags)
     };
     match got {
-        Ok(()) => between(&steps, gpu.families.timestamp_bits),
+        Ok(()) => deltas(&ticks, gpu.families.timestamp_bits),
         Err(_) => Vec::new(),
     }
 }
 
-/// From each value of a counter of so many bits to the next. A counter of 36 bits begins anew every minute.
-fn between(steps: &[u64], bits: u32) -> Vec<u64> {
+/// Returns the differences deltas consecutive values of a counter with `bits` valid bits. A 36-bit counter wraps
+/// around every minute.
+fn deltas(ticks: &[u64], bits: u32) -> Vec<u64> {
     let mask = u64::MAX.checked_shr(64 - bits.min(64)).unwrap_or(0);
-    let passed = |pair: &[u64]| pair[1].wrapping_sub(pair[0]) & mask;
-    steps.windows(2).map(passed).collect()
+    let delta = |pair: &[u64]| pair[1].wrapping_sub(pair[0]) & mask;
+    ticks.windows(2).map(delta).collect()
 }
 
 struct Recorder<'a> {
@@ -153,7 +155,7 @@ impl<'a> Recorder<'a> {
             vk::CommandBufferUsageFlags::ONE_TIME_SUBMIT
         };
         let info = vk::CommandBufferBeginInfo::default().flags(flags);
-        // SAFETY: the command buffer is reset, and no other thread knows it.
+        // SAFETY: the command buffer is reset, and no other thread has it.
         unsafe { gpu.device.begin_command_buffer(recorder.commands, &info) }.map_err(failed("vkBeginCommandBuffer"))?;
         if recording.query_count > 0 {
             // SAFETY: recording has begun; the pool has that many queries.
@@ -162,7 +164,7 @@ impl<'a> Recorder<'a> {
                 gpu.device.cmd_reset_query_pool(recorder.commands, queries, 0, count);
             }
         }
-        recorder.everything(request.queue);
+        recorder.full_barrier(request.queue);
         for command in request.commands {
             recorder.command(command, request.queue);
         }
@@ -194,7 +196,7 @@ impl<'a> Recorder<'a> {
                 push,
             } => {
                 self.bind(pipeline, push);
-                let (buffer, start) = place(counts);
+                let (buffer, start) = handle_and_offset(counts);
                 // SAFETY: a pipeline is bound, and the counts lie within the buffer.
                 unsafe {
                     self.gpu
@@ -207,7 +209,7 @@ impl<'a> Recorder<'a> {
                 let access = Access::SHADER_STORAGE_READ | Access::SHADER_STORAGE_WRITE;
                 self.barrier((KERNELS, Access::SHADER_STORAGE_WRITE), (KERNELS, access));
             }
-            Command::FullBarrier => self.everything(queue),
+            Command::FullBarrier => self.full_barrier(queue),
             Command::Copy { bytes: 0, .. } => {}
             Command::Copy {
                 src,
@@ -216,7 +218,7 @@ impl<'a> Recorder<'a> {
                 dst_offset,
                 bytes,
             } => {
-                let ((src, src_start), (dst, dst_start)) = (place(src), place(dst));
+                let ((src, src_start), (dst, dst_start)) = (handle_and_offset(src), handle_and_offset(dst));
                 let region = vk::BufferCopy {
                     src_offset: src_start + src_offset,
                     dst_offset: dst_start + dst_offset,
@@ -255,8 +257,8 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    /// Everything after sees everything before, on this queue.
-    fn everything(&self, queue: Queue) {
+    /// Orders all later commands of this queue after all earlier ones and makes their writes visible.
+    fn full_barrier(&self, queue: Queue) {
         use vk::AccessFlags2 as Access;
         let copy = Access::TRANSFER_READ | Access::TRANSFER_WRITE;
         let kernel = Access::SHADER_STORAGE_READ | Access::SHADER_STORAGE_WRITE;
@@ -312,21 +314,21 @@ impl<'a> Recorder<'a> {
     }
 }
 
-fn place(buffer: &Buffer) -> (vk::Buffer, u64) {
-    let (raw, start) = buffer.place();
+fn handle_and_offset(buffer: &Buffer) -> (vk::Buffer, u64) {
+    let (raw, start) = buffer.handle_and_offset();
     (vk::Buffer::from_raw(raw), start)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::between;
+    use super::deltas;
 
     #[test]
-    fn a_counter_that_begins_anew_gives_the_time_that_passed() {
+    fn deltas_survive_counter_wraparound() {
         let full = 1 << 36;
-        // Bits beyond those that count may hold anything.
-        assert_eq!(between(&[full - 10, 5, 7 | 1 << 40], 36), [15, 2]);
-        assert_eq!(between(&[u64::MAX, 1], 64), [2]);
-        assert_eq!(between(&[3, 9], 0), [0]);
+        // Invalid bits may hold anything.
+        assert_eq!(deltas(&[full - 10, 5, 7 | 1 << 40], 36), [15, 2]);
+        assert_eq!(deltas(&[u64::MAX, 1], 64), [2]);
+        assert_eq!(deltas(&[3, 9], 0), [0]);
     }
 }

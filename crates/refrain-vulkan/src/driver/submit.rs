@@ -1,12 +1,14 @@
-//! Handing recordings to a queue.
+//! Submits recordings to a queue.
 
 use ash::vk::{self, Handle};
 
-use super::gpu::{Gpu, failed};
-use crate::backend::{Failure, Queue, RawRecording};
+use super::failure::failed;
+use super::gpu::Gpu;
+use crate::backend::{Failure, RawRecording};
+use crate::queue::Queue;
 
-/// Submits recordings by one call: the first starts after `waits`, and each sets its queue's timeline to
-/// the next value from `signal` on.
+/// Submits recordings in one call. The first waits for `waits`. Each signals the timeline of its queue with the next
+/// value, starting at `signal`.
 pub(super) fn submit(
     gpu: &Gpu,
     queue: Queue,
@@ -42,8 +44,8 @@ pub(super) fn submit(
     if let Some(first) = submits.first_mut() {
         *first = first.wait_semaphore_infos(&waits);
     }
-    // SAFETY: the recordings are complete, and those in flight were made for that; the caller keeps
-    // submissions to a queue one after another.
+    // SAFETY: the recordings are complete, and those in flight were recorded for simultaneous use. The caller
+    // serialises submissions to a queue.
     unsafe {
         gpu.device
             .queue_submit2(gpu.queues[queue as usize], &submits, vk::Fence::null())
@@ -51,8 +53,8 @@ pub(super) fn submit(
     .map_err(failed("vkQueueSubmit2"))
 }
 
-/// The same by calls of Vulkan 1.0: GPU-assisted validation 1.3.239, which Debian 12 has, does
-/// not follow `vkQueueSubmit2` and then takes every wait for one that nothing ends.
+/// Submits with Vulkan 1.0 calls. GPU-assisted validation 1.3.239 (Debian 12) does not track `vkQueueSubmit2` and then
+/// reports that every wait never ends.
 fn submit_instrumented(
     gpu: &Gpu,
     queue: Queue,
@@ -85,7 +87,7 @@ fn submit_instrumented(
         }
         .map_err(|code| match number {
             0 => failed("vkQueueSubmit")(code),
-            // Half of the call cannot be taken back.
+            // The earlier submissions cannot be taken back.
             _ => Failure::Lost,
         })?;
     }

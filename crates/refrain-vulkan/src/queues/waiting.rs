@@ -1,60 +1,60 @@
-//! How far the device has come, and whether it goes on at all.
+//! Waits, timeline progress, and detection of lost and hanging devices.
 //!
-//! A timeline is believed only as far as it can be right: after a reset some drivers signal everything, or
-//! count to the end of numbers, and waits succeed. No wait is longer than the device may go without ending
-//! a single list.
+//! A timeline value is only trusted if it is possible. After a reset, some drivers signal everything or jump to the
+//! maximum value, and waits succeed. No wait lasts longer than the stall timeout without a completed list.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::{Queues, lock};
-use crate::backend::{Failure, Queue};
+use crate::backend::Failure;
+use crate::buffer_uses::TimelinePoint;
 use crate::error::Error;
-use crate::stamps::Moment;
+use crate::queue::Queue;
 
-/// Into how many slices the patience with the device is cut. Slices are counted, not the clock: a process
-/// that was stopped for a while has lost but one.
-const SLICES: u32 = 16;
-/// Between two questions to a driver that answers at once, and wrongly.
-const PAUSE: Duration = Duration::from_millis(1);
+/// Number of slices of the stall timeout. Counting slices instead of clock time means that a process that was suspended
+/// loses only one slice.
+const WAIT_SLICES: u32 = 16;
+/// Pause between polls of a driver whose wait returns early.
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 impl Queues {
-    /// Whether the timeline is known to have reached the value, without asking the device.
+    /// Whether the timeline is known to have reached the value. Does not ask the device.
     pub fn known_done(&self, queue: Queue, value: u64) -> bool {
-        self.lanes[queue as usize].completed.load(Ordering::Acquire) >= value
+        self.states[queue as usize].completed.load(Ordering::Acquire) >= value
     }
 
-    /// Whether everything up to the moment is known to be done, without asking the device.
-    pub fn is_known_past(&self, moment: Moment) -> bool {
-        // A lost device finishes nothing any more, so nothing has to be kept for it.
+    /// Whether all work up to the point is known to be done. Does not ask the device.
+    pub fn is_known_passed(&self, point: TimelinePoint) -> bool {
+        // A lost device completes nothing more, so nothing needs to be kept for it.
         self.is_lost()
-            || moment
+            || point
                 .values()
                 .iter()
                 .all(|(queue, value)| self.known_done(*queue, *value))
     }
 
-    /// Whether everything up to the moment is done. What cannot be found out is not.
-    pub fn is_past(&self, moment: Moment) -> bool {
+    /// Whether all work up to the point is done. If the device cannot tell, it is not.
+    pub fn has_passed(&self, point: TimelinePoint) -> bool {
         let done = |(queue, value)| self.done(queue, value).unwrap_or(false);
-        moment.values().into_iter().all(done) || self.is_lost()
+        point.values().into_iter().all(done) || self.is_lost()
     }
 
-    /// Asks the device once how far each queue is, where it is not known to be idle.
+    /// Reads the timeline of each queue that is not known to be idle.
     pub fn refresh(&self) {
-        for queue in Queue::BOTH {
-            if !self.known_done(queue, self.due(queue)) {
-                // What cannot be found out stays as it was.
-                let _ = self.note(queue, self.backend.completed(queue));
+        for queue in Queue::ALL {
+            if !self.known_done(queue, self.upper_bound(queue)) {
+                // On failure, the known value stays.
+                let _ = self.update_completed(queue, self.backend.completed(queue));
             }
         }
     }
 
-    /// Whether a submission has completed, asked by a caller who polls.
+    /// Whether a submission has completed, for callers that poll.
     pub fn poll(&self, queue: Queue, value: u64) -> Result<bool, Error> {
         if !self.known_done(queue, value) {
             self.check()?;
-            self.note(queue, self.backend.poll(queue))?;
+            self.update_completed(queue, self.backend.poll(queue))?;
         }
         Ok(self.known_done(queue, value))
     }
@@ -63,20 +63,20 @@ impl Queues {
     pub fn wait(&self, queue: Queue, value: u64) -> Result<(), Error> {
         self.check()?;
         if !self.done(queue, value)? {
-            let last = self.due(queue);
+            let last = self.upper_bound(queue);
             if value > last {
                 return Err(Error::NeverSubmitted { value, last });
             }
-            self.tally.count(|counters| counters.waits += 1);
+            self.counters.update(|counters| counters.waits += 1);
             self.block(queue, value)?;
         }
         self.retire(queue);
         Ok(())
     }
 
-    /// Blocks until everything up to the moment is done.
-    pub fn wait_until(&self, moment: Moment) -> Result<(), Error> {
-        for (queue, value) in moment.values() {
+    /// Blocks until all work up to the point is done.
+    pub fn wait_for_point(&self, point: TimelinePoint) -> Result<(), Error> {
+        for (queue, value) in point.values() {
             if value > 0 {
                 self.wait(queue, value)?;
             }
@@ -84,65 +84,67 @@ impl Queues {
         Ok(())
     }
 
-    /// Whether the timeline has reached the value; the device is asked only if that is not known.
+    /// Whether the timeline has reached the value. Asks the device only if that is not known.
     fn done(&self, queue: Queue, value: u64) -> Result<bool, Error> {
         if !self.known_done(queue, value) {
-            self.note(queue, self.backend.completed(queue))?;
+            self.update_completed(queue, self.backend.completed(queue))?;
         }
         Ok(self.known_done(queue, value))
     }
 
     fn block(&self, queue: Queue, value: u64) -> Result<(), Error> {
-        let slice = self.patience / SLICES;
-        let (mut idle, mut before) = (0, self.completed());
-        while idle < SLICES {
+        let slice = self.stall_timeout / WAIT_SLICES;
+        let (mut idle, mut previous) = (0, self.completed());
+        while idle < WAIT_SLICES {
             let woken = self.backend.wait(queue, value, slice);
             let woken = woken.map_err(|failure| self.error(failure))?;
             if self.done(queue, value)? {
                 return Ok(());
             }
             if woken {
-                std::thread::sleep(PAUSE.min(slice));
+                std::thread::sleep(POLL_INTERVAL.min(slice));
             }
             self.refresh();
             let now = self.completed();
-            idle = if now == before { idle + 1 } else { 0 };
-            before = now;
+            idle = if now == previous { idle + 1 } else { 0 };
+            previous = now;
         }
-        // A lost device's calls may still fail; if they do not, it hangs.
+        // If the device is lost, this call may fail; otherwise the device hangs.
         self.check_device()?;
         self.stalled.store(true, Ordering::Release);
-        Err(self.stall())
+        Err(self.stall_error())
     }
 
-    /// The last value that a queue's timeline may reach.
-    fn due(&self, queue: Queue) -> u64 {
-        self.lanes[queue as usize].due.load(Ordering::Acquire)
+    /// Returns the upper bound of the timeline value of a queue.
+    fn upper_bound(&self, queue: Queue) -> u64 {
+        self.states[queue as usize].upper_bound.load(Ordering::Acquire)
     }
 
     fn completed(&self) -> [u64; 2] {
-        Queue::BOTH.map(|queue| self.lanes[queue as usize].completed.load(Ordering::Acquire))
+        Queue::ALL.map(|queue| self.states[queue as usize].completed.load(Ordering::Acquire))
     }
 
-    /// Takes the driver's word for how far a timeline is.
-    fn note(&self, queue: Queue, answer: Result<u64, Failure>) -> Result<(), Error> {
+    /// Updates the completed value from an answer of the driver.
+    fn update_completed(&self, queue: Queue, answer: Result<u64, Failure>) -> Result<(), Error> {
         let value = answer.map_err(|failure| self.error(failure))?;
-        if value > self.due(queue) {
-            return Err(self.lose());
+        if value > self.upper_bound(queue) {
+            return Err(self.mark_lost());
         }
-        if self.lanes[queue as usize].completed.fetch_max(value, Ordering::AcqRel) < value {
+        if self.states[queue as usize].completed.fetch_max(value, Ordering::AcqRel) < value {
             self.stalled.store(false, Ordering::Release);
         }
         Ok(())
     }
 
-    /// Whether the device was lost, as far as is known.
+    /// Whether the device is known to be lost.
     pub fn is_lost(&self) -> bool {
         self.lost.get().is_some()
     }
 
+    /// Checks that the device is usable. Does not ask the driver.
+    ///
     /// # Errors
-    /// If the device is known to be lost, or was left behind.
+    /// Fails if the device is known to be lost or was abandoned.
     pub fn check(&self) -> Result<(), Error> {
         match (self.lost.get(), self.abandoned.get()) {
             (Some(during), _) => Err(Error::DeviceLost { during: during.clone() }),
@@ -151,52 +153,52 @@ impl Queues {
         }
     }
 
-    /// Asks the driver whether the device still works.
+    /// Checks with the driver that the device still works.
     ///
     /// # Errors
-    /// If it is lost.
+    /// Fails if the device is lost.
     pub fn check_device(&self) -> Result<(), Error> {
         self.check()?;
         self.backend.status().map_err(|failure| self.error(failure))
     }
 
-    /// The failure as an error; if the device was lost, with what was in flight.
+    /// Converts a failure to an error. Marks the device as lost if it is.
     pub fn error(&self, failure: Failure) -> Error {
         match failure {
-            Failure::Lost => self.lose(),
-            other => other.plain(),
+            Failure::Lost => self.mark_lost(),
+            other => other.into_error(),
         }
     }
 
-    /// An error that may not know of a loss yet.
-    pub fn noted(&self, error: Error) -> Error {
+    /// Marks the device as lost if the error says so, and completes the error.
+    pub fn record_loss(&self, error: Error) -> Error {
         match error {
-            Error::DeviceLost { .. } => self.lose(),
+            Error::DeviceLost { .. } => self.mark_lost(),
             other => other,
         }
     }
 
-    /// Notes that the device is lost: from here on, everything fails alike.
-    pub fn lose(&self) -> Error {
+    /// Marks the device as lost. From here on, every call fails with the same error.
+    pub fn mark_lost(&self) -> Error {
         let during = self.lost.get_or_init(|| self.in_flight()).clone();
         Error::DeviceLost { during }
     }
 
-    fn stall(&self) -> Error {
+    fn stall_error(&self) -> Error {
         self.stalled_during(self.in_flight())
     }
 
     fn stalled_during(&self, during: String) -> Error {
-        let patience = self.patience;
-        Error::Stalled { during, patience }
+        let stall_timeout = self.stall_timeout;
+        Error::Stalled { during, stall_timeout }
     }
 
-    /// The lists that have not completed, each name once.
+    /// Describes the lists that have not completed, each name once.
     fn in_flight(&self) -> String {
         let mut names: Vec<(String, usize)> = Vec::new();
-        for lane in &self.lanes {
-            let completed = lane.completed.load(Ordering::Acquire);
-            for list in lock(&lane.in_flight).iter().filter(|list| list.value > completed) {
+        for state in &self.states {
+            let completed = state.completed.load(Ordering::Acquire);
+            for list in lock(&state.in_flight).iter().filter(|list| list.value > completed) {
                 let (name, regions) = (&list.list.name, list.list.regions.join(", "));
                 let name = if regions.is_empty() {
                     format!("{name:?}")
@@ -220,23 +222,23 @@ impl Queues {
         }
     }
 
-    /// Waits for everything and gives all recordings back. What a device that stands still may be using stays
-    /// as it is until the process ends: it cannot be waited for, nor taken from it.
+    /// Waits for all work and recycles all recordings. Objects of a hanging device are leaked until the process ends:
+    /// it can neither be waited for nor be stopped.
     pub fn close(&self) {
-        let ends = |queue| self.wait(queue, self.due(queue)).is_ok() || self.is_lost();
-        let stands = self.stalled.load(Ordering::Acquire) && {
+        let completes = |queue| self.wait(queue, self.upper_bound(queue)).is_ok() || self.is_lost();
+        let hangs = self.stalled.load(Ordering::Acquire) && {
             self.refresh();
             self.stalled.load(Ordering::Acquire)
         };
-        if stands || !Queue::BOTH.into_iter().all(ends) {
+        if hangs || !Queue::ALL.into_iter().all(completes) {
             self.abandoned.get_or_init(|| self.in_flight());
             self.backend.abandon();
         } else {
             self.backend.wait_idle();
         }
-        for lane in &self.lanes {
-            lane.completed.fetch_max(*lock(&lane.last), Ordering::AcqRel);
-            lock(&lane.in_flight).clear();
+        for state in &self.states {
+            state.completed.fetch_max(*lock(&state.last), Ordering::AcqRel);
+            lock(&state.in_flight).clear();
         }
     }
 }

@@ -1,11 +1,11 @@
-//! The runtime on a real driver. Debian's software driver serves:
-//! `apt install mesa-vulkan-drivers libvulkan1 vulkan-validationlayers`.
+//! Tests of the runtime on a real driver. The software driver of Debian suffices: `apt install mesa-vulkan-drivers
+//! libvulkan1 vulkan-validationlayers`.
 
 use std::cell::RefCell;
 use std::sync::Arc;
 
 use refrain_vulkan::{
-    Access, Choice, Command, CommandList, Device, Error, Feature, FeatureSet, Kernel, MemoryClass, OpenOptions,
+    Access, Command, CommandList, Device, DeviceChoice, Error, Feature, FeatureSet, Kernel, MemoryClass, OpenOptions,
     Options, Vulkan,
 };
 
@@ -14,8 +14,8 @@ mod submissions;
 mod transfers;
 mod validation;
 
-/// Every test runs under core and synchronization validation; with `REFRAIN_GPU_ASSISTED` in the
-/// environment, shaders are instrumented too.
+/// Loads Vulkan with core and synchronization validation. `REFRAIN_GPU_ASSISTED` in the environment also instruments
+/// shaders.
 fn vulkan() -> Vulkan {
     let gpu_assisted = std::env::var_os("REFRAIN_GPU_ASSISTED").is_some();
     load(gpu_assisted)
@@ -30,11 +30,11 @@ fn load(gpu_assisted: bool) -> Vulkan {
 }
 
 fn open(vulkan: &Vulkan, options: &OpenOptions) -> Arc<Device> {
-    let index = vulkan.choose(&Choice::Auto).expect("a usable device");
+    let index = vulkan.choose(&DeviceChoice::Auto).expect("a usable device");
     vulkan.open(index, options).expect("the device opens")
 }
 
-fn assert_silent(vulkan: &Vulkan) {
+fn assert_no_validation_messages(vulkan: &Vulkan) {
     assert_eq!(vulkan.validation_messages(), Vec::<String>::new());
 }
 
@@ -45,7 +45,7 @@ const PREAMBLE: &str = "#version 460\n\
     layout(local_size_x_id = 0) in;\n\
     layout(buffer_reference, scalar, buffer_reference_align = 4) buffer Words { uint word[]; };\n";
 
-/// `c[i] = a[i] + b[i]`, over `n` words.
+/// Computes `c[i] = a[i] + b[i]` over `n` words.
 fn add_kernel() -> Kernel {
     let body = "layout(push_constant, scalar) uniform Push { uvec2 a; uvec2 b; uvec2 c; uint n; };\n\
         void main() {\n\
@@ -87,7 +87,7 @@ fn upload(device: &Device, buffer: &refrain_vulkan::Buffer, data: &[u8]) {
     device.upload(buffer, 0, data.len() as u64, fill).unwrap();
 }
 
-/// Adds two vectors of `n` words on the device, doubled once more behind a barrier.
+/// Adds two vectors of `n` words on the device, then doubles the sum after a barrier.
 fn add_twice(device: &Device, kernel: &Kernel, n: u32) -> Vec<u32> {
     let size = 4 * u64::from(n);
     let (a, b): (Vec<u32>, Vec<u32>) = (0..n).map(|i| (i, 7 * i + 1)).unzip();

@@ -1,9 +1,9 @@
-//! Kernels, features and the caches on disk.
+//! Kernels, features and the disk caches.
 
 use super::*;
 
 #[test]
-fn a_second_start_compiles_no_glsl_and_a_damaged_cache_does_no_harm() {
+fn reuses_the_disk_cache_and_ignores_damaged_files() {
     let vulkan = vulkan();
     let directory = tempfile::tempdir().unwrap();
     let options = OpenOptions {
@@ -31,7 +31,7 @@ fn a_second_start_compiles_no_glsl_and_a_damaged_cache_does_no_harm() {
     assert_eq!((first.glsl_compiled, first.pipelines_compiled), (3, 3));
     let second = start();
     assert_eq!((second.glsl_compiled, second.pipelines_compiled), (0, 3));
-    // Debian 12's software driver never finds a pipeline in its cache; others must.
+    // The software driver of Debian 12 never hits its pipeline cache; others must.
     if !vulkan.devices()[0].name.contains("llvmpipe") {
         assert_eq!(second.pipeline_cache_hits, 3);
     }
@@ -46,11 +46,11 @@ fn a_second_start_compiles_no_glsl_and_a_damaged_cache_does_no_harm() {
     }
     assert!(files >= 3);
     assert_eq!(start().glsl_compiled, 3);
-    assert_silent(&vulkan);
+    assert_no_validation_messages(&vulkan);
 }
 
 #[test]
-fn every_optional_feature_can_be_switched_off() {
+fn runs_with_every_optional_feature_disabled() {
     let vulkan = vulkan();
     let options = OpenOptions {
         disabled: FeatureSet::all(),
@@ -60,11 +60,11 @@ fn every_optional_feature_can_be_switched_off() {
     assert!(device.features().is_empty(), "{}", device.features());
     assert_eq!(add_twice(&device, &add_kernel(), 100), expected(100));
     drop(device);
-    assert_silent(&vulkan);
+    assert_no_validation_messages(&vulkan);
 }
 
 #[test]
-fn a_required_subgroup_size_is_checked_against_the_device() {
+fn rejects_unsupported_subgroup_sizes() {
     let vulkan = vulkan();
     let device = open(&vulkan, &OpenOptions::default());
     let limits = &device.info().limits;
@@ -82,11 +82,11 @@ fn a_required_subgroup_size_is_checked_against_the_device() {
         assert!(matches!(error, Error::Limit { .. }), "{error}");
     }
     drop(device);
-    assert_silent(&vulkan);
+    assert_no_validation_messages(&vulkan);
 }
 
 #[test]
-fn a_broken_shader_is_named_with_its_log() {
+fn compile_errors_contain_the_kernel_name_and_log() {
     let vulkan = vulkan();
     let device = open(&vulkan, &OpenOptions::default());
     let broken = Kernel {
@@ -98,7 +98,7 @@ fn a_broken_shader_is_named_with_its_log() {
 }
 
 #[test]
-fn two_devices_may_write_one_cache_at_the_same_time() {
+fn two_devices_share_a_cache_directory_concurrently() {
     let vulkan = vulkan();
     let directory = tempfile::tempdir().unwrap();
     let options = OpenOptions {
@@ -122,14 +122,14 @@ fn two_devices_may_write_one_cache_at_the_same_time() {
         assert!(both.into_iter().map(|one| one.join().unwrap()).sum::<u64>() >= 20);
     });
     assert_eq!(start(), 0);
-    let left: Vec<_> = std::fs::read_dir(directory.path())
+    let files: Vec<_> = std::fs::read_dir(directory.path())
         .unwrap()
         .map(|file| file.unwrap().file_name())
         .collect();
-    let whole = |name: &std::ffi::OsString| {
+    let is_complete = |name: &std::ffi::OsString| {
         let name = name.to_string_lossy();
         name.ends_with(".spv") || name.ends_with(".pipelines")
     };
-    assert!(left.iter().all(whole), "temporary files stay: {left:?}");
-    assert_silent(&vulkan);
+    assert!(files.iter().all(is_complete), "temporary files remain: {files:?}");
+    assert_no_validation_messages(&vulkan);
 }

@@ -1,9 +1,9 @@
-//! Command lists.
+//! Submissions of command lists.
 
 use super::*;
 
 #[test]
-fn a_kernel_reads_and_writes_buffers_by_address() {
+fn kernels_access_buffers_by_address() {
     let vulkan = vulkan();
     let device = open(&vulkan, &OpenOptions::default());
     for n in [1, 63, 64, 65, 100_000] {
@@ -15,11 +15,11 @@ fn a_kernel_reads_and_writes_buffers_by_address() {
     assert_eq!(counters.transfer_submits, 15, "two uploads and a read-back each");
     assert!(counters.record_cpu_ns > 0);
     drop(device);
-    assert_silent(&vulkan);
+    assert_no_validation_messages(&vulkan);
 }
 
 #[test]
-fn a_list_recorded_once_runs_many_times_at_once_and_each_run_completes_by_itself() {
+fn overlapping_submissions_of_a_recording_complete_separately() {
     let vulkan = vulkan();
     let device = open(&vulkan, &OpenOptions::default());
     let total = device.allocate(MemoryClass::Control, 256).unwrap();
@@ -43,23 +43,23 @@ fn a_list_recorded_once_runs_many_times_at_once_and_each_run_completes_by_itself
     let second = device.submit_recorded(&[&recording; 3]).unwrap();
     let since = device.counters() - before;
     assert_eq!((since.submits, since.batches, since.dispatches), (2, 8, 8));
-    assert_eq!(since.record_cpu_ns, 0, "nothing is translated again");
-    for (made, submission) in first.iter().chain(&second).enumerate() {
+    assert_eq!(since.record_cpu_ns, 0, "nothing is recorded again");
+    for (index, submission) in first.iter().chain(&second).enumerate() {
         device.wait(submission).unwrap();
         let mut sum = [0; 4];
         device.peek(&total, 0, &mut sum).unwrap();
-        // Later runs may be done too by then.
-        assert!(u32::from_le_bytes(sum) > made as u32, "{sum:?} after run {made}");
+        // Later runs may have completed too.
+        assert!(u32::from_le_bytes(sum) > index as u32, "{sum:?} after run {index}");
     }
     let mut sum = [0; 4];
     device.read(&total, 0, &mut sum).unwrap();
     assert_eq!(u32::from_le_bytes(sum), 8);
     drop((recording, total, one, device));
-    assert_silent(&vulkan);
+    assert_no_validation_messages(&vulkan);
 }
 
 #[test]
-fn indirect_counts_and_copies_follow_a_full_barrier() {
+fn full_barrier_orders_copies_before_indirect_dispatch() {
     let vulkan = vulkan();
     let device = open(&vulkan, &OpenOptions::default());
     let [source, counts, result] = [0; 3].map(|_| device.allocate(MemoryClass::Scratch, 256).unwrap());
@@ -97,11 +97,11 @@ fn indirect_counts_and_copies_follow_a_full_barrier() {
     device.read(&result, 0, &mut sum).unwrap();
     assert_eq!(u32::from_le_bytes(sum), 10);
     drop((source, counts, result, device));
-    assert_silent(&vulkan);
+    assert_no_validation_messages(&vulkan);
 }
 
 #[test]
-fn timestamps_name_the_regions_of_a_list() {
+fn timings_contain_every_region() {
     let vulkan = vulkan();
     let device = open(
         &vulkan,
@@ -131,13 +131,13 @@ fn timestamps_name_the_regions_of_a_list() {
     let names: Vec<_> = timings.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["head", "tail"]);
     assert!(timings.iter().all(|(_, us)| (0.0..1e6).contains(us)), "{timings:?}");
-    assert!(device.timings(&submission).is_empty(), "taken once");
+    assert!(device.timings(&submission).is_empty(), "timings can be read only once");
     drop((control, device));
-    assert_silent(&vulkan);
+    assert_no_validation_messages(&vulkan);
 }
 
 #[test]
-fn threads_share_a_device() {
+fn several_threads_use_one_device() {
     let vulkan = vulkan();
     let device = open(&vulkan, &OpenOptions::default());
     std::thread::scope(|scope| {
@@ -151,5 +151,5 @@ fn threads_share_a_device() {
         }
     });
     drop(device);
-    assert_silent(&vulkan);
+    assert_no_validation_messages(&vulkan);
 }

@@ -1,9 +1,9 @@
-//! Bytes between host and device.
+//! Uploads to and reads from real devices.
 
 use super::*;
 
 #[test]
-fn bytes_of_every_length_come_back_as_they_went() {
+fn uploads_and_reads_round_trip_for_all_lengths() {
     let vulkan = vulkan();
     let device = open(&vulkan, &OpenOptions::default());
     let allocations = device.counters().allocations;
@@ -31,11 +31,11 @@ fn bytes_of_every_length_come_back_as_they_went() {
     assert_eq!(&back, b"hello");
     assert!(device.counters().allocations > allocations);
     drop((control, device));
-    assert_silent(&vulkan);
+    assert_no_validation_messages(&vulkan);
 }
 
 #[test]
-fn the_host_sees_what_kernels_write_to_control_memory() {
+fn host_reads_kernel_writes_to_control_memory() {
     let vulkan = vulkan();
     let device = open(&vulkan, &OpenOptions::default());
     let control = device.allocate(MemoryClass::Control, 12).unwrap();
@@ -64,11 +64,11 @@ fn the_host_sees_what_kernels_write_to_control_memory() {
         "mapped memory is read without a copy"
     );
     drop((control, device));
-    assert_silent(&vulkan);
+    assert_no_validation_messages(&vulkan);
 }
 
 #[test]
-fn buffers_and_pipelines_may_outlive_their_device_and_vulkan() {
+fn buffers_and_pipelines_outlive_their_device() {
     let vulkan = vulkan();
     let device = open(&vulkan, &OpenOptions::default());
     let buffer = device.allocate(MemoryClass::Weight, 1000).unwrap();
@@ -77,16 +77,16 @@ fn buffers_and_pipelines_may_outlive_their_device_and_vulkan() {
     drop(device);
     assert_eq!((buffer.bytes(), pipeline.name()), (1000, "add"));
     drop((buffer, pipeline));
-    assert_silent(&vulkan);
+    assert_no_validation_messages(&vulkan);
 }
 
 #[test]
-fn more_memory_than_there_is_is_refused_with_the_amounts() {
+fn rejects_buffers_above_the_driver_limit() {
     let vulkan = vulkan();
     let device = open(&vulkan, &OpenOptions::default());
     let limit = device.info().limits.max_allocation_bytes;
     let error = device.allocate(MemoryClass::State, limit + 1).unwrap_err();
     assert!(matches!(error, Error::BufferTooLarge { .. }), "{error}");
     drop(device);
-    assert_silent(&vulkan);
+    assert_no_validation_messages(&vulkan);
 }

@@ -1,11 +1,11 @@
-//! Devices that fail: every way of it is an error in finite time, and another can be opened afterwards.
+//! Device faults: every one results in an error in finite time, and a new device can be opened afterwards.
 
 use std::time::Instant;
 
 use super::*;
 
-/// A device with work under way in which `fault` happens, and the second of its two lists.
-fn at_work(fault: Fault) -> (Arc<Device>, Buffer, refrain_vulkan::Submission) {
+/// Returns a device with `fault`, and the second of two submitted lists.
+fn device_with_fault(fault: Fault) -> (Arc<Device>, Buffer, refrain_vulkan::Submission) {
     let device = failing(&[fault]);
     let buffer = device.allocate(MemoryClass::Report, 1000).unwrap();
     let uses = [(&buffer, Access::Write)];
@@ -24,27 +24,27 @@ fn assert_lost(device: &Device, error: &Error) {
     assert_eq!(
         later.to_string(),
         error.to_string(),
-        "from then on everything fails alike"
+        "all later calls fail with the same error"
     );
     assert!(device.allocate(MemoryClass::Weight, 8).is_err());
 }
 
 #[test]
-fn a_counter_beyond_the_last_submission_is_a_loss() {
-    let ask = |ask: &dyn Fn(&Device, &Buffer, &refrain_vulkan::Submission) -> Result<(), Error>| {
-        let (device, buffer, second) = at_work(Fault::JumpsAt(2));
-        assert_lost(&device, &ask(&device, &buffer, &second).unwrap_err());
+fn an_impossible_timeline_value_means_device_loss() {
+    let check = |action: &dyn Fn(&Device, &Buffer, &refrain_vulkan::Submission) -> Result<(), Error>| {
+        let (device, buffer, second) = device_with_fault(Fault::CounterJumpsAt(2));
+        assert_lost(&device, &action(&device, &buffer, &second).unwrap_err());
     };
-    ask(&|device, _, second| device.wait(second));
-    ask(&|device, _, second| device.is_done(second).map(drop));
-    ask(&|device, buffer, _| device.read(buffer, 0, &mut [0; 4]));
+    check(&|device, _, second| device.wait(second));
+    check(&|device, _, second| device.is_done(second).map(drop));
+    check(&|device, buffer, _| device.read(buffer, 0, &mut [0; 4]));
 }
 
 #[test]
-fn bytes_that_a_silently_lost_device_did_not_write_are_never_read() {
-    let (device, buffer, second) = at_work(Fault::SilentFrom(2));
+fn reads_fail_after_a_silent_loss() {
+    let (device, buffer, second) = device_with_fault(Fault::SilentFrom(2));
     device.wait(&second).unwrap();
-    assert!(!device.is_lost(), "nothing tells");
+    assert!(!device.is_lost(), "nothing reports the loss yet");
     let error = device.read(&buffer, 0, &mut [0; 4]).unwrap_err();
     assert!(matches!(error, Error::DeviceLost { .. }), "{error}");
     assert!(device.is_lost() && device.check_status().is_err());
@@ -59,24 +59,24 @@ fn bytes_that_a_silently_lost_device_did_not_write_are_never_read() {
 }
 
 #[test]
-fn a_caller_who_finds_out_about_a_loss_ends_everything() {
-    let (device, ..) = at_work(Fault::SubmitFails(99));
-    let error = device.note_loss();
+fn mark_lost_fails_all_later_calls() {
+    let (device, ..) = device_with_fault(Fault::SubmitFails(99));
+    let error = device.mark_lost();
     assert_lost(&device, &error);
 }
 
 #[test]
-fn a_list_that_never_ends_is_named_after_a_while_and_closing_does_not_wait() {
-    let (device, buffer, second) = at_work(Fault::StuckAt(2));
+fn a_hanging_list_times_out_and_closing_does_not_block() {
+    let (device, buffer, second) = device_with_fault(Fault::HangsAt(2));
     let start = Instant::now();
     let error = device.wait(&second).unwrap_err();
-    let Error::Stalled { during, patience } = &error else {
+    let Error::Stalled { during, stall_timeout } = &error else {
         panic!("{error}")
     };
     assert!(during.contains("second") && !during.contains("first"), "{during}");
-    assert_eq!(*patience, PATIENCE);
+    assert_eq!(*stall_timeout, STALL_TIMEOUT);
     assert!(
-        (PATIENCE..10 * PATIENCE).contains(&start.elapsed()),
+        (STALL_TIMEOUT..10 * STALL_TIMEOUT).contains(&start.elapsed()),
         "{:?}",
         start.elapsed()
     );
@@ -87,26 +87,26 @@ fn a_list_that_never_ends_is_named_after_a_while_and_closing_does_not_wait() {
     let start = Instant::now();
     drop(device);
     drop(buffer);
-    assert!(start.elapsed() < PATIENCE / 2, "{:?}", start.elapsed());
+    assert!(start.elapsed() < STALL_TIMEOUT / 2, "{:?}", start.elapsed());
 }
 
 #[test]
-fn a_device_that_stands_still_is_closed_in_finite_time() {
-    let (device, buffer, _) = at_work(Fault::StuckAt(1));
+fn closing_a_hanging_device_terminates() {
+    let (device, buffer, _) = device_with_fault(Fault::HangsAt(1));
     let start = Instant::now();
     drop((device, buffer));
-    assert!(start.elapsed() < 10 * PATIENCE, "{:?}", start.elapsed());
+    assert!(start.elapsed() < 10 * STALL_TIMEOUT, "{:?}", start.elapsed());
 }
 
 #[test]
-fn what_was_never_submitted_is_not_waited_for() {
+fn waiting_for_an_unknown_submission_fails() {
     let device = card();
     let error = device.wait(&refrain_vulkan::Submission { value: 7 }).unwrap_err();
     assert!(matches!(error, Error::NeverSubmitted { value: 7, last: 0 }), "{error}");
 }
 
 #[test]
-fn memory_in_use_is_not_reused_while_the_counter_cannot_be_read() {
+fn memory_is_not_reused_if_the_timeline_is_unreadable() {
     let device = failing(&[Fault::CounterFailsFrom(1)]);
     let keeper = device.allocate(MemoryClass::Scratch, 256).unwrap();
     let used = device.allocate(MemoryClass::Scratch, 1000).unwrap();
@@ -114,7 +114,7 @@ fn memory_in_use_is_not_reused_while_the_counter_cannot_be_read() {
     let submission = device.submit(list(&device, "use", &[(&used, Access::Read)])).unwrap();
     drop(used);
     let other = device.allocate(MemoryClass::Scratch, 1000).unwrap();
-    assert_ne!(other.address(), address, "still in use for all that is known");
+    assert_ne!(other.address(), address, "must be assumed to be in use");
     let error = device.wait(&submission).unwrap_err();
     assert!(matches!(error, Error::Driver { .. }), "{error}");
     assert!(!device.is_lost());
@@ -122,7 +122,7 @@ fn memory_in_use_is_not_reused_while_the_counter_cannot_be_read() {
 }
 
 #[test]
-fn a_submit_that_fails_changes_nothing() {
+fn a_failed_submit_has_no_effect() {
     let device = failing(&[Fault::SubmitFails(2)]);
     let state = device.allocate(MemoryClass::State, 1000).unwrap();
     let uses = [(&state, Access::Write)];
@@ -140,8 +140,8 @@ fn a_submit_that_fails_changes_nothing() {
 }
 
 #[test]
-fn an_allocation_that_fails_is_an_error_and_the_next_may_succeed() {
-    // The first is the staging ring; a block is tried in two memory types and two sizes.
+fn allocation_succeeds_after_a_failed_one() {
+    // Allocation 1 is the staging ring. A block is tried in two memory types and two sizes.
     let device = failing(&[2, 3, 4, 5].map(Fault::AllocationFails));
     let error = device.allocate(MemoryClass::Weight, 1000).unwrap_err();
     assert!(
@@ -158,7 +158,7 @@ fn an_allocation_that_fails_is_an_error_and_the_next_may_succeed() {
 }
 
 #[test]
-fn runs_of_one_list_are_named_once() {
+fn errors_count_repeated_submissions_of_a_list() {
     let device = failing(&[Fault::LostAt(1)]);
     let recording = device.record(list(&device, "step", &[])).unwrap();
     let runs = device.submit_recorded(&[&recording; 32]).unwrap();
@@ -168,8 +168,8 @@ fn runs_of_one_list_are_named_once() {
 }
 
 #[test]
-fn others_allocate_while_one_waits_for_memory_in_use() {
-    let device = failing(&[Fault::StuckAt(1)]);
+fn allocations_do_not_block_each_other() {
+    let device = failing(&[Fault::HangsAt(1)]);
     let used = device.allocate(MemoryClass::State, 3 * GIB).unwrap();
     let more = device.allocate(MemoryClass::State, 3 * GIB).unwrap();
     let small = device.allocate(MemoryClass::State, 8).unwrap();
@@ -177,10 +177,10 @@ fn others_allocate_while_one_waits_for_memory_in_use() {
     drop(used);
     std::thread::scope(|scope| {
         let short = scope.spawn(|| device.allocate(MemoryClass::State, 3 * GIB));
-        std::thread::sleep(PATIENCE / 10);
+        std::thread::sleep(STALL_TIMEOUT / 10);
         let start = Instant::now();
         device.allocate(MemoryClass::State, 8).unwrap();
-        assert!(start.elapsed() < PATIENCE / 2, "{:?}", start.elapsed());
+        assert!(start.elapsed() < STALL_TIMEOUT / 2, "{:?}", start.elapsed());
         let error = short.join().unwrap().unwrap_err();
         assert!(matches!(error, Error::Stalled { .. }), "{error}");
     });
@@ -188,8 +188,8 @@ fn others_allocate_while_one_waits_for_memory_in_use() {
 }
 
 #[test]
-fn uploads_go_on_while_readers_wait_for_kernels() {
-    let device = failing(&[Fault::StuckAt(1)]);
+fn uploads_proceed_while_readers_wait() {
+    let device = failing(&[Fault::HangsAt(1)]);
     let states: Vec<_> = (0..4)
         .map(|_| device.allocate(MemoryClass::State, 1000).unwrap())
         .collect();
@@ -199,10 +199,10 @@ fn uploads_go_on_while_readers_wait_for_kernels() {
     std::thread::scope(|scope| {
         let read = |state| device.read(state, 0, &mut [0; 4]);
         let readers: Vec<_> = states.iter().map(|state| scope.spawn(move || read(state))).collect();
-        std::thread::sleep(PATIENCE / 10);
+        std::thread::sleep(STALL_TIMEOUT / 10);
         let start = Instant::now();
         upload(&device, &weight, 1000);
-        assert!(start.elapsed() < PATIENCE / 2, "{:?}", start.elapsed());
+        assert!(start.elapsed() < STALL_TIMEOUT / 2, "{:?}", start.elapsed());
         for reader in readers {
             let error = reader.join().unwrap().unwrap_err();
             assert!(matches!(error, Error::Stalled { .. }), "{error}");
@@ -211,8 +211,8 @@ fn uploads_go_on_while_readers_wait_for_kernels() {
 }
 
 #[test]
-fn a_device_is_opened_again_after_a_loss() {
-    let (device, buffer, second) = at_work(Fault::LostAt(2));
+fn a_new_device_works_after_a_loss() {
+    let (device, buffer, second) = device_with_fault(Fault::LostAt(2));
     assert!(device.wait(&second).is_err());
     drop((device, buffer));
     let device = card();

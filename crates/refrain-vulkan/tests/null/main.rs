@@ -1,4 +1,4 @@
-//! The runtime's decisions, seen by a null device: no driver needed.
+//! Tests of the runtime on a null device, which needs no driver.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,26 +15,26 @@ mod transfers;
 
 const GIB: u64 = 1 << 30;
 const MIB: u64 = 1 << 20;
-const PATIENCE: Duration = Duration::from_millis(200);
+const STALL_TIMEOUT: Duration = Duration::from_millis(200);
 
 fn card() -> Arc<Device> {
-    Device::null(DeviceInfo::made_up("card"))
+    Device::null(DeviceInfo::mock("card"))
 }
 
 fn card_without_transfer_queue() -> Arc<Device> {
-    let mut info = DeviceInfo::made_up("card");
+    let mut info = DeviceInfo::mock("card");
     info.features.remove(Feature::TransferQueue);
     Device::null(info)
 }
 
-/// A card with these faults, and little patience with it.
+/// Opens a card with these faults and a short stall timeout.
 fn failing(faults: &[Fault]) -> Arc<Device> {
     let options = NullOptions {
         faults: faults.to_vec(),
-        patience: Some(PATIENCE),
+        stall_timeout: Some(STALL_TIMEOUT),
         ..NullOptions::default()
     };
-    Device::null_with(DeviceInfo::made_up("card"), options)
+    Device::null_with(DeviceInfo::mock("card"), options)
 }
 
 fn kernel() -> Kernel {
@@ -72,7 +72,7 @@ fn upload(device: &Device, buffer: &Buffer, bytes: u64) {
     device.upload(buffer, 0, bytes, &mut |_, part| part.fill(1)).unwrap();
 }
 
-/// What happens on the device while `action` runs.
+/// Returns the events on the device while `action` runs.
 fn during(device: &Device, action: impl FnOnce()) -> Vec<NullEvent> {
     let before = device.recorded().len();
     action();
@@ -87,10 +87,10 @@ fn waits(events: &[NullEvent]) -> Vec<(Queue, u64)> {
     events.iter().filter_map(wait).collect()
 }
 
-/// Queue, list name, and what it waits for.
+/// Queue, list name, and the values it waits for.
 type Submit<'a> = (Queue, &'a str, &'a [(Queue, u64)]);
 
-/// The submissions in order.
+/// Returns the submissions in order.
 fn submits(events: &[NullEvent]) -> Vec<Submit<'_>> {
     let mut found = Vec::new();
     for event in events {
@@ -101,7 +101,7 @@ fn submits(events: &[NullEvent]) -> Vec<Submit<'_>> {
     found
 }
 
-/// Source address, target address and bytes of each copy.
+/// Returns source address, target address and bytes of each copy.
 fn copies(events: &[NullEvent]) -> Vec<(u64, u64, u64)> {
     let commands = |event: &NullEvent| match event {
         NullEvent::Submit { commands, .. } => commands.clone(),

@@ -1,17 +1,20 @@
-//! Memory by class: what fits, what is refused, when it comes back.
+//! Memory allocation by class: what fits, what is rejected, and when memory is reused.
 
 use super::*;
 
 #[test]
-fn a_full_discrete_card_refuses_and_names_the_shortfall() {
+fn out_of_memory_on_a_discrete_card_names_the_amounts() {
     let device = card();
     let weight = device.allocate(MemoryClass::Weight, 3 * GIB).unwrap();
     let state = device.allocate(MemoryClass::State, 3 * GIB).unwrap();
     let error = device.allocate(MemoryClass::Weight, 3 * GIB).unwrap_err();
-    let Error::OutOfMemory { asked, free, class, .. } = &error else {
+    let Error::OutOfMemory {
+        requested, free, class, ..
+    } = &error
+    else {
         panic!("{error}")
     };
-    assert_eq!((*asked, *free, *class), (3 * GIB, 2 * GIB, MemoryClass::Weight));
+    assert_eq!((*requested, *free, *class), (3 * GIB, 2 * GIB, MemoryClass::Weight));
     let text = error.to_string();
     for part in [
         "3.0 GiB",
@@ -22,7 +25,7 @@ fn a_full_discrete_card_refuses_and_names_the_shortfall() {
     ] {
         assert!(text.contains(part), "{part:?} is missing in {text:?}");
     }
-    // 32 GiB of host memory stand empty, but for the staging ring.
+    // The 32 GiB of host memory hold only reports and the staging ring.
     for event in device.recorded() {
         if let NullEvent::Allocate { class, memory_type, .. } = event {
             let local = device.info().memory_types[memory_type].device_local;
@@ -35,27 +38,27 @@ fn a_full_discrete_card_refuses_and_names_the_shortfall() {
     drop((weight, state));
     assert!(
         device.allocate(MemoryClass::Weight, 3 * GIB).is_ok(),
-        "memory came back"
+        "memory was not freed"
     );
 }
 
 #[test]
-fn a_budget_smaller_than_the_heap_counts_on_a_card() {
-    let mut info = DeviceInfo::made_up("card");
+fn respects_the_heap_budget_on_a_card() {
+    let mut info = DeviceInfo::mock("card");
     info.heaps[0].budget = Some(GIB);
     let error = Device::null(info).allocate(MemoryClass::State, 2 * GIB).unwrap_err();
     assert!(error.to_string().contains("1.0 GiB free"), "{error}");
 }
 
 #[test]
-fn a_budget_counts_on_every_kind_of_device() {
+fn respects_the_heap_budget_on_all_device_kinds() {
     for kind in [
         DeviceKind::Integrated,
         DeviceKind::Virtual,
         DeviceKind::Other,
         DeviceKind::Software,
     ] {
-        let mut info = DeviceInfo::made_up("shared");
+        let mut info = DeviceInfo::mock("shared");
         info.kind = kind;
         for heap in &mut info.heaps {
             heap.budget = Some(GIB);
@@ -68,38 +71,38 @@ fn a_budget_counts_on_every_kind_of_device() {
 }
 
 #[test]
-fn room_is_what_all_heaps_that_serve_a_class_have_left() {
+fn free_bytes_sums_all_heaps_of_a_class() {
     let card = card();
     let free = (8 * GIB + 256 * MIB, 32 * GIB - 32 * MIB);
     assert_eq!(
-        card.room(MemoryClass::Weight),
+        card.free_bytes(MemoryClass::Weight),
         free.0,
-        "a card's weights lie on the card"
+        "weights use device memory only"
     );
-    assert_eq!(card.room(MemoryClass::Staging), 32 * GIB - 32 * MIB + 256 * MIB);
+    assert_eq!(card.free_bytes(MemoryClass::Staging), 32 * GIB - 32 * MIB + 256 * MIB);
     assert_eq!(card.info().device_memory(), 8 * GIB + 256 * MIB);
 
-    // A carve-out of half a gigabyte, as on Windows: the rest is the host's, and budgets count.
-    let mut info = DeviceInfo::made_up("apu");
+    // A carve-out of half a GiB, as on Windows: the rest is host memory, limited by the budget.
+    let mut info = DeviceInfo::mock("apu");
     info.kind = DeviceKind::Integrated;
     info.heaps[0].size = GIB / 2;
     info.heaps[1].budget = Some(16 * GIB);
     assert_eq!(info.device_memory(), 32 * GIB + 768 * MIB);
     let apu = Device::null(info);
-    assert_eq!(apu.room(MemoryClass::Weight), 16 * GIB + 768 * MIB - 32 * MIB);
+    assert_eq!(apu.free_bytes(MemoryClass::Weight), 16 * GIB + 768 * MIB - 32 * MIB);
     let held = apu.allocate(MemoryClass::Weight, 3 * GIB).unwrap();
-    assert_eq!(apu.room(MemoryClass::Weight), 13 * GIB + 768 * MIB - 32 * MIB);
+    assert_eq!(apu.free_bytes(MemoryClass::Weight), 13 * GIB + 768 * MIB - 32 * MIB);
     drop(held);
 }
 
 #[test]
-fn many_buffers_in_use_cost_an_allocation_one_question() {
-    let questions = std::sync::Arc::default();
+fn allocation_reads_the_timeline_once() {
+    let counter_reads = std::sync::Arc::default();
     let options = NullOptions {
-        questions: std::sync::Arc::clone(&questions),
+        counter_reads: std::sync::Arc::clone(&counter_reads),
         ..NullOptions::default()
     };
-    let device = Device::null_with(DeviceInfo::made_up("card"), options);
+    let device = Device::null_with(DeviceInfo::mock("card"), options);
     let buffers: Vec<_> = (0..1000)
         .map(|_| device.allocate(MemoryClass::Scratch, 256).unwrap())
         .collect();
@@ -108,14 +111,14 @@ fn many_buffers_in_use_cost_an_allocation_one_question() {
         device.submit(list(&device, "use", &uses)).unwrap();
     }
     drop(buffers);
-    let before = questions.load(std::sync::atomic::Ordering::Relaxed);
+    let before = counter_reads.load(std::sync::atomic::Ordering::Relaxed);
     let _other = device.allocate(MemoryClass::Scratch, 256).unwrap();
-    assert_eq!(questions.load(std::sync::atomic::Ordering::Relaxed) - before, 1);
+    assert_eq!(counter_reads.load(std::sync::atomic::Ordering::Relaxed) - before, 1);
 }
 
 #[test]
-fn an_integrated_gpu_may_use_its_host_heap() {
-    let mut info = DeviceInfo::made_up("apu");
+fn integrated_gpus_use_host_heaps() {
+    let mut info = DeviceInfo::mock("apu");
     info.kind = DeviceKind::Integrated;
     info.heaps[0].size = GIB;
     let device = Device::null(info);
@@ -123,7 +126,7 @@ fn an_integrated_gpu_may_use_its_host_heap() {
 }
 
 #[test]
-fn small_buffers_share_blocks_and_a_large_one_gets_its_own() {
+fn small_buffers_share_blocks_and_large_ones_are_dedicated() {
     let device = card();
     let before = device.counters();
     let small: Vec<_> = (0..300u64)
@@ -154,14 +157,14 @@ fn small_buffers_share_blocks_and_a_large_one_gets_its_own() {
 }
 
 #[test]
-fn a_buffer_beyond_the_drivers_limit_is_refused() {
+fn rejects_buffers_above_the_driver_limit() {
     let error = card().allocate(MemoryClass::Weight, 5 * GIB).unwrap_err();
     assert!(matches!(error, Error::BufferTooLarge { .. }), "{error}");
     assert!(error.to_string().contains("5.0 GiB"), "{error}");
 }
 
 #[test]
-fn a_dropped_buffer_is_reused_only_after_its_last_use() {
+fn reuses_memory_only_after_its_last_use() {
     let device = card();
     let keeper = device.allocate(MemoryClass::Scratch, 256).unwrap();
     let used = device.allocate(MemoryClass::Scratch, 1000).unwrap();
@@ -177,7 +180,7 @@ fn a_dropped_buffer_is_reused_only_after_its_last_use() {
 }
 
 #[test]
-fn short_memory_waits_for_buffers_that_are_dropped_but_in_use() {
+fn allocation_waits_for_dropped_buffers_in_use() {
     let device = card();
     let used = device.allocate(MemoryClass::State, 3 * GIB).unwrap();
     let more = device.allocate(MemoryClass::State, 3 * GIB).unwrap();
@@ -189,7 +192,7 @@ fn short_memory_waits_for_buffers_that_are_dropped_but_in_use() {
 }
 
 #[test]
-fn the_host_writes_control_memory_only() {
+fn host_writes_are_limited_to_control_memory() {
     let device = card();
     let control = device.allocate(MemoryClass::Control, 8).unwrap();
     device.write_control(&control, 4, &[1, 2, 3, 4]).unwrap();

@@ -1,9 +1,9 @@
-//! Command lists: their cost, their limits, and a lost device.
+//! Submissions of command lists: cost, limits, and device loss.
 
 use super::*;
 
 #[test]
-fn a_token_allocates_nothing() {
+fn steady_state_decode_allocates_nothing() {
     let device = card();
     let state = device.allocate(MemoryClass::State, 1000).unwrap();
     let control = device.allocate(MemoryClass::Control, 1000).unwrap();
@@ -22,12 +22,12 @@ fn a_token_allocates_nothing() {
         (0, 0, 0)
     );
     assert_eq!((since.submits, since.batches, since.dispatches), (10, 10, 10));
-    // One barrier orders a list after its predecessors, one lets the host read.
+    // One barrier orders a list after earlier ones, one makes writes visible to the host.
     assert_eq!((since.barriers, since.waits), (20, 10));
 }
 
 #[test]
-fn a_recording_costs_one_call_for_any_number_of_runs() {
+fn recordings_are_submitted_in_one_call() {
     let device = card();
     let state = device.allocate(MemoryClass::State, 1000).unwrap();
     let recording = device
@@ -44,7 +44,7 @@ fn a_recording_costs_one_call_for_any_number_of_runs() {
 }
 
 #[test]
-fn commands_beyond_a_limit_are_refused_before_anything_runs() {
+fn rejects_commands_that_exceed_limits() {
     let device = card();
     let pipeline = device.pipeline(&kernel()).unwrap();
     let buffer = device.allocate(MemoryClass::Scratch, 100).unwrap();
@@ -94,7 +94,7 @@ fn commands_beyond_a_limit_are_refused_before_anything_runs() {
 }
 
 #[test]
-fn a_lost_device_names_the_list_and_the_regions_in_flight() {
+fn device_loss_names_lists_and_regions_in_flight() {
     let device = failing(&[Fault::LostAt(2)]);
     let state = device.allocate(MemoryClass::State, 1000).unwrap();
     let uses = [(&state, Access::Write)];
@@ -113,7 +113,7 @@ fn a_lost_device_names_the_list_and_the_regions_in_flight() {
     let text = error.to_string();
     assert!(text.contains("decode 17") && text.contains("layer 3"), "{text}");
     assert!(!text.contains("prefill"), "{text}");
-    // From then on, everything fails alike and nothing hangs.
+    // From then on, every call fails with the same error and none blocks.
     for error in [
         device.submit(list(&device, "decode 18", &uses)).unwrap_err(),
         device.read(&state, 0, &mut [0; 4]).unwrap_err(),
@@ -127,7 +127,7 @@ fn a_lost_device_names_the_list_and_the_regions_in_flight() {
 }
 
 #[test]
-fn work_completes_when_it_is_polled() {
+fn polling_completes_work() {
     let device = card();
     let submission = device.submit(list(&device, "work", &[])).unwrap();
     assert!(device.is_done(&submission).unwrap());
@@ -136,7 +136,7 @@ fn work_completes_when_it_is_polled() {
 }
 
 #[test]
-fn equal_kernels_are_compiled_once() {
+fn compiles_equal_kernels_once() {
     let device = card();
     let same_name = Kernel {
         source: "#version 460\nvoid main() {}\n".into(),

@@ -1,9 +1,9 @@
-//! Uploads and reads: what waits for what, and what the staging ring costs.
+//! Uploads and reads: dependencies, and use of the staging ring.
 
 use super::*;
 
 #[test]
-fn reading_a_weight_waits_for_no_kernel() {
+fn reading_a_weight_does_not_wait_for_kernels() {
     let device = card();
     let weight = device.allocate(MemoryClass::Weight, 1000).unwrap();
     let state = device.allocate(MemoryClass::State, 1000).unwrap();
@@ -19,7 +19,7 @@ fn reading_a_weight_waits_for_no_kernel() {
 }
 
 #[test]
-fn a_read_waits_for_the_value_of_its_own_buffer_alone() {
+fn reads_wait_only_for_writers_of_the_buffer() {
     let device = card();
     let [early, late] = [0; 2].map(|_| device.allocate(MemoryClass::State, 1000).unwrap());
     let [inbox, ring] = [0; 2].map(|_| device.allocate(MemoryClass::Control, 1000).unwrap());
@@ -38,7 +38,7 @@ fn a_read_waits_for_the_value_of_its_own_buffer_alone() {
         .unwrap();
 
     let events = during(&device, || device.read(&inbox, 0, &mut [0; 4]).unwrap());
-    assert_eq!(events, [], "read by kernels, and never written");
+    assert_eq!(events, [], "kernels only read this buffer");
     let events = during(&device, || device.read(&early, 0, &mut [0; 4]).unwrap());
     assert_eq!(
         submits(&events),
@@ -53,11 +53,11 @@ fn a_read_waits_for_the_value_of_its_own_buffer_alone() {
         }]
     );
     let events = during(&device, || device.read(&ring, 0, &mut [0; 4]).unwrap());
-    assert_eq!(events, [], "known to be done");
+    assert_eq!(events, [], "already known to be done");
 }
 
 #[test]
-fn a_list_waits_for_the_uploads_that_it_uses() {
+fn lists_wait_for_uploads_to_their_buffers() {
     let device = card();
     let [used, other] = [0; 2].map(|_| device.allocate(MemoryClass::Weight, 1000).unwrap());
     upload(&device, &used, 1000);
@@ -70,12 +70,12 @@ fn a_list_waits_for_the_uploads_that_it_uses() {
         submits(&events),
         [(Queue::Compute, "decode", &[(Queue::Transfer, 1)][..])]
     );
-    // Once is enough for the lists that follow.
+    // Later lists need no further wait.
     let events = during(&device, || {
         device.submit(list(&device, "decode", &uses)).unwrap();
     });
     assert_eq!(submits(&events), [(Queue::Compute, "decode", &[][..])]);
-    // And an upload waits for the kernels that still read what it overwrites.
+    // An upload waits for kernels that still read the bytes it overwrites.
     let events = during(&device, || upload(&device, &used, 1000));
     assert_eq!(
         submits(&events),
@@ -84,7 +84,7 @@ fn a_list_waits_for_the_uploads_that_it_uses() {
 }
 
 #[test]
-fn without_a_transfer_queue_copies_go_through_the_compute_queue() {
+fn copies_use_the_compute_queue_without_a_transfer_queue() {
     let device = card_without_transfer_queue();
     let weight = device.allocate(MemoryClass::Weight, 1000).unwrap();
     let events = during(&device, || {
@@ -107,7 +107,7 @@ fn without_a_transfer_queue_copies_go_through_the_compute_queue() {
 }
 
 #[test]
-fn the_staging_ring_is_all_that_uploads_ever_need() {
+fn uploads_allocate_nothing_beyond_the_staging_ring() {
     let device = card();
     let weight = device.allocate(MemoryClass::Weight, GIB).unwrap();
     let before = device.counters();
@@ -128,7 +128,7 @@ fn the_staging_ring_is_all_that_uploads_ever_need() {
         end += bytes;
     }
     assert_eq!(end, 100 * MIB);
-    // Four slots are filled before any wait; then each waits for the copy four back.
+    // Four slots are filled without a wait; each later copy waits for the one four before it.
     let expected: Vec<_> = (1..=9).map(|value| (Queue::Transfer, value)).collect();
     assert_eq!(waits(&events), expected);
     let targets: Vec<u64> = copies(&events).iter().map(|(_, dst, _)| *dst).collect();
@@ -137,11 +137,11 @@ fn the_staging_ring_is_all_that_uploads_ever_need() {
 }
 
 #[test]
-fn a_list_waits_on_the_device_even_if_the_host_knows_the_upload_to_be_done() {
+fn lists_wait_on_the_device_for_uploads_known_to_the_host() {
     let device = card();
     let weight = device.allocate(MemoryClass::Weight, 1000).unwrap();
     upload(&device, &weight, 1000);
-    // Copies run in order, so this read tells that the upload is done.
+    // Copies run in order, so after this read the upload is known to be done.
     device.read(&weight, 0, &mut [0; 4]).unwrap();
     let events = during(&device, || {
         device
@@ -155,7 +155,7 @@ fn a_list_waits_on_the_device_even_if_the_host_knows_the_upload_to_be_done() {
 }
 
 #[test]
-fn an_upload_to_control_memory_is_made_visible_to_the_host() {
+fn uploads_to_control_memory_are_host_visible() {
     let device = card();
     let control = device.allocate(MemoryClass::Control, 1000).unwrap();
     let events = during(&device, || upload(&device, &control, 1000));
@@ -174,10 +174,10 @@ fn an_upload_to_control_memory_is_made_visible_to_the_host() {
 }
 
 #[test]
-fn a_device_without_contents_is_not_given_any() {
-    let device = Device::null_without_contents(DeviceInfo::made_up("card"));
+fn a_device_without_contents_ignores_uploads() {
+    let device = Device::null_without_contents(DeviceInfo::mock("card"));
     let buffer = device.allocate(MemoryClass::Weight, GIB).unwrap();
-    let fill = &mut |_: u64, _: &mut [u8]| panic!("nothing is filled");
+    let fill = &mut |_: u64, _: &mut [u8]| panic!("must not be called");
     device.upload(&buffer, 0, GIB, fill).unwrap();
     assert!(
         device.upload(&buffer, 1, GIB, fill).is_err(),

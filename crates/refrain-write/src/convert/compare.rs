@@ -1,33 +1,33 @@
-//! Whether a converted checkpoint computes what its source computes.
+//! Checks that a converted checkpoint computes the same as its source.
 
 use std::path::Path;
 
 use refrain_formats::{CheckpointFiles, Error};
-use refrain_models::config::written_gguf::rope_divisors;
-use refrain_models::config::{DeltaNets, LayerRope, RopeScaling, all_close};
+use refrain_models::config::write_gguf::rope_divisors;
+use refrain_models::config::{DeltaNetConfig, LayerRope, RopeScaling, all_close};
 use refrain_models::{Checkpoint, FAMILIES, ModelConfig};
 
 use super::experts;
 
-/// Opens what was written of `source`, whose family need not be one of those that are known.
-pub(super) fn reopened(source: &Checkpoint, path: &Path) -> Result<Checkpoint, Error> {
+/// Opens the converted checkpoint. The family of `source` need not be a registered one.
+pub(super) fn reopen(source: &Checkpoint, path: &Path) -> Result<Checkpoint, Error> {
     let mut families = FAMILIES.to_vec();
     families.extend((!families.contains(&source.config().family)).then_some(source.config().family));
     Checkpoint::read(CheckpointFiles::open(path)?, &families)
 }
 
-/// Compares what was written with its source; what is lost only in rare cases becomes a note.
+/// Compares the converted checkpoint with its source. Losses that rarely matter become notes.
 ///
 /// # Errors
-/// If the new format cannot hold the model.
+/// If the new format cannot represent the model.
 pub(super) fn check(source: &Checkpoint, written: &Checkpoint, notes: &mut Vec<String>) -> Result<(), Error> {
     let (old, new) = (source.config(), written.config());
-    let lost = lost(old, new);
-    if !lost.is_empty() {
+    let lost_settings = lost_settings(old, new);
+    if !lost_settings.is_empty() {
         return Err(Error::Conversion(format!(
-            "{}: the new format cannot say what this model needs: {}",
+            "{}: the new format cannot represent: {}",
             source.name(),
-            lost.join(", ")
+            lost_settings.join(", ")
         )));
     }
     let windows = |config: &ModelConfig| Vec::from_iter((0..config.layers).map(|n| config.layer_attention(n).window));
@@ -37,15 +37,15 @@ pub(super) fn check(source: &Checkpoint, written: &Checkpoint, notes: &mut Vec<S
         .min();
     if let Some(window) = shortest.filter(|window| *window < old.max_position) {
         notes.push(format!(
-            "the new format has no word for this model's layers that see the last {window} tokens only: texts longer \
-             than that will be continued otherwise"
+            "the new format cannot represent this model's sliding window of {window} tokens: longer texts will be \
+             continued differently"
         ));
     }
     for info in source.tensors() {
         let there = written.tensor(&info.name).is_some();
         let dropped =
             info.name.ends_with("rotary_emb.inv_freq") || (old.tie_word_embeddings && info.name == "lm_head.weight");
-        if !there && !dropped && !experts::is_one(&info.name) {
+        if !there && !dropped && !experts::is_expert_tensor(&info.name) {
             return Err(Error::MissingTensor {
                 checkpoint: written.name().to_owned(),
                 tensor: info.name.clone(),
@@ -55,8 +55,8 @@ pub(super) fn check(source: &Checkpoint, written: &Checkpoint, notes: &mut Vec<S
     Ok(())
 }
 
-/// Names of the settings that came out otherwise.
-fn lost(old: &ModelConfig, new: &ModelConfig) -> Vec<&'static str> {
+/// Returns the names of the settings that changed.
+fn lost_settings(old: &ModelConfig, new: &ModelConfig) -> Vec<&'static str> {
     let close = |a: f64, b: f64| (a - b).abs() <= 1e-6 * a.abs().max(b.abs());
     let both = |get: fn(&ModelConfig) -> f64| close(get(old), get(new));
     let counts = |get: fn(&ModelConfig) -> usize| get(old) == get(new);
@@ -94,21 +94,18 @@ fn lost(old: &ModelConfig, new: &ModelConfig) -> Vec<&'static str> {
         ),
         ("use_qk_norm", old.attention.qk_norm == new.attention.qk_norm),
         ("hidden_act", old.feed_forward.activation == new.feed_forward.activation),
-        (
-            "mixture of experts",
-            old.feed_forward.mixture == new.feed_forward.mixture,
-        ),
-        ("delta nets", same_nets(old, new)),
+        ("mixture of experts", old.feed_forward.moe == new.feed_forward.moe),
+        ("linear attention", same_linear_attention(old, new)),
         (
             "final_logit_softcapping",
             both(|c| c.multipliers.logit_cap.unwrap_or(0.0).into()),
         ),
         (
-            "which layers are rotated, and how",
+            "rotary embeddings per layer",
             (0..old.layers).all(|n| same_rope(old, new, n)),
         ),
         (
-            "which layers have windows",
+            "sliding windows per layer",
             (0..old.layers).all(|n| window_kept_or_dropped(old, new, n)),
         ),
     ];
@@ -119,14 +116,14 @@ fn lost(old: &ModelConfig, new: &ModelConfig) -> Vec<&'static str> {
         .collect()
 }
 
-/// Whether recurrent layers are as before, but for how their decays are stored.
-fn same_nets(old: &ModelConfig, new: &ModelConfig) -> bool {
-    let rates = |config: &ModelConfig| config.delta_nets.as_ref().is_some_and(|nets| nets.rates);
-    let stored = |nets: &DeltaNets| DeltaNets {
-        rates: rates(new),
+/// Whether linear-attention layers are unchanged, apart from how their decays are stored.
+fn same_linear_attention(old: &ModelConfig, new: &ModelConfig) -> bool {
+    let rates = |config: &ModelConfig| config.delta_net.as_ref().is_some_and(|nets| nets.holds_decay_rates);
+    let stored = |nets: &DeltaNetConfig| DeltaNetConfig {
+        holds_decay_rates: rates(new),
         ..nets.clone()
     };
-    old.delta_nets.as_ref().map(stored) == new.delta_nets
+    old.delta_net.as_ref().map(stored) == new.delta_net
 }
 
 /// Whether a layer rotates its queries and keys as before.

@@ -1,10 +1,10 @@
-//! To a directory of config.json and safetensors, as transformers and mlx-lm read it.
+//! Converts to a directory of config.json and safetensors, as transformers and mlx-lm read it.
 
 use std::collections::BTreeMap;
 
 use refrain_formats::write::Target;
 use refrain_formats::{Encoding, Error, Quantisation};
-use refrain_models::config::{RopeScaling, written_json};
+use refrain_models::config::{RopeScaling, write_json};
 use refrain_models::{Checkpoint, ModelConfig};
 use serde_json::{Value, json};
 
@@ -22,8 +22,8 @@ pub(super) fn write(
         None => Encoding::F16,
     };
     let mut config = as_hugging_face(source)?;
-    if options.recipe.affine().is_some() && config.delta_nets.is_some() {
-        // mlx-lm adds it to the norms' weights that it stores.
+    if options.recipe.affine().is_some() && config.delta_net.is_some() {
+        // mlx-lm adds the offset to the norm weights that it stores.
         config.norm.offset = 0.0;
     }
     let conversions = conversions(source, &config, plain, options)?;
@@ -37,9 +37,9 @@ pub(super) fn write(
         },
     };
     let items = conversions.iter().map(Conversion::item).collect();
-    let written = directory::write(&contents, items, directory::SHARD, target)?;
+    let written = directory::write(&contents, items, directory::SHARD_BYTES, target)?;
     let mut notes = Vec::new();
-    compare::check(source, &compare::reopened(source, written.path())?, &mut notes)?;
+    compare::check(source, &compare::reopen(source, written.path())?, &mut notes)?;
     target.finish_directory(written)?;
     Ok(Report {
         tensors: conversions.iter().map(Conversion::outcome).collect(),
@@ -47,7 +47,7 @@ pub(super) fn write(
     })
 }
 
-/// What is not quantised keeps the type of the source's matrices, where it has one.
+/// Returns the encoding of tensors that are not quantised: that of the source's matrices, if it has one.
 fn plain_encoding(source: &Checkpoint) -> Encoding {
     let embedding = source.tensor("model.embed_tokens.weight");
     let stored = embedding.map(|tensor| match tensor.info.encoding {
@@ -60,15 +60,15 @@ fn plain_encoding(source: &Checkpoint) -> Encoding {
     }
 }
 
-/// The model as config.json has it: GGUF files list the divisors of Llama's rotary frequencies.
+/// Returns the configuration for config.json. GGUF files list divisors of Llama's rotary frequencies instead.
 fn as_hugging_face(source: &Checkpoint) -> Result<ModelConfig, Error> {
     let mut config = source.config().clone();
     let from = config.family;
-    (from.in_directory)(&mut config);
+    (from.gguf_to_hf)(&mut config);
     if let RopeScaling::Factors(factors) = &config.positions.scaling {
         config.positions.scaling = llama3_scaling(&config, factors).ok_or_else(|| {
             Error::Conversion(format!(
-                "{}: its rotary frequencies are divided by factors that no config.json can say",
+                "{}: config.json cannot represent its rotary frequency factors",
                 source.name()
             ))
         })?;
@@ -76,8 +76,8 @@ fn as_hugging_face(source: &Checkpoint) -> Result<ModelConfig, Error> {
     Ok(config)
 }
 
-/// Llama 3's scaling, if that is where the divisors come from. All published models take 1 and 4 as the turns
-/// between which it sets in; a divisor of a frequency in between tells the original context.
+/// Recovers Llama 3's scaling if the divisors come from it. All published models use 1 and 4 as low and high
+/// frequency factors; the divisor of a frequency in between tells the original context length.
 fn llama3_scaling(config: &ModelConfig, divisors: &[f32]) -> Option<RopeScaling> {
     let (low, high) = (1.0, 4.0);
     let factor = f64::from(divisors.iter().copied().fold(1.0, f32::max));
@@ -111,13 +111,13 @@ fn conversions<'a>(
 ) -> Result<Vec<Conversion<'a>>, Error> {
     let tensors = source.tensors().filter_map(|info| source.tensor(&info.name));
     let kept = tensors.filter(|tensor| !tensor.info.name.ends_with("rotary_emb.inv_freq"));
-    let kept = kept.filter(|tensor| !experts::is_one(&tensor.info.name));
+    let kept = kept.filter(|tensor| !experts::is_expert_tensor(&tensor.info.name));
     let mut conversions: Vec<Conversion<'_>> = kept
         .filter(|tensor| !(config.tie_word_embeddings && tensor.info.name == "lm_head.weight"))
         .map(|tensor| {
             let info = tensor.info;
             let mlx = options.recipe.affine().is_some();
-            // How fast memory decays is kept to all bits, and by how little one expert is preferred to another.
+            // Decay rates and the bias of expert selection need full precision.
             let exact = ["linear_attn.A_log", ".e_score_correction_bias"];
             let to = if exact.iter().any(|end| info.name.ends_with(end)) {
                 info.encoding
@@ -128,25 +128,25 @@ fn conversions<'a>(
             conversion.scales = plain;
             conversion.change = super::change(&info.name, [source.config(), config]);
             if info.name.ends_with("conv1d.weight") {
-                // The one channel that each filter sees.
-                conversion.further_axis = Some(if mlx { 2 } else { 1 });
+                // The single input channel of each filter.
+                conversion.extra_axis = Some(if mlx { 2 } else { 1 });
             }
             conversion
         })
         .collect();
     let mlx = config
         .feed_forward
-        .mixture
+        .moe
         .as_ref()
         .filter(|_| options.recipe.affine().is_some());
-    if mlx.is_none() && experts::are_by_columns(config) {
-        conversions.extend(experts::by_columns(source, config, plain)?);
+    if mlx.is_none() && experts::is_transposed(config) {
+        conversions.extend(experts::transposed(source, config, plain)?);
         return Ok(conversions);
     }
     for experts in experts::all(source, config)? {
         let to = options.recipe.directory_encoding(plain, &experts.info());
-        if let Some(mixture) = mlx {
-            let (label, name) = (experts.name(), own_name(config, &experts.mlx_name(mixture), true));
+        if let Some(moe) = mlx {
+            let (label, name) = (experts.name(), own_name(config, &experts.mlx_name(moe), true));
             let shape = experts.shape();
             let mut conversion = Conversion::joined(experts.each, label, shape, name, to);
             conversion.scales = plain;
@@ -162,18 +162,18 @@ fn conversions<'a>(
     Ok(conversions)
 }
 
-/// The name of a tensor in the new files: mlx-lm has the text decoder of some families inside the whole model.
+/// Returns a tensor's name in the new files. mlx-lm nests the text decoder of some families in the whole model.
 fn own_name(config: &ModelConfig, name: &str, mlx: bool) -> String {
-    match config.family.whole.filter(|_| mlx) {
+    match config.family.wrapper.filter(|_| mlx) {
         Some(_) => format!("language_model.{name}"),
         None => name.to_owned(),
     }
 }
 
-/// What config.json says of MLX's quantisation: the rule, and the layers whose rows are no whole groups.
+/// Returns MLX's `quantization` object: the default, and the layers whose rows are not whole groups.
 fn quantisation(conversions: &[Conversion<'_>], options: &ConvertOptions<'_>) -> Option<Quantisation> {
     let affine = options.recipe.affine()?;
-    let is_matrix = |own: &&Conversion<'_>| own.shape.len() > 1 && own.further_axis.is_none();
+    let is_matrix = |own: &&Conversion<'_>| own.shape.len() > 1 && own.extra_axis.is_none();
     let matrices = conversions.iter().filter(is_matrix);
     let left = matrices.filter(|conversion| conversion.to.quantised().is_none());
     let layers = left.filter_map(|conversion| conversion.name.strip_suffix(".weight"));
@@ -183,21 +183,21 @@ fn quantisation(conversions: &[Conversion<'_>], options: &ConvertOptions<'_>) ->
     })
 }
 
-/// The source's own config.json where it has one, else one made of what its metadata say.
+/// Returns the source's config.json if it has one, else one built from its metadata.
 fn config_object(source: &Checkpoint, config: &ModelConfig, plain: Encoding) -> Value {
-    // Of a checkpoint that takes images too, only the text model is written.
+    // Only the text model of a multimodal checkpoint is written.
     let metadata = source.files().metadata().filter(|_| !source.is_text_part());
     let own = metadata.and_then(|metadata| metadata.object().cloned());
-    let mut object = own.map_or_else(|| written_json::text_object(config, plain), Value::Object);
+    let mut object = own.map_or_else(|| write_json::text_object(config, plain), Value::Object);
     if let Some(fields) = object.as_object_mut() {
         fields.remove("quantization");
         fields.remove("quantization_config");
         fields.remove("dtype");
-        fields.insert("torch_dtype".to_owned(), json!(written_json::dtype(plain)));
-        written_json::put_old_keys(fields, config);
+        fields.insert("torch_dtype".to_owned(), json!(write_json::dtype(plain)));
+        write_json::add_legacy_keys(fields, config);
         if let Some(quantisation) = &config.quantisation {
-            written_json::put_quantisation(fields, quantisation);
+            write_json::add_quantisation(fields, quantisation);
         }
     }
-    written_json::whole(config, object)
+    write_json::wrap_if_needed(config, object)
 }

@@ -1,51 +1,50 @@
-//! The matrices of experts: all of a layer in one tensor, as GGUF and mlx-lm have them, or one for each expert, as they are
-//! published; and their biases.
+//! Weights and biases of experts: one tensor per layer, as in GGUF and mlx-lm, or one per expert, as published.
 
 use refrain_formats::{Encoding, Error, RowOrder, TensorInfo};
-use refrain_models::config::MixtureConfig;
+use refrain_models::config::MoeConfig;
 use refrain_models::{Checkpoint, ModelConfig};
 
 use crate::files::{Conversion, TensorRows};
 
-/// The matrices that an expert has.
-const PARTS: [&str; 3] = ["gate_proj", "up_proj", "down_proj"];
+/// The projections of an expert.
+const PROJECTIONS: [&str; 3] = ["gate_proj", "up_proj", "down_proj"];
 
 /// Whether the tensor of this name belongs to experts.
-pub(super) fn is_one(name: &str) -> bool {
+pub(super) fn is_expert_tensor(name: &str) -> bool {
     name.contains(".mlp.experts.")
 }
 
-/// One kind of matrix of a layer's experts, or the biases that go with it.
+/// One projection of all experts of a layer, or its biases.
 pub(super) struct ExpertMatrices<'a> {
     /// `model.layers.N`.
     layer: String,
     part: &'static str,
-    /// Whether they are biases: of each expert a row.
+    /// Whether these are biases: one row per expert.
     biases: bool,
-    /// Rows and columns of one.
+    /// Rows and columns of one expert.
     shape: [usize; 2],
-    /// Each expert's rows.
+    /// The rows of each expert.
     pub each: Vec<TensorRows<'a>>,
 }
 
 impl ExpertMatrices<'_> {
-    /// The name of all as one tensor, as it is when it is read.
+    /// Returns the name of the combined tensor, as it is read.
     pub(super) fn name(&self) -> String {
         format!("{}.mlp.experts.{}{}", self.layer, self.part, self.ending())
     }
 
-    /// The name of all as one tensor of mlx-lm's.
-    pub(super) fn mlx_name(&self, mixture: &MixtureConfig) -> String {
+    /// Returns mlx-lm's name of the combined tensor.
+    pub(super) fn mlx_name(&self, moe: &MoeConfig) -> String {
         let kind = if self.biases { "bias" } else { "weight" };
-        format!("{}.{}.{}.{kind}", self.layer, mixture.style.in_mlx, self.part)
+        format!("{}.{}.{}.{kind}", self.layer, moe.style.mlx_prefix, self.part)
     }
 
-    /// The name of one expert's.
+    /// Returns the name of one expert's tensor.
     pub(super) fn name_of(&self, expert: usize) -> String {
         format!("{}.mlp.experts.{expert}.{}.weight", self.layer, self.part)
     }
 
-    /// The shape of all as one tensor.
+    /// Returns the shape of the combined tensor.
     pub(super) fn shape(&self) -> Vec<usize> {
         let [rows, columns] = self.shape;
         if self.biases {
@@ -55,13 +54,13 @@ impl ExpertMatrices<'_> {
         }
     }
 
-    /// The shape of one expert's.
+    /// Returns the shape of one expert's tensor.
     pub(super) fn shape_of_one(&self) -> Vec<usize> {
         let first = usize::from(self.biases);
         self.shape[first..].to_vec()
     }
 
-    /// What the choice of an encoding depends on.
+    /// Returns the properties from which an encoding is chosen.
     pub(super) fn info(&self) -> TensorInfo {
         TensorInfo {
             name: if self.biases {
@@ -80,23 +79,19 @@ impl ExpertMatrices<'_> {
     }
 }
 
-/// All matrices of the experts of a model, if it has any: of each layer those in the order of [`PARTS`], and then their
-/// biases, if there are such.
+/// Returns all expert matrices of a model by layer, in the order of [`PROJECTIONS`], each layer followed by its
+/// biases.
 pub(super) fn all<'a>(source: &'a Checkpoint, config: &ModelConfig) -> Result<Vec<ExpertMatrices<'a>>, Error> {
-    let Some(mixture) = &config.feed_forward.mixture else {
+    let Some(moe) = &config.feed_forward.moe else {
         return Ok(Vec::new());
     };
-    let layers = (0..config.layers).filter(|&number| config.layer_mixture(number).is_some());
-    let (hidden, inner) = (config.hidden_size, mixture.intermediate_size);
-    let kinds = if mixture.style.biases {
-        &[false, true][..]
-    } else {
-        &[false]
-    };
+    let layers = (0..config.layers).filter(|&number| config.layer_moe(number).is_some());
+    let (hidden, inner) = (config.hidden_size, moe.intermediate_size);
+    let kinds = if moe.style.biases { &[false, true][..] } else { &[false] };
     let mut found = Vec::new();
     for number in layers {
         for &biases in kinds {
-            for part in PARTS {
+            for part in PROJECTIONS {
                 let [rows, columns] = if part == "down_proj" {
                     [hidden, inner]
                 } else {
@@ -109,7 +104,7 @@ pub(super) fn all<'a>(source: &'a Checkpoint, config: &ModelConfig) -> Result<Ve
                     shape: if biases { [1, rows] } else { [rows, columns] },
                     each: Vec::new(),
                 };
-                let each = (0..mixture.experts).map(|expert| rows_of(source, &matrices, expert, mixture.experts));
+                let each = (0..moe.experts).map(|expert| rows_of(source, &matrices, expert, moe.experts));
                 matrices.each = each.collect::<Result<_, _>>()?;
                 found.push(matrices);
             }
@@ -118,7 +113,7 @@ pub(super) fn all<'a>(source: &'a Checkpoint, config: &ModelConfig) -> Result<Ve
     Ok(found)
 }
 
-/// One expert's rows, in whichever tensor they are.
+/// Returns one expert's rows, whichever tensor holds them.
 fn rows_of<'a>(
     source: &'a Checkpoint,
     matrices: &ExpertMatrices<'_>,
@@ -150,9 +145,8 @@ fn rows_of<'a>(
     })
 }
 
-/// The tensors of all experts of a model whose matrices transformers has by columns, those of gate and up in one, stored
-/// as `to`.
-pub(super) fn by_columns<'a>(
+/// Returns the expert tensors in transformers' transposed layout with gate and up fused, stored as `to`.
+pub(super) fn transposed<'a>(
     source: &'a Checkpoint,
     config: &ModelConfig,
     to: Encoding,
@@ -163,9 +157,9 @@ pub(super) fn by_columns<'a>(
         let Some(row) = table.iter().find(|row| row.name == name) else {
             return;
         };
-        let shape = row.in_directory.stored_shape(&row.shape);
+        let shape = row.hf_rows.stored_shape(&row.shape);
         let mut conversion = Conversion::joined(sources, name.clone(), shape, name, to);
-        conversion.order = row.in_directory;
+        conversion.order = row.hf_rows;
         conversions.push(conversion);
     };
     let mut all = all(source, config)?.into_iter();
@@ -179,23 +173,19 @@ pub(super) fn by_columns<'a>(
     Ok(conversions)
 }
 
-/// Whether transformers has the experts' matrices of this model by columns.
-pub(super) fn are_by_columns(config: &ModelConfig) -> bool {
-    config
-        .feed_forward
-        .mixture
-        .as_ref()
-        .is_some_and(|mixture| mixture.style.transposed)
+/// Whether transformers stores this model's expert matrices transposed.
+pub(super) fn is_transposed(config: &ModelConfig) -> bool {
+    config.feed_forward.moe.as_ref().is_some_and(|moe| moe.style.transposed)
 }
 
-/// Whether a tensor of a synthetic checkpoint lies otherwise in a directory of transformers, and how.
+/// Returns the row order of a synthetic tensor in a transformers directory, if it differs.
 pub(crate) fn order(config: &ModelConfig, name: &str) -> Option<RowOrder> {
-    let found = are_by_columns(config) && config.quantisation.is_none() && is_one(name);
+    let found = is_transposed(config) && config.quantisation.is_none() && is_expert_tensor(name);
     let table = if found {
         (config.family.tensors)(config)
     } else {
         Vec::new()
     };
     let row = table.into_iter().find(|row| row.name == name)?;
-    Some(row.in_directory).filter(|order| *order != RowOrder::AsStored)
+    Some(row.hf_rows).filter(|order| *order != RowOrder::AsStored)
 }

@@ -1,10 +1,10 @@
-//! To a GGUF file, as llama.cpp reads it.
+//! Converts to a GGUF file, as llama.cpp reads it.
 
 use std::collections::HashMap;
 
 use refrain_formats::Error;
 use refrain_formats::write::Target;
-use refrain_models::config::written_gguf;
+use refrain_models::config::write_gguf;
 use refrain_models::{Checkpoint, ModelConfig};
 
 use crate::files::{Conversion, gguf};
@@ -20,12 +20,12 @@ pub(super) fn write(
     let conversions = conversions(source, &config, options)?;
     let name = source.files().model_name();
     let mut notes = Vec::new();
-    let mut metadata = written_gguf::metadata(name.unwrap_or(options.name), options.recipe.file_type(), &config);
+    let mut metadata = write_gguf::metadata(name.unwrap_or(options.name), options.recipe.file_type(), &config);
     metadata.extend(vocabulary::metadata(source, &mut notes)?);
-    let mut items = gguf::vectors(written_gguf::rope_factors(&config));
+    let mut items = gguf::vectors(write_gguf::rope_factors(&config));
     items.extend(conversions.iter().map(Conversion::item));
     let written = gguf::write(&metadata, &items, target)?;
-    compare::check(source, &compare::reopened(source, written.path())?, &mut notes)?;
+    compare::check(source, &compare::reopen(source, written.path())?, &mut notes)?;
     target.finish_file(written)?;
     Ok(Report {
         tensors: conversions.iter().map(Conversion::outcome).collect(),
@@ -33,17 +33,18 @@ pub(super) fn write(
     })
 }
 
-/// The model as a GGUF file has it: some families go by another's name, weights of norms are whole, and decays are rates.
+/// Returns the configuration as GGUF stores it: some architectures use another's name, norm weights include their
+/// offset, and decays are rates.
 fn as_gguf(source: &Checkpoint) -> ModelConfig {
     let config = source.config();
     let mut config = ModelConfig {
-        family: config.family.in_gguf(),
+        family: config.family.gguf_family(),
         quantisation: None,
         ..config.clone()
     };
     config.norm.offset = 0.0;
-    if let Some(nets) = &mut config.delta_nets {
-        nets.rates = true;
+    if let Some(nets) = &mut config.delta_net {
+        nets.holds_decay_rates = true;
     }
     config
 }
@@ -58,7 +59,7 @@ fn conversions<'a>(
     let mut conversions = Vec::new();
     for tensor in source.tensors().filter_map(|info| source.tensor(&info.name)) {
         let info = tensor.info;
-        if experts::is_one(&info.name) {
+        if experts::is_expert_tensor(&info.name) {
             continue;
         }
         // Left over from training, or never read.
@@ -66,10 +67,10 @@ fn conversions<'a>(
             continue;
         }
         let Some(row) = known.get(&info.name[..]) else {
-            return Err(tensor.error("has no name in GGUF files of this architecture"));
+            return Err(tensor.error("has no name in GGUF for this architecture"));
         };
         let mut conversion = Conversion::new(tensor, row.gguf.clone(), options.recipe.gguf_encoding(config, info));
-        (conversion.order, conversion.columns) = (row.rows, row.columns);
+        (conversion.order, conversion.columns) = (row.gguf_rows, row.gguf_columns);
         conversion.shape = row.gguf_shape();
         conversion.change = super::change(&info.name, [source.config(), config]);
         conversions.push(conversion);

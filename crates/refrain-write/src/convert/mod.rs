@@ -1,4 +1,4 @@
-//! Converting a checkpoint to another format: any that opens, to a GGUF file or a directory of safetensors.
+//! Converts any checkpoint that opens to a GGUF file or a directory of safetensors.
 
 mod compare;
 mod directory;
@@ -11,49 +11,49 @@ mod vocabulary;
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use refrain_formats::write::{Shape, Target, WriteProgress};
+use refrain_formats::write::{Target, TargetKind, WriteProgress};
 use refrain_formats::{Encoding, Error};
 use refrain_models::{Checkpoint, ModelConfig};
 
 use crate::files::ValueChange;
-pub use crate::files::{Converted, Deviation};
+pub use crate::files::{ConvertedTensor, Deviation};
 pub use recipe::Recipe;
-pub use refrain_formats::MixedFile;
+pub use refrain_formats::QuantMix;
 
-/// How to convert.
+/// Options of a conversion.
 pub struct ConvertOptions<'a> {
-    /// What the weights become.
+    /// The target format of the weights.
     pub recipe: Recipe,
-    /// What the model is called in the file, where the source has no name for it.
+    /// The model's name in the file, if the source has none.
     pub name: &'a str,
-    /// Whether a checkpoint that is at the destination already may be replaced.
+    /// Whether an existing checkpoint at the destination may be replaced.
     pub replace: bool,
-    /// Told after every piece that is written; may break to stop.
+    /// Called after each piece that is written; breaks to cancel.
     pub progress: &'a dyn Fn(WriteProgress) -> ControlFlow<()>,
 }
 
-/// What became of a checkpoint.
+/// The result of a conversion.
 #[derive(Debug, Clone)]
 pub struct Report {
-    /// One entry for each tensor, in the order of their names.
-    pub tensors: Vec<Converted>,
-    /// What the new format cannot say, and what else the user should know.
+    /// One entry per tensor, ordered by name.
+    pub tensors: Vec<ConvertedTensor>,
+    /// What the new format cannot represent, and other things that the user should know.
     pub notes: Vec<String>,
 }
 
-/// Convert `source` to `out`: a GGUF file if the recipe is one of GGUF's or `out` ends in `.gguf`, else a
-/// directory. Tensors pass through memory a few rows at a time. What was written is opened and compared with the
-/// source before it gets its name.
+/// Converts `source` to `out`: a GGUF file if the recipe is a GGUF format or `out` ends in `.gguf`, else a
+/// directory. Tensors are streamed a few rows at a time. The result is opened and compared with the source before
+/// it is moved to `out`.
 ///
 /// # Errors
-/// If recipe and destination do not fit, something is there already, the new format cannot hold the model, a
-/// tensor is damaged, the disk is full, or `progress` stopped it. Nothing is left at `out` then, nor beside it,
-/// and what was there before still is.
+/// If the recipe does not fit the destination, or the destination exists. If the new format cannot represent the
+/// model, or a tensor is damaged. If the disk is full, or `progress` cancelled. In all cases nothing is left at or
+/// beside `out`, and what was there before is unchanged.
 pub fn convert(source: &Checkpoint, out: &Path, options: &ConvertOptions<'_>) -> Result<Report, Error> {
     let gguf = out.extension().is_some_and(|extension| extension == "gguf");
     if gguf != options.recipe.is_gguf(gguf) {
         return Err(Error::Conversion(format!(
-            "{} makes {}; {} is no name for that",
+            "{} writes {}, not {}",
             options.recipe,
             if gguf {
                 "a directory"
@@ -65,24 +65,24 @@ pub fn convert(source: &Checkpoint, out: &Path, options: &ConvertOptions<'_>) ->
     }
     let family = source.config().family;
     if gguf && family.gguf.is_none() {
-        return Err(Error::Conversion(format!(
-            "checkpoints of {family} have no names in GGUF files"
-        )));
+        return Err(Error::Conversion(format!("{family} has no tensor names in GGUF")));
     }
-    let shape = if gguf { Shape::File } else { Shape::Directory };
-    let mut target = Target::new(out, shape, options.replace, options.progress)?;
+    let kind = if gguf { TargetKind::File } else { TargetKind::Directory };
+    let mut target = Target::new(out, kind, options.replace, options.progress)?;
     let mut report = if gguf {
         gguf::write(source, options, &mut target)?
     } else {
         directory::write(source, options, &mut target)?
     };
-    report.notes.extend(twice_quantised(&report.tensors, options.recipe));
+    report
+        .notes
+        .extend(requantisation_note(&report.tensors, options.recipe));
     Ok(report)
 }
 
-/// What becomes of the values of the tensor of this name, if it is one that the two kinds of files have otherwise.
+/// Returns how the values of a tensor differ between the two formats.
 fn change(name: &str, [from, to]: [&ModelConfig; 2]) -> ValueChange {
-    let rates = |config: &ModelConfig| config.delta_nets.as_ref().is_some_and(|nets| nets.rates);
+    let rates = |config: &ModelConfig| config.delta_net.as_ref().is_some_and(|nets| nets.holds_decay_rates);
     if name.ends_with("linear_attn.A_log") {
         return match (rates(from), rates(to)) {
             (false, true) => ValueChange::NegatedExp,
@@ -97,14 +97,15 @@ fn change(name: &str, [from, to]: [&ModelConfig; 2]) -> ValueChange {
     }
 }
 
-/// What to say where values lose again that have lost before.
-fn twice_quantised(tensors: &[Converted], recipe: Recipe) -> Option<String> {
+/// Returns a note if quantised values are quantised again.
+fn requantisation_note(tensors: &[ConvertedTensor], recipe: Recipe) -> Option<String> {
     let is_quantised = |encoding: Encoding| encoding.quant_bits().is_some();
-    let twice = |tensor: &&Converted| is_quantised(tensor.from) && is_quantised(tensor.to) && tensor.from != tensor.to;
-    let found = tensors.iter().filter(|_| recipe.is_quantised()).find(twice)?;
+    let is_requantised =
+        |tensor: &&ConvertedTensor| is_quantised(tensor.from) && is_quantised(tensor.to) && tensor.from != tensor.to;
+    let found = tensors.iter().filter(|_| recipe.is_quantised()).find(is_requantised)?;
     Some(format!(
-        "the source is quantised already ({}): what follows from that stays, and {recipe} loses more; better convert \
-         the model that it was made of",
+        "the source is already quantised ({}), and {recipe} adds to its error; convert the original model \
+         instead if you can",
         found.from
     ))
 }

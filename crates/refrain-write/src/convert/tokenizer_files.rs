@@ -1,11 +1,11 @@
-//! The files beside the weights of a directory: tokenizer, chat template, suggestions for sampling.
+//! The files beside the weights of a directory: tokenizer, chat template, generation defaults.
 
 use crate::files::directory::pretty;
 use refrain_formats::Error;
 use refrain_models::Checkpoint;
 use serde_json::{Map, Value, json};
 
-/// A directory's own files as they are; of a GGUF file, the same made of its metadata.
+/// Copies a directory's own files; for a GGUF file, builds them from its metadata.
 pub(super) fn files(source: &Checkpoint) -> Result<Vec<(String, Vec<u8>)>, Error> {
     if let Some(files) = source.files().side_files()? {
         return Ok(files);

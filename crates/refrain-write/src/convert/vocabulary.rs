@@ -1,18 +1,17 @@
-//! A tokenizer as GGUF metadata.
+//! Writes a tokenizer as GGUF metadata.
 
 use std::collections::{BTreeMap, HashMap};
 
-use refrain_formats::Error;
-use refrain_formats::{MetadataEntries, MetadataValue};
+use refrain_formats::{EndTokens, Error, MetadataEntries, MetadataValue};
 use refrain_models::Checkpoint;
-use refrain_models::config::written_gguf::no_tokenizer;
+use refrain_models::config::write_gguf::no_tokenizer;
 use refrain_text::{ChatTemplate, Tokenizer, pre_tokenizer_name};
 use serde_json::Value as Json;
 
-/// What cuts words where GPT-2's own rule is built into a pre-tokenizer.
+/// The split pattern of pre-tokenizers with GPT-2's built-in rule.
 const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
 
-// Numbers of `tokenizer.ggml.token_type`.
+// Values of `tokenizer.ggml.token_type`.
 const NORMAL: i32 = 1;
 const UNKNOWN: i32 = 2;
 const CONTROL: i32 = 3;
@@ -20,7 +19,7 @@ const USER_DEFINED: i32 = 4;
 const UNUSED: i32 = 5;
 const BYTE: i32 = 6;
 
-/// The tokenizer's metadata: a GGUF file's as they are, others made of what `tokenizer.json` says.
+/// Returns the tokenizer's metadata: a GGUF file's own, or built from `tokenizer.json`.
 pub(super) fn metadata(source: &Checkpoint, notes: &mut Vec<String>) -> Result<MetadataEntries, Error> {
     if let Some(raw) = source.files().tokenizer_metadata() {
         return Ok(raw
@@ -28,7 +27,7 @@ pub(super) fn metadata(source: &Checkpoint, notes: &mut Vec<String>) -> Result<M
             .collect());
     }
     if !source.files().has_tokenizer() {
-        notes.push("there is no tokenizer.json: the file will have no tokenizer".to_owned());
+        notes.push("there is no tokenizer.json: the file will not contain a tokenizer".to_owned());
         return Ok(no_tokenizer(source.config()));
     }
     let tokenizer = source.tokenizer()?;
@@ -37,11 +36,9 @@ pub(super) fn metadata(source: &Checkpoint, notes: &mut Vec<String>) -> Result<M
     let refuse = |what: &str| Error::Conversion(format!("{}: its tokenizer {what}", source.name()));
     if model["type"].as_str() != Some("BPE") {
         let kind = model["type"].as_str().unwrap_or("unknown");
-        return Err(refuse(&format!(
-            "is of the kind {kind}, which GGUF files here do not hold (only BPE)"
-        )));
+        return Err(refuse(&format!("is a {kind} model; only BPE can be written to GGUF")));
     }
-    let mut vocabulary = WrittenVocabulary::read(&json, source.config().vocab_size).map_err(|what| refuse(&what))?;
+    let mut vocabulary = GgufTokens::read(&json, source.config().vocab_size).map_err(|what| refuse(&what))?;
     let mut metadata = match model["byte_fallback"].as_bool() {
         Some(true) => sentence_piece(&json, &mut vocabulary),
         _ => byte_level(&json, notes).map_err(|what| refuse(&what))?,
@@ -58,13 +55,13 @@ pub(super) fn metadata(source: &Checkpoint, notes: &mut Vec<String>) -> Result<M
     Ok(metadata)
 }
 
-/// Tokens by their ids, up to the model's last.
-struct WrittenVocabulary {
+/// The tokens by id, up to the model's last.
+struct GgufTokens {
     tokens: Vec<String>,
     kinds: Vec<i32>,
 }
 
-impl WrittenVocabulary {
+impl GgufTokens {
     fn read(json: &Json, size: usize) -> Result<Self, String> {
         let mut known: BTreeMap<usize, (String, i32)> = BTreeMap::new();
         let id = |value: &Json| value.as_u64().map_or(usize::MAX, |id| id as usize);
@@ -86,7 +83,7 @@ impl WrittenVocabulary {
             && *last >= size
         {
             return Err(format!(
-                "gives {token:?} the id {last}, but the model has rows for {size} tokens only"
+                "gives {token:?} the id {last}, but the model has only {size} tokens"
             ));
         }
         let (mut tokens, mut kinds) = (Vec::with_capacity(size), Vec::with_capacity(size));
@@ -95,11 +92,11 @@ impl WrittenVocabulary {
             tokens.push(token);
             kinds.push(kind);
         }
-        Ok(WrittenVocabulary { tokens, kinds })
+        Ok(GgufTokens { tokens, kinds })
     }
 }
 
-/// The pairs that BPE merges, best first.
+/// Returns the BPE merges, best first.
 fn merges(json: &Json) -> impl Iterator<Item = (&str, &str)> {
     let listed = json["model"]["merges"].as_array().into_iter().flatten();
     listed.filter_map(|merge| match merge {
@@ -108,19 +105,17 @@ fn merges(json: &Json) -> impl Iterator<Item = (&str, &str)> {
     })
 }
 
-/// Byte-level BPE: merges, and the name of the rule that cuts text into words.
+/// Byte-level BPE: merges, and the name of the pre-tokenizer.
 fn byte_level(json: &Json, notes: &mut Vec<String>) -> Result<MetadataEntries, String> {
     let patterns = patterns(&json["pre_tokenizer"])?;
     let whole_words = json["model"]["ignore_merges"].as_bool().unwrap_or(false);
     let patterns = Vec::from_iter(patterns.iter().map(String::as_str));
     let Some(name) = pre_tokenizer_name(&patterns, whole_words) else {
-        return Err(format!(
-            "cuts text into words by {patterns:?}, which no GGUF name stands for"
-        ));
+        return Err(format!("has a pre-tokenizer without a GGUF name: {patterns:?}"));
     };
     if json["normalizer"]["type"].as_str().is_some_and(|kind| kind != "NFC") {
         notes.push(format!(
-            "GGUF files have no word for the tokenizer's normaliser {}: some texts may become other tokens",
+            "GGUF cannot represent the tokenizer's normalizer {}: some texts may be tokenized differently",
             json["normalizer"]["type"]
         ));
     }
@@ -135,13 +130,9 @@ fn byte_level(json: &Json, notes: &mut Vec<String>) -> Result<MetadataEntries, S
     ])
 }
 
-/// What a pre-tokenizer cuts by, one pattern after the other.
+/// Returns the split patterns of a pre-tokenizer, in order of application.
 fn patterns(pre: &Json) -> Result<Vec<String>, String> {
-    let unknown = || {
-        Err(format!(
-            "cuts text into words in a way that GGUF has no name for ({pre})"
-        ))
-    };
+    let unknown = || Err(format!("has a pre-tokenizer without a GGUF name: {pre}"));
     match pre["type"].as_str() {
         Some("Sequence") => {
             let steps = pre["pretokenizers"].as_array().into_iter().flatten();
@@ -154,7 +145,7 @@ fn patterns(pre: &Json) -> Result<Vec<String>, String> {
         Some("Split") => {
             let invert = pre["invert"].as_bool() == Some(true);
             match (pre["pattern"]["Regex"].as_str(), pre["behavior"].as_str(), invert) {
-                // What lies between the matches is dropped, but the patterns leave nothing between.
+                // Text between the matches is dropped, but these patterns match everything.
                 (Some(pattern), Some("Isolated"), false) | (Some(pattern), Some("Removed"), true) => {
                     Ok(vec![pattern.to_owned()])
                 }
@@ -165,9 +156,9 @@ fn patterns(pre: &Json) -> Result<Vec<String>, String> {
     }
 }
 
-/// SentencePiece: scores instead of merges. Only their order counts, so that the rank of the first merge that
-/// makes a token is as good as the score that it was made from.
-fn sentence_piece(json: &Json, vocabulary: &mut WrittenVocabulary) -> MetadataEntries {
+/// SentencePiece: scores instead of merges. Only their order matters, so the rank of the first merge that builds a
+/// token replaces its original score.
+fn sentence_piece(json: &Json, vocabulary: &mut GgufTokens) -> MetadataEntries {
     let mut ranks: HashMap<String, usize> = HashMap::new();
     let mut count = 0;
     for (rank, (left, right)) in merges(json).enumerate() {
@@ -205,19 +196,26 @@ fn sentence_piece(json: &Json, vocabulary: &mut WrittenVocabulary) -> MetadataEn
     ]
 }
 
-/// The tokens with a role, and whether texts begin and end with them.
+/// Returns the special tokens with a role, and whether BOS and EOS are added.
 fn special_tokens(source: &Checkpoint, tokenizer: &Tokenizer) -> Result<MetadataEntries, Error> {
     let roles = source.special_tokens()?;
     let id = |role: &str| roles.get(role).and_then(|token| tokenizer.id(token));
     let ends = tokenizer.eos_ids();
     let bos = id("bos_token").or(source.config().bos_ids.first().copied());
     let eos = id("eos_token").or(ends.first().copied());
-    // A second one that ends a text is, in practice, the end of a turn.
-    let eot = ends.iter().copied().find(|end| Some(*end) != eos);
+    // Readers find most end tokens by name, so the two keys that are left are for the others.
+    let control = ends.iter().filter_map(|id| Some((*id, tokenizer.token(*id)?)));
+    let control: Vec<(u32, String)> = control.collect();
+    let named = EndTokens::among(control.iter().map(|(id, name)| (*id, name.as_str()))).ids;
+    let (others, named): (Vec<u32>, Vec<u32>) =
+        (ends.iter().filter(|id| Some(**id) != eos)).partition(|id| !named.contains(*id));
+    let mut rest = others.iter().chain(&named).copied();
+    let (eot, eom) = (rest.next(), rest.next().filter(|id| others.contains(id)));
     let ids = [
         ("bos", bos),
         ("eos", eos),
         ("eot", eot),
+        ("eom", eom),
         ("unknown", id("unk_token")),
         ("padding", id("pad_token")),
     ];

@@ -1,4 +1,4 @@
-//! One tensor's way: a few rows at a time, each on any thread, to values and on to their new encoding.
+//! Converts one tensor: a few rows at a time, on any thread, to f32 values and on to the new encoding.
 
 use std::ops::Range;
 use std::sync::Mutex;
@@ -11,19 +11,19 @@ use refrain_formats::{Encoding, Error, RowOrder, Tensor, widen};
 use super::{Item, ListedTensor};
 use crate::quantise;
 
-/// How far a tensor's values are from what they were.
+/// How far a tensor's values are from the original ones.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Deviation {
     /// Sum of the squared differences.
     squares: f64,
-    /// Sum of the squares of what they were.
+    /// Sum of the squared original values.
     reference: f64,
-    /// The largest difference.
+    /// Largest absolute difference.
     largest: f64,
 }
 
 impl Deviation {
-    /// Root of the mean squared difference, over that of the values; 0 for a tensor of zeros that stayed one.
+    /// Returns the root mean square of the differences divided by that of the original values; 0 if both are zero.
     pub fn relative_rms(&self) -> f64 {
         match (self.squares, self.reference) {
             (0.0, _) => 0.0,
@@ -31,13 +31,13 @@ impl Deviation {
         }
     }
 
-    /// The largest difference.
+    /// Returns the largest absolute difference.
     pub fn largest(&self) -> f64 {
         self.largest
     }
 
-    /// Both together.
-    pub fn and(self, other: Deviation) -> Deviation {
+    /// Combines two deviations.
+    pub fn merge(self, other: Deviation) -> Deviation {
         Deviation {
             squares: self.squares + other.squares,
             reference: self.reference + other.reference,
@@ -49,7 +49,7 @@ impl Deviation {
         let pairs = values.iter().zip(now);
         pairs.fold(Deviation::default(), |sum, (&value, &now)| {
             let difference = f64::from(now) - f64::from(value);
-            sum.and(Deviation {
+            sum.merge(Deviation {
                 squares: difference * difference,
                 reference: f64::from(value) * f64::from(value),
                 largest: difference.abs(),
@@ -58,20 +58,20 @@ impl Deviation {
     }
 }
 
-/// What became of a tensor.
+/// The result of converting a tensor.
 #[derive(Debug, Clone)]
-pub struct Converted {
-    /// Its name in Hugging Face's naming.
+pub struct ConvertedTensor {
+    /// Its Hugging Face name.
     pub name: String,
     /// Its shape, outermost axis first.
     pub shape: Vec<usize>,
-    /// How it was stored.
+    /// The source encoding.
     pub from: Encoding,
-    /// How it is stored now.
+    /// The new encoding.
     pub to: Encoding,
-    /// Bytes that it takes now.
+    /// Its new size in bytes.
     pub bytes: u64,
-    /// How far its values are from what they were.
+    /// The deviation of its values.
     pub deviation: Deviation,
 }
 
@@ -79,23 +79,23 @@ pub struct Converted {
 pub struct TensorRows<'a> {
     /// The tensor.
     pub tensor: Tensor<'a>,
-    /// Which of its rows.
+    /// The range of rows.
     pub rows: Range<usize>,
 }
 
-/// What becomes of a value in another kind of file.
+/// How values change between formats.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum ValueChange {
-    /// x + a: families differ in where the one of a norm's weights stands.
+    /// x + a: formats differ in whether norm weights include their offset of 1.
     Added(f32),
-    /// −exp(x): what decays by a logarithm becomes a rate.
+    /// −exp(x): the logarithm of a decay becomes a rate.
     NegatedExp,
-    /// ln(−x): the same back.
+    /// ln(−x): the inverse.
     LogOfNegated,
 }
 
 impl ValueChange {
-    /// Nothing.
+    /// No change.
     pub const NONE: ValueChange = ValueChange::Added(0.0);
 
     fn apply(self, values: &mut [f32]) {
@@ -112,33 +112,33 @@ impl ValueChange {
     }
 }
 
-/// A tensor of the new checkpoint, and the rows of the old one's that it is made of, one after the other.
+/// A tensor of the new checkpoint, and the source rows that it consists of, in order.
 pub struct Conversion<'a> {
     sources: Vec<TensorRows<'a>>,
-    /// The first row of each.
+    /// The first row of each source.
     starts: Vec<usize>,
-    /// Its name in Hugging Face's naming.
+    /// Its Hugging Face name.
     label: String,
     /// Its name in the new checkpoint.
     pub name: String,
     /// Its shape in the new file, outermost axis first.
     pub shape: Vec<usize>,
-    /// How it is stored then.
+    /// Its encoding in the new file.
     pub to: Encoding,
-    /// What scales and biases of MLX's quantisation are stored as.
+    /// The encoding of scales and biases of MLX's quantisation.
     pub scales: Encoding,
-    /// In which order the new file has its rows.
+    /// Order of the rows in the new file.
     pub order: RowOrder,
-    /// In which order it has the columns of each.
+    /// Order of the columns of each row in the new file.
     pub columns: RowOrder,
-    /// What becomes of each value.
+    /// Change of each value.
     pub change: ValueChange,
-    /// Before which axis the new file's shape has one more, of 1.
-    pub further_axis: Option<usize>,
+    /// Index at which the new shape gets an extra axis of length 1.
+    pub extra_axis: Option<usize>,
     deviation: Mutex<Deviation>,
 }
 
-/// Memory for one row.
+/// Buffers for one row.
 #[derive(Default)]
 struct RowBuffer {
     values: Vec<f32>,
@@ -146,14 +146,14 @@ struct RowBuffer {
 }
 
 impl<'a> Conversion<'a> {
-    /// `tensor` under the name `name`, its rows in order and its values as they are.
+    /// Copies `tensor` under the name `name`, with rows and values unchanged.
     pub fn new(tensor: Tensor<'a>, name: String, to: Encoding) -> Self {
         let rows = 0..tensor.info.rows();
         let (label, shape) = (tensor.info.name.clone(), tensor.info.shape.clone());
         Self::joined(vec![TensorRows { tensor, rows }], label, shape, name, to)
     }
 
-    /// All rows of `sources`, of which there is one at least, as a tensor of `shape` that Hugging Face names `label`.
+    /// Concatenates the rows of `sources` (at least one) to a tensor of `shape` with the Hugging Face name `label`.
     pub fn joined(sources: Vec<TensorRows<'a>>, label: String, shape: Vec<usize>, name: String, to: Encoding) -> Self {
         let mut rows = 0;
         let starts = sources.iter().map(|source| {
@@ -171,12 +171,12 @@ impl<'a> Conversion<'a> {
             order: RowOrder::AsStored,
             columns: RowOrder::AsStored,
             change: ValueChange::NONE,
-            further_axis: None,
+            extra_axis: None,
             deviation: Mutex::default(),
         }
     }
 
-    /// The tensor that has row `row` (as the old checkpoint orders them), and which of its rows that is.
+    /// Returns the tensor that holds row `row` in source order, and the row's index in it.
     fn source(&self, row: usize) -> (&Tensor<'a>, usize) {
         let index = self.starts.partition_point(|&start| start <= row).max(1) - 1;
         let source = &self.sources[index];
@@ -187,18 +187,18 @@ impl<'a> Conversion<'a> {
         self.shape.last().copied().unwrap_or(1)
     }
 
-    /// Rows of the new file.
+    /// Returns the number of rows in the new file.
     fn rows(&self) -> usize {
         self.shape[..self.shape.len().saturating_sub(1)].iter().product()
     }
 
-    /// What became of the tensor, once it has been written.
-    pub fn outcome(&self) -> Converted {
+    /// Returns the result, once the tensor has been written.
+    pub fn outcome(&self) -> ConvertedTensor {
         let deviation = match self.deviation.lock() {
             Ok(deviation) => *deviation,
             Err(poisoned) => *poisoned.into_inner(),
         };
-        Converted {
+        ConvertedTensor {
             name: self.label.clone(),
             shape: self.shape.clone(),
             from: self.sources[0].tensor.info.encoding,
@@ -208,7 +208,7 @@ impl<'a> Conversion<'a> {
         }
     }
 
-    /// What is to be written.
+    /// Returns the item to write.
     pub fn item(&self) -> Item<'_> {
         let (rows, columns) = (self.rows(), self.columns());
         let part = |name: String, encoding: Encoding, columns: usize, row_bytes: usize| {
@@ -216,7 +216,7 @@ impl<'a> Conversion<'a> {
             if let Some(last) = shape.last_mut() {
                 *last = columns;
             }
-            if let Some(axis) = self.further_axis {
+            if let Some(axis) = self.extra_axis {
                 shape.insert(axis, 1);
             }
             let bytes = (rows * row_bytes) as u64;
@@ -278,8 +278,7 @@ impl<'a> Conversion<'a> {
         Ok(())
     }
 
-    /// Stores the values of a row, and tells how far they are then from what they were; `None` for values that cannot be
-    /// stored so.
+    /// Encodes the values of a row and returns their deviation; `None` if a value cannot be encoded.
     fn store(&self, memory: &mut RowBuffer, out: &mut [u8]) -> Option<Deviation> {
         quantise::row(self.to, &memory.values, out)?;
         match self.to.quantised() {
@@ -295,7 +294,7 @@ impl<'a> Conversion<'a> {
         Some(Deviation::between(&memory.values, &memory.now))
     }
 
-    /// Makes columns of matrices of `height` rows and `width` columns, each matrix read as a whole.
+    /// Encodes columns of matrices of `height` rows and `width` columns. Each matrix is read as a whole.
     fn make_columns(&self, [height, width]: [usize; 2], columns: Range<usize>, out: &mut [u8]) -> Result<(), Error> {
         let (column_bytes, end) = (out.len() / columns.len().max(1), columns.end);
         let row = self.sources[0].tensor.info.columns().max(1);
@@ -337,7 +336,7 @@ impl<'a> Conversion<'a> {
     ) -> Result<(), Error> {
         let (count, last) = (rows.len().max(1), rows.end);
         let (words, factors) = (quants.len() / count, scales.len() / count);
-        let stored = self.scales.as_scales().unwrap_or(ScaleType::F16);
+        let stored = self.scales.to_scale_type().unwrap_or(ScaleType::F16);
         let parts = quants
             .par_chunks_exact_mut(words)
             .zip(scales.par_chunks_exact_mut(factors))
@@ -371,14 +370,14 @@ impl<'a> Conversion<'a> {
         Ok(())
     }
 
-    /// Gives the source's pages back once the row before `end` has been read and it is the last.
+    /// Releases the source's pages once its last row, `end` − 1, has been read.
     fn discard(&self, end: usize) {
         if end == self.rows() {
             self.sources.iter().for_each(|source| source.tensor.discard());
         }
     }
 
-    /// Copies row `row` of the new file from the old one, if both have it in the same blocks.
+    /// Copies row `row` of the new file from the source, if both store it in the same blocks.
     fn copy(&self, row: usize, out: &mut [u8]) -> bool {
         let (tensor, row) = self.source(self.order.logical(row));
         tensor.info.encoding == self.to && tensor.copy_blocks(row, self.columns, out)
@@ -390,7 +389,7 @@ impl<'a> Conversion<'a> {
         memory.values.resize(columns, 0.0);
         memory.now.resize(columns, 0.0);
         if self.shape.len() == 1 {
-            // A vector is one row here, but the order is that of its values.
+            // A vector is one row here; the order applies to its values.
             self.sources[0].tensor.dequantise_rows(0, &mut memory.now)?;
             for (index, value) in memory.values.iter_mut().enumerate() {
                 *value = memory.now[self.order.logical(index)];
@@ -412,18 +411,18 @@ impl<'a> Conversion<'a> {
     }
 
     fn count(&self, rows: Vec<Deviation>) {
-        let sum = rows.into_iter().fold(Deviation::default(), Deviation::and);
+        let sum = rows.into_iter().fold(Deviation::default(), Deviation::merge);
         let mut deviation = match self.deviation.lock() {
             Ok(deviation) => deviation,
             Err(poisoned) => poisoned.into_inner(),
         };
-        *deviation = deviation.and(sum);
+        *deviation = deviation.merge(sum);
     }
 
     fn out_of_range(&self, row: usize) -> Error {
         let (tensor, row) = self.source(self.order.logical(row));
         tensor.error(format!(
-            "row {row} holds a value that is no number, or one too large for {}",
+            "row {row} holds a value that is NaN or too large for {}",
             self.to
         ))
     }

@@ -1,4 +1,4 @@
-//! A directory of config.json and safetensors files.
+//! Writes a directory of config.json and safetensors files.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -7,37 +7,37 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 
 use refrain_formats::Error;
-use refrain_formats::write::{CONFIG, Target, UnfinishedDirectory};
+use refrain_formats::write::{CONFIG, PartialDirectory, Target};
 
 use super::{Item, ListedTensor};
 
-/// Safetensors files are split above this many bytes.
-pub const SHARD: u64 = 4 << 30;
+/// Largest size of a safetensors file before weights are split, in bytes.
+pub const SHARD_BYTES: u64 = 4 << 30;
 
-/// What is in the directory beside the weights: config.json, and further files by name.
+/// The contents of the directory beside the weights.
 pub struct DirectoryContents {
     /// The object of config.json.
     pub config: Value,
     /// Further files by name.
     pub files: Vec<(String, Vec<u8>)>,
-    /// What the weights' files say that they are for: `pt` or `mlx`.
+    /// The `format` metadata of the weight files: `pt` or `mlx`.
     pub framework: &'static str,
 }
 
-/// Writes all of it beside the target; [`Target::finish_directory`] gives it its name. Files of weights hold at
-/// most `shard_bytes`, where an item is not larger by itself.
+/// Writes everything beside the target; [`Target::finish_directory`] moves it into place. Weight files hold at most
+/// `shard_bytes`, unless a single item is larger.
 ///
 /// # Errors
-/// If a tensor is damaged, the disk is full, or whoever watches stopped it.
+/// If a tensor is damaged, the disk is full, or the progress callback cancelled.
 pub fn write(
     contents: &DirectoryContents,
     items: Vec<Item<'_>>,
     shard_bytes: u64,
     target: &mut Target<'_>,
-) -> Result<UnfinishedDirectory, Error> {
+) -> Result<PartialDirectory, Error> {
     let total = items.iter().map(Item::total).sum();
     target.expect(total);
-    let directory = target.unfinished_directory()?;
+    let directory = target.temporary_directory()?;
     let write_file = |name: &str, bytes: &[u8], target: &Target<'_>| -> Result<(), Error> {
         let path = directory.path().join(name);
         if let Some(parent) = path.parent() {
@@ -65,17 +65,17 @@ pub fn write(
     for (name, bytes) in &contents.files {
         write_file(name, bytes, target)?;
     }
-    // The directory is no checkpoint without it.
+    // Without config.json the directory is not a checkpoint, so it is written last.
     write_file(CONFIG, &pretty(&contents.config), target)?;
     Ok(directory)
 }
 
-/// JSON for people to read.
+/// Returns indented JSON.
 pub fn pretty(value: &Value) -> Vec<u8> {
     format!("{value:#}\n").into_bytes()
 }
 
-/// The files' contents: items in order, as many to a file as fit into `shard_bytes`.
+/// Distributes items in order to files of at most `shard_bytes`.
 fn shards(items: Vec<Item<'_>>, shard_bytes: u64) -> Vec<Vec<Item<'_>>> {
     let mut shards = vec![Vec::new()];
     let mut filled = 0;
@@ -97,7 +97,7 @@ fn write_shard(path: &Path, items: &[Item<'_>], framework: &str, target: &mut Ta
     for (number, item) in items.iter().enumerate() {
         parts.extend(item.parts.iter().enumerate().map(|(k, part)| ((number, k), part)));
     }
-    // Wide numbers first: then all lie at multiples of their size.
+    // Wide numbers first, so that all are aligned to their size.
     parts.sort_by_key(|(_, part)| std::cmp::Reverse(part.encoding.value_bytes()));
     let mut header = Map::new();
     header.insert("__metadata__".to_owned(), json!({ "format": framework }));
@@ -115,7 +115,7 @@ fn write_shard(path: &Path, items: &[Item<'_>], framework: &str, target: &mut Ta
         header.insert(part.name.clone(), entry);
     }
     let mut text = Value::Object(header).to_string();
-    // Spaces align the data that follow.
+    // Spaces align the data that follows.
     text.extend(std::iter::repeat_n(' ', text.len().next_multiple_of(8) - text.len()));
     let mut file = target.io(File::create_new(path))?;
     target.io(file.write_all(&(text.len() as u64).to_le_bytes()))?;

@@ -1,5 +1,5 @@
-//! A GGUF file (version 3): counts, metadata, list of tensors, then their bytes. All is little-endian; a
-//! string is its length in 8 bytes, then UTF-8.
+//! Writes a GGUF file (version 3): counts, metadata, list of tensors, then their bytes. All numbers are
+//! little-endian; a string is its length in 8 bytes, then UTF-8.
 
 use std::io::{Seek, SeekFrom, Write};
 
@@ -13,13 +13,13 @@ use super::{Item, ListedTensor};
 /// The format's first four bytes.
 const MAGIC: &[u8; 4] = b"GGUF";
 
-/// Writes all of it beside the target; [`Target::finish_file`] gives it its name.
+/// Writes everything beside the target; [`Target::finish_file`] moves it into place.
 ///
 /// # Errors
-/// If a tensor is damaged, the disk is full, or whoever watches stopped it.
+/// If a tensor is damaged, the disk is full, or the progress callback cancelled.
 pub fn write(metadata: &MetadataEntries, items: &[Item<'_>], target: &mut Target<'_>) -> Result<NamedTempFile, Error> {
     target.expect(items.iter().map(Item::total).sum());
-    let mut unfinished = target.unfinished_file()?;
+    let mut unfinished = target.temporary_file()?;
     let file = unfinished.as_file_mut();
     let header = header(metadata, items);
     target.io(file.write_all(&[0; MAGIC.len()]))?;
@@ -42,7 +42,7 @@ pub fn write(metadata: &MetadataEntries, items: &[Item<'_>], target: &mut Target
     Ok(unfinished)
 }
 
-/// Vectors of F32 as items, by their names.
+/// Returns F32 vectors as items, by name.
 pub fn vectors(vectors: Vec<(&str, Vec<f32>)>) -> Vec<Item<'static>> {
     let item = |(name, values): (&str, Vec<f32>)| {
         let part = ListedTensor {
@@ -56,7 +56,7 @@ pub fn vectors(vectors: Vec<(&str, Vec<f32>)>) -> Vec<Item<'static>> {
     vectors.into_iter().map(item).collect()
 }
 
-/// The header, padded to where the first tensor begins.
+/// Returns the header, padded to the first tensor.
 fn header(metadata: &MetadataEntries, items: &[Item<'_>]) -> Vec<u8> {
     let parts = Vec::from_iter(items.iter().flat_map(|item| &item.parts));
     let mut bytes = MAGIC.to_vec();
@@ -104,7 +104,7 @@ fn put_value(bytes: &mut Vec<u8>, value: &MetadataValue) {
     }
 }
 
-// The numbers of the types of metadata values.
+// Type numbers of metadata values.
 const U32: u32 = 4;
 const I32: u32 = 5;
 const F32: u32 = 6;
@@ -124,7 +124,7 @@ fn put_array<T>(bytes: &mut Vec<u8>, kind: u32, items: &[T], put: impl Fn(&mut V
     items.iter().for_each(|item| put(bytes, item));
 }
 
-/// The number of an encoding in the format's list of types.
+/// Returns the type number of an encoding.
 fn type_number(encoding: Encoding) -> u32 {
     match encoding {
         Encoding::F16 => 1,

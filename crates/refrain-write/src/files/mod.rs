@@ -1,4 +1,4 @@
-//! Writing checkpoints, a piece at a time: GGUF files, and directories of config.json and safetensors. What makes one
+//! Streams checkpoints to disk: GGUF files, and directories of config.json and safetensors. The part that makes one
 //! readable (a GGUF file's first bytes, a directory's config.json) is written last.
 
 mod conversion;
@@ -12,39 +12,39 @@ use std::ops::Range;
 use refrain_formats::write::Target;
 use refrain_formats::{Encoding, Error, Tensor};
 
-pub use conversion::{Conversion, Converted, Deviation, TensorRows, ValueChange};
+pub use conversion::{Conversion, ConvertedTensor, Deviation, TensorRows, ValueChange};
 
-/// Bytes that are made before they are written: what writing takes of memory.
-const PIECE: usize = 16 << 20;
+/// Bytes that are encoded before they are written, which bounds the memory use.
+const PIECE_BYTES: usize = 16 << 20;
 
 /// A tensor as a file lists it.
 #[derive(Debug, Clone)]
 pub struct ListedTensor {
     /// Its name in the file.
     pub name: String,
-    /// How its numbers are stored.
+    /// The encoding of its numbers.
     pub encoding: Encoding,
-    /// Outermost axis first; in the units of the encoding's words.
+    /// Outermost axis first, in the encoding's words.
     pub shape: Vec<usize>,
-    /// Bytes that it takes.
+    /// Its size in bytes.
     pub bytes: u64,
 }
 
-/// Makes a range of rows of all parts of an item, each into a buffer of its own.
+/// Encodes a range of rows of all parts of an item, each into its own buffer.
 pub type MakeRows<'a> = Box<dyn Fn(Range<usize>, &mut [&mut [u8]]) -> Result<(), Error> + 'a>;
 
-/// Tensors that are made together, row by row: a single one, or weights, scales and biases.
+/// Tensors that are encoded together, row by row: a single one, or weights, scales and biases.
 pub struct Item<'a> {
     /// The tensors.
     pub parts: Vec<ListedTensor>,
-    /// Rows that every part has; a vector is one row.
+    /// Number of rows in each part; a vector is one row.
     pub rows: usize,
-    /// Makes them.
+    /// Encodes the rows.
     pub make: MakeRows<'a>,
 }
 
 impl<'a> Item<'a> {
-    /// An item of one tensor, given its rows' maker.
+    /// An item of one tensor with the encoder of its rows.
     pub fn single(
         part: ListedTensor,
         rows: usize,
@@ -57,7 +57,7 @@ impl<'a> Item<'a> {
         }
     }
 
-    /// An item of one tensor whose bytes are there.
+    /// An item of one tensor with these bytes.
     pub fn bytes(part: ListedTensor, bytes: Vec<u8>) -> Self {
         Self::single(part, 1, move |_, out| {
             out.copy_from_slice(&bytes);
@@ -112,16 +112,16 @@ impl<'a> Item<'a> {
         }
     }
 
-    /// Bytes of all parts.
+    /// Returns the bytes of all parts.
     pub fn total(&self) -> u64 {
         self.parts.iter().map(|part| part.bytes).sum()
     }
 
-    /// Makes all rows, and writes part k's from byte `offsets[k]` of the file on.
+    /// Encodes all rows, and writes part k from byte `offsets[k]` of the file on.
     fn write(&self, file: &mut File, offsets: &[u64], target: &mut Target<'_>) -> Result<(), Error> {
         let row_bytes: Vec<usize> = self.parts.iter().map(|p| p.bytes as usize / self.rows.max(1)).collect();
         let all: usize = row_bytes.iter().sum();
-        let per_piece = (PIECE / all.max(1)).clamp(1, self.rows.max(1));
+        let per_piece = (PIECE_BYTES / all.max(1)).clamp(1, self.rows.max(1));
         let mut buffers: Vec<Vec<u8>> = row_bytes.iter().map(|bytes| vec![0; bytes * per_piece]).collect();
         let mut start = 0;
         while start < self.rows {

@@ -9,13 +9,13 @@ use refrain_testing::sample;
 
 use super::{write, write_shards};
 
-/// Every format, those of MLX in each group size once.
+/// Every format; MLX's once per group size.
 fn all_formats() -> Vec<&'static str> {
     let grouped = ["mlx2-g32", "mlx3-g128", "mlx4-g32", "mlx4-g64", "mlx5-g128", "mlx8-g32"];
     formats().into_iter().chain(grouped).collect()
 }
 
-fn quietly(_: WriteProgress) -> ControlFlow<()> {
+fn no_progress(_: WriteProgress) -> ControlFlow<()> {
     ControlFlow::Continue(())
 }
 
@@ -45,7 +45,7 @@ fn planes(tensor: &Tensor<'_>) -> [(&'static str, Vec<u8>); 4] {
     ]
 }
 
-/// Checks that the checkpoint at `path` is the synthetic one of that name, byte for byte.
+/// Checks that the checkpoint at `path` equals the synthetic one of that name, byte for byte.
 fn assert_written(spec: &str, path: &Path) {
     let (made, read) = (Checkpoint::synthetic(spec).unwrap(), Checkpoint::open(path).unwrap());
     assert_eq!(made.format(), read.format());
@@ -71,22 +71,22 @@ fn assert_written(spec: &str, path: &Path) {
 }
 
 #[test]
-fn a_written_checkpoint_is_the_one_made_on_the_spot() {
+fn written_checkpoints_equal_in_memory_ones() {
     let directory = tempfile::tempdir().unwrap();
     let formats = all_formats();
-    // Llama has rows in another order.
+    // Llama stores rows in another order.
     let llama = ["f16", "q8_0", "q4_k_m", "mlx4"].map(|format| format!("tiny-llama:{format}"));
-    // Value heads in another order, the columns that go with them in blocks of their own or not.
+    // Value heads in another order; the matching columns fill whole blocks or not.
     let hybrid = ["f32", "f16", "bf16", "q8_0", "q4_k_m", "mlx4", "mlx8-g32"];
     let hybrid = hybrid.map(|format| format!("tiny-hybrid:{format}"));
     let dense = ["f32", "bf16", "q4_0", "q6_k", "mlx4"].map(|format| format!("tiny-hybrid-dense:{format}"));
-    let mixture = ["f16", "q8_0", "q4_k_m", "mlx4"].map(|format| format!("tiny-mixture:{format}"));
-    // Matrices by columns in directories, biases of experts.
+    let moe = ["f16", "q8_0", "q4_k_m", "mlx4"].map(|format| format!("tiny-mixture:{format}"));
+    // Transposed matrices in directories, expert biases.
     let sinks = ["f16", "bf16", "q8_0", "q4_k_m", "mxfp4", "mlx4"].map(|format| format!("tiny-gpt-oss:{format}"));
-    // A dense layer before mixtures; norms of each head.
+    // A dense layer before mixtures; norms per head.
     let shared = ["bf16", "q4_k_m", "mlx4"].map(|format| format!("tiny-glm-moe:{format}"));
     let norms = ["f16", "q8_0", "mlx4"].map(|format| format!("tiny-cohere:{format}"));
-    // Latent vectors, of queries too.
+    // Latent vectors, also of queries.
     let latent = [
         "tiny-deepseek-v2:bf16",
         "tiny-deepseek-v2:mlx4",
@@ -98,7 +98,7 @@ fn a_written_checkpoint_is_the_one_made_on_the_spot() {
         .map(|format| format!("tiny:{format}"))
         .chain(llama)
         .chain(hybrid)
-        .chain(mixture)
+        .chain(moe)
         .chain(sinks)
         .chain(shared)
         .chain(norms)
@@ -109,7 +109,7 @@ fn a_written_checkpoint_is_the_one_made_on_the_spot() {
         let is_gguf = SyntheticSpec::parse(spec, FAMILIES).unwrap().format() == Format::Gguf;
         let ending = if is_gguf { ".gguf" } else { "" };
         let out = directory.path().join(spec.replace(':', "-") + ending);
-        write(spec, &out, &quietly).unwrap();
+        write(spec, &out, &no_progress).unwrap();
         assert_written(spec, &out);
     }
     let left: Vec<_> = std::fs::read_dir(directory.path()).unwrap().collect();
@@ -117,11 +117,17 @@ fn a_written_checkpoint_is_the_one_made_on_the_spot() {
 }
 
 #[test]
-fn large_directories_are_sharded() {
+fn shards_large_directories() {
     let directory = tempfile::tempdir().unwrap();
     for spec in ["tiny:f16", "tiny-llama:mlx4"] {
         let out = directory.path().join(&spec[..6]);
-        write_shards(&SyntheticSpec::parse(spec, FAMILIES).unwrap(), &out, 100_000, &quietly).unwrap();
+        write_shards(
+            &SyntheticSpec::parse(spec, FAMILIES).unwrap(),
+            &out,
+            100_000,
+            &no_progress,
+        )
+        .unwrap();
         assert_written(spec, &out);
         let index = std::fs::read(out.join("model.safetensors.index.json")).unwrap();
         let index: serde_json::Value = serde_json::from_slice(&index).unwrap();
@@ -137,7 +143,7 @@ fn large_directories_are_sharded() {
 }
 
 #[test]
-fn any_part_of_a_plane_is_the_same_as_in_the_whole() {
+fn ranges_of_a_plane_equal_the_whole() {
     for format in ["f16", "q8_0", "q4_1", "q6_k", "mlx3"] {
         let spec = format!("qwen3-0.6b:{format}");
         let checkpoint = Checkpoint::synthetic(&spec).unwrap();
@@ -148,7 +154,7 @@ fn any_part_of_a_plane_is_the_same_as_in_the_whole() {
             let shape = if columns == 1 { vec![rows] } else { vec![rows, columns] };
             let tensor = checkpoint.expect(name, &shape).unwrap();
             for (plane, whole) in planes(&tensor) {
-                // Beyond one thread's piece, and off every unit's start.
+                // Beyond one thread's piece, and not aligned to any unit.
                 for (start, length) in [
                     (0, 5),
                     (3, 10),
@@ -176,7 +182,7 @@ fn any_part_of_a_plane_is_the_same_as_in_the_whole() {
 }
 
 #[test]
-fn weights_are_spread_evenly_around_zero_and_gains_around_one() {
+fn weights_are_centred_at_zero_and_gains_at_one() {
     for format in all_formats() {
         let checkpoint = Checkpoint::synthetic(&format!("tiny:{format}")).unwrap();
         for info in checkpoint.tensors() {
@@ -205,7 +211,7 @@ fn weights_are_spread_evenly_around_zero_and_gains_around_one() {
 }
 
 #[test]
-fn no_two_matrices_are_alike() {
+fn all_matrices_differ() {
     for format in all_formats() {
         let checkpoint = Checkpoint::synthetic(&format!("tiny:{format}")).unwrap();
         let mut seen = std::collections::HashSet::new();
@@ -220,8 +226,8 @@ fn no_two_matrices_are_alike() {
 }
 
 #[test]
-fn architectures_have_the_published_sizes() {
-    // Parameters as the model cards and transformers count them.
+fn architectures_have_published_parameter_counts() {
+    // Parameter counts of the model cards and transformers.
     for (architecture, parameters) in [
         ("qwen3-0.6b", 596_049_920),
         ("qwen3-1.7b", 1_720_574_976),
@@ -254,7 +260,7 @@ fn architectures_have_the_published_sizes() {
 }
 
 #[test]
-fn tensors_are_mixed_as_q4_k_m_mixes_them() {
+fn q4_k_m_uses_the_encodings_of_llama_cpp() {
     let encodings = |spec: &str, name: &str| {
         let checkpoint = Checkpoint::synthetic(spec).unwrap();
         checkpoint.tensor(name).map(|tensor| tensor.info.encoding)
@@ -304,24 +310,24 @@ fn tensors_are_mixed_as_q4_k_m_mixes_them() {
 }
 
 #[test]
-fn rope_frequencies_of_llama_are_divided_where_waves_are_long() {
+fn writes_llama_3_rope_factors() {
     let directory = tempfile::tempdir().unwrap();
     let out = directory.path().join("tiny.gguf");
-    write("tiny-llama:q8_0", &out, &quietly).unwrap();
+    write("tiny-llama:q8_0", &out, &no_progress).unwrap();
     let checkpoint = Checkpoint::open(&out).unwrap();
     let RopeScaling::Factors(factors) = &checkpoint.config().positions.scaling else {
         panic!("{:?}", checkpoint.config().positions.scaling);
     };
     assert_eq!(factors.len(), 16);
-    // Pairs 0 to 7 turn more than four times in 8192 tokens, those from 9 on less than once, and
-    // pair 8 turns 8192 · 500000^(−1/2) / 2π = 1.844 times.
+    // Pairs 0 to 7 turn more than four times in 8192 tokens, those from 9 on less than once, and pair 8 turns 8192
+    // · 500000^(−1/2) / 2π = 1.844 times.
     assert_eq!(factors[..8], [1.0; 8]);
     assert!((factors[8] - 2.6945).abs() < 1e-4, "{factors:?}");
     assert_eq!(factors[9..], [8.0; 7]);
 }
 
 #[test]
-fn unknown_names_are_refused_with_those_there_are() {
+fn unknown_names_list_the_valid_ones() {
     for (spec, words) in [
         ("qwen3-0.6b", vec!["ARCH:FORMAT", "llama-3.1-8b", "mlx4"]),
         ("qwen2-7b:q4_0", vec!["\"qwen2-7b\"", "qwen3-32b"]),
@@ -338,7 +344,7 @@ fn unknown_names_are_refused_with_those_there_are() {
 }
 
 #[test]
-fn there_is_no_tokenizer() {
+fn has_no_tokenizer() {
     let checkpoint = Checkpoint::synthetic("tiny:q4_0").unwrap();
     let message = checkpoint.tokenizer().unwrap_err().to_string();
     assert!(
@@ -350,7 +356,7 @@ fn there_is_no_tokenizer() {
 }
 
 #[test]
-fn planes_that_a_tensor_lacks_and_ranges_beyond_its_end_are_refused() {
+fn refuses_missing_planes_and_ranges_out_of_bounds() {
     let checkpoint = Checkpoint::synthetic("tiny:q4_0").unwrap();
     let quantised = checkpoint.tensor("lm_head.weight").unwrap();
     let plain = checkpoint.tensor("model.norm.weight").unwrap();
@@ -364,7 +370,7 @@ fn planes_that_a_tensor_lacks_and_ranges_beyond_its_end_are_refused() {
 }
 
 #[test]
-fn nothing_is_left_of_what_could_not_be_written() {
+fn leaves_nothing_after_a_failed_write() {
     let directory = tempfile::tempdir().unwrap();
     let left = || std::fs::read_dir(directory.path()).unwrap().count();
     for (spec, name) in [("tiny:f16", "out"), ("tiny:q8_0", "out.gguf")] {
@@ -380,18 +386,18 @@ fn nothing_is_left_of_what_could_not_be_written() {
         assert_eq!(left(), 0);
 
         let missing = directory.path().join("missing").join(name);
-        let message = write(spec, &missing, &quietly).unwrap_err().to_string();
+        let message = write(spec, &missing, &no_progress).unwrap_err().to_string();
         assert!(
             message.starts_with("cannot write ") && message.contains("missing"),
             "{message}"
         );
 
         let other = directory.path().join(if name == "out" { "out.gguf" } else { "out" });
-        let message = write(spec, &other, &quietly).unwrap_err().to_string();
-        assert!(message.contains("is no name for that"), "{message}");
+        let message = write(spec, &other, &no_progress).unwrap_err().to_string();
+        assert!(message.contains("this format is written to a "), "{message}");
 
         std::fs::write(&out, "precious").unwrap();
-        let message = write(spec, &out, &quietly).unwrap_err().to_string();
+        let message = write(spec, &out, &no_progress).unwrap_err().to_string();
         assert!(message.contains("exists already"), "{message}");
         assert_eq!(std::fs::read(&out).unwrap(), b"precious");
         assert_eq!(left(), 1);

@@ -1,4 +1,4 @@
-//! No input whatsoever may panic or make the readers allocate more than the input could need.
+//! No input may cause a panic, or allocations larger than the input can justify.
 
 use proptest::prelude::*;
 use refrain_models::Checkpoint;
@@ -7,8 +7,8 @@ use serde_json::json;
 
 use crate::support::{GgufBuilder, Meta, config, fixtures, open, open_weights, safetensors, safetensors_raw};
 
-/// A GGUF file with a tokenizer, to be damaged.
-fn whole_gguf() -> Vec<u8> {
+/// A valid GGUF file with a tokenizer, to be corrupted.
+fn valid_gguf() -> Vec<u8> {
     GgufBuilder::new("llama")
         .set("tokenizer.ggml.model", Meta::Text("llama"))
         .set(
@@ -23,7 +23,7 @@ fn whole_gguf() -> Vec<u8> {
         .bytes()
 }
 
-/// The files of a checkpoint in two shards, to be damaged.
+/// The files of a checkpoint in two shards, to be corrupted.
 fn sharded() -> Vec<(&'static str, Vec<u8>)> {
     use safetensors::tensor::Dtype;
     let [one, two] = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"];
@@ -45,7 +45,7 @@ fn sharded() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// Open, and read all that can be read.
+/// Opens a checkpoint and reads everything that can be read.
 fn exercise(checkpoint: Result<Checkpoint, refrain_formats::Error>) {
     let Ok(checkpoint) = checkpoint else { return };
     for info in checkpoint.tensors() {
@@ -62,7 +62,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn arbitrary_bytes_are_no_checkpoint(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+    fn arbitrary_bytes_are_not_a_checkpoint(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
         exercise(Checkpoint::from_gguf_bytes(bytes.clone()));
         exercise(Checkpoint::from_gguf_bytes([b"GGUF\x03\0\0\0".as_slice(), &bytes].concat()));
         exercise(open_weights(bytes.clone()));
@@ -70,14 +70,14 @@ proptest! {
     }
 
     #[test]
-    fn damaged_gguf_files_do_no_harm(
+    fn survives_corrupt_gguf_files(
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
         word in (any::<prop::sample::Index>(), prop_oneof![
             Just(u64::MAX), Just(1 << 63), Just(1 << 40), Just(1 << 31), any::<u64>(),
         ]),
         use_word in any::<bool>(),
     ) {
-        let mut bytes = whole_gguf();
+        let mut bytes = valid_gguf();
         for (at, value) in changes {
             let at = at.index(bytes.len());
             bytes[at] = value;
@@ -90,7 +90,7 @@ proptest! {
     }
 
     #[test]
-    fn damaged_safetensors_files_do_no_harm(
+    fn survives_corrupt_safetensors_files(
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
     ) {
         use safetensors::tensor::Dtype;
@@ -106,7 +106,7 @@ proptest! {
     }
 
     #[test]
-    fn damaged_indices_and_shards_do_no_harm(
+    fn survives_corrupt_indices_and_shards(
         file in 0..4usize,
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
         cut in any::<prop::sample::Index>(),
@@ -129,7 +129,7 @@ proptest! {
     }
 
     #[test]
-    fn arbitrary_indices_do_no_harm(
+    fn survives_arbitrary_indices(
         index in prop_oneof![
             any::<String>().prop_map(|text| json!(text)),
             prop::collection::vec((".{0,12}", ".{0,12}"), 0..4).prop_map(|map| {
@@ -149,7 +149,7 @@ proptest! {
     }
 
     #[test]
-    fn arbitrary_headers_do_no_harm(
+    fn survives_arbitrary_headers(
         dtype in prop_oneof![Just("F32"), Just("F4"), Just("C64"), Just("U8"), Just("?")],
         shape in prop::collection::vec(any::<u64>(), 0..4),
         start in any::<u64>(),
@@ -160,7 +160,7 @@ proptest! {
     }
 
     #[test]
-    fn arbitrary_configurations_do_no_harm(
+    fn survives_arbitrary_configurations(
         key in prop_oneof![
             Just("hidden_size"), Just("num_attention_heads"), Just("num_key_value_heads"),
             Just("head_dim"), Just("vocab_size"), Just("rope_theta"), Just("rope_scaling"),
@@ -184,7 +184,7 @@ proptest! {
     }
 
     #[test]
-    fn arbitrary_templates_do_no_harm(
+    fn survives_arbitrary_templates(
         parts in prop::collection::vec(prop_oneof![
             Just("{% for m in messages %}"), Just("{% endfor %}"), Just("{% if"), Just(" %}"),
             Just("{{ "), Just(" }}"), Just("m.content"), Just("'%s' % ("), Just(")"), Just("[::-1]"),
@@ -197,7 +197,7 @@ proptest! {
     }
 }
 
-/// The next of a fixed sequence of arbitrary numbers below `bound`.
+/// Returns the next of a fixed sequence of pseudo-random numbers below `bound`.
 fn draw(state: &mut u64, bound: usize) -> usize {
     *state = state
         .wrapping_mul(6364136223846793005)
@@ -206,7 +206,7 @@ fn draw(state: &mut u64, bound: usize) -> usize {
 }
 
 #[test]
-fn damaged_templates_do_no_harm() {
+fn survives_corrupt_templates() {
     let hostile = [
         "{% set messages = messages + messages %}",
         "{% for m in messages * 9999 %}",
@@ -246,7 +246,7 @@ fn damaged_templates_do_no_harm() {
         let source: String = damaged.into_iter().collect();
         match ChatTemplate::new(source.as_str(), Default::default()).render(&conversation, true) {
             Ok(text) => assert!(text.len() <= 32 << 20, "{source}"),
-            Err(error) => assert!(!error.to_string().contains("broke down"), "{source}"),
+            Err(error) => assert!(!error.to_string().contains("engine panicked"), "{source}"),
         }
     }
 }

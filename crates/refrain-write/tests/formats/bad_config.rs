@@ -1,4 +1,4 @@
-//! Configurations that cannot be, each with its message.
+//! Error messages of invalid configurations.
 
 use refrain_models::config::{LayerRope, RopeScaling};
 use safetensors::tensor::Dtype;
@@ -11,7 +11,7 @@ fn open_config(text: String) -> Result<refrain_models::Checkpoint, refrain_forma
     open(&[("config.json", text.into_bytes()), ("model.safetensors", weights)])
 }
 
-/// Open a configuration with each of these changes, and compare the message.
+/// Opens a configuration with each of these changes, and compares the error.
 fn check(cases: &[(serde_json::Value, &str)]) {
     for (changes, expected) in cases {
         let found = message(open_config(config(changes.clone())));
@@ -21,7 +21,7 @@ fn check(cases: &[(serde_json::Value, &str)]) {
 }
 
 #[test]
-fn families_that_are_not_supported_have_those_that_are_beside_them() {
+fn unsupported_architectures_list_the_supported_ones() {
     let names: Vec<&str> = refrain_models::FAMILIES.iter().map(|family| family.name).collect();
     let expected = format!(
         "architecture \"gpt2\" is not supported (supported: {})",
@@ -35,7 +35,7 @@ fn families_that_are_not_supported_have_those_that_are_beside_them() {
 }
 
 #[test]
-fn sizes_that_cannot_be_have_their_message() {
+fn rejects_invalid_sizes() {
     check(&[
         (json!({"model_type": null}), "model_type is missing"),
         (json!({"model_type": 3}), "model_type is a number"),
@@ -68,22 +68,22 @@ fn sizes_that_cannot_be_have_their_message() {
         ),
         (
             json!({"head_dim": 33}),
-            "the head size is 33, but only even ones from 32 to 256",
+            "the head size is 33, but only even sizes from 32 to 256",
         ),
         (
             json!({"head_dim": 512}),
-            "the head size is 512, but only even ones from 32 to 256",
+            "the head size is 512, but only even sizes from 32 to 256",
         ),
         (json!({"rms_norm_eps": -1.0}), "rms_norm_eps is -1, not a small number"),
         (
             json!({"eos_token_id": "x"}),
-            r#"eos_token_id holds "x", which is no token id"#,
+            r#"eos_token_id holds "x", which is not a token id"#,
         ),
     ]);
 }
 
 #[test]
-fn rotary_embeddings_that_cannot_be_have_their_message() {
+fn rejects_invalid_rotary_embeddings() {
     check(&[
         (json!({"rope_theta": 0}), "rope_theta is 0, not above 1"),
         (json!({"rope_theta": "x"}), r#"rope_theta is "x", not a number"#),
@@ -135,13 +135,13 @@ fn rotary_embeddings_that_cannot_be_have_their_message() {
         ),
         (
             json!({"model_type": "olmo3", "rope_parameters": {"sliding_attention": {"rope_type": "yarn"}}}),
-            r#"rope scaling "yarn" of layers with a window is not supported"#,
+            r#"rope scaling "yarn" of sliding-window layers is not supported"#,
         ),
     ]);
 }
 
 #[test]
-fn layers_that_cannot_be_have_their_message() {
+fn rejects_invalid_layers() {
     check(&[
         (
             json!({"model_type": "qwen2", "num_hidden_layers": 1, "layer_types": ["chunked_attention"]}),
@@ -171,7 +171,7 @@ fn layers_that_cannot_be_have_their_message() {
 }
 
 #[test]
-fn layers_differ_as_transformers_takes_them_to_where_the_file_is_silent() {
+fn layer_defaults_match_transformers() {
     let layers = |changes: serde_json::Value| {
         let checkpoint = open_config(config(changes)).unwrap();
         let found = checkpoint.config();
@@ -210,7 +210,7 @@ fn layers_differ_as_transformers_takes_them_to_where_the_file_is_silent() {
 }
 
 #[test]
-fn quantisations_that_are_not_supported_have_their_message() {
+fn rejects_unsupported_quantisations() {
     check(&[
         (
             json!({"quantization_config": {"quant_method": "gptq"}}),
@@ -240,14 +240,11 @@ fn quantisations_that_are_not_supported_have_their_message() {
 }
 
 #[test]
-fn configurations_that_are_no_object_have_their_message() {
+fn rejects_configurations_that_are_not_objects() {
     let texts = [
         ("", "embedded config.json: is empty"),
         ("{", "embedded config.json: is not valid JSON"),
-        (
-            "[]",
-            "embedded config.json: holds a JSON list where an object is needed",
-        ),
+        ("[]", "embedded config.json: is a JSON list, not an object"),
         (r#"{"hidden_size": NaN}"#, "embedded config.json: is not valid JSON"),
     ];
     for (text, expected) in texts {
@@ -258,7 +255,7 @@ fn configurations_that_are_no_object_have_their_message() {
 }
 
 #[test]
-fn what_a_configuration_leaves_out_is_as_in_transformers() {
+fn missing_keys_default_as_in_transformers() {
     let checkpoint = open_config(config(json!({
         "num_key_value_heads": null, "max_position_embeddings": null, "eos_token_id": null
     })));
@@ -274,7 +271,7 @@ fn what_a_configuration_leaves_out_is_as_in_transformers() {
 }
 
 #[test]
-fn rope_parameters_are_read_from_old_and_new_places() {
+fn reads_rope_parameters_from_old_and_new_keys() {
     let llama3 = json!({
         "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
         "original_max_position_embeddings": 64
@@ -308,7 +305,7 @@ fn rope_parameters_are_read_from_old_and_new_places() {
 }
 
 #[test]
-fn generation_suggestions_are_read_and_checked() {
+fn reads_and_checks_generation_defaults() {
     let weights = safetensors(&[("a", Dtype::U8, vec![1], vec![0])]);
     let with = |text: &str| {
         open(&[
@@ -330,7 +327,7 @@ fn generation_suggestions_are_read_and_checked() {
 }
 
 #[test]
-fn what_mlx_leaves_open_of_a_quantisation_is_its_default() {
+fn missing_mlx_quantisation_keys_have_defaults() {
     for (quantization, expected) in [
         (json!({"bits": 6, "group_size": null}), (6, 64)),
         (json!({"bits": null, "group_size": 32, "mode": null}), (4, 32)),

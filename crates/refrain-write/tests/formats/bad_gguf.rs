@@ -1,10 +1,10 @@
-//! Damaged GGUF files, each with its message.
+//! Error messages of corrupt GGUF files.
 
 use refrain_models::Checkpoint;
 
 use crate::support::{GgufBuilder, Meta, message};
 
-/// Open each of these files, and compare the message.
+/// Opens each of these files, and compares the error.
 fn check(cases: &[(Vec<u8>, &str)]) {
     for (bytes, expected) in cases {
         let found = message(Checkpoint::from_gguf_bytes(bytes.clone()));
@@ -13,16 +13,16 @@ fn check(cases: &[(Vec<u8>, &str)]) {
     }
 }
 
-fn good() -> GgufBuilder {
+fn valid() -> GgufBuilder {
     GgufBuilder::new("llama")
 }
 
 fn with_tensor() -> GgufBuilder {
-    good().tensor("t", &[2, 32], 0, vec![0; 256])
+    valid().tensor("t", &[2, 32], 0, vec![0; 256])
 }
 
 #[test]
-fn damaged_headers_have_their_message() {
+fn rejects_corrupt_headers() {
     let mut version = with_tensor();
     version.version = 1;
     let mut big_endian = with_tensor();
@@ -34,10 +34,10 @@ fn damaged_headers_have_their_message() {
         ),
         (big_endian.bytes(), "is a big-endian GGUF file, which is not supported"),
         (b"GGML....".to_vec(), "is not a GGUF file: its first four bytes are not"),
-        (vec![], "is cut short: it ends within its first four bytes at byte 0"),
+        (vec![], "is truncated: it ends within its first four bytes at byte 0"),
         (
             changed(with_tensor(), 8, u64::MAX),
-            "claims 18446744073709551615 tensors, more than",
+            "claims 18446744073709551615 tensors, but the rest of the file can hold at most",
         ),
         (
             changed(with_tensor(), 16, 1 << 60),
@@ -48,50 +48,68 @@ fn damaged_headers_have_their_message() {
             "claims 1099511627776 bytes of text",
         ),
         (
-            good().set("general.alignment", Meta::U32(24)).bytes(),
+            valid().set("general.alignment", Meta::U32(24)).bytes(),
             "metadata general.alignment is 24, not a small power of two",
         ),
     ]);
 }
 
 #[test]
-fn damaged_tensors_have_their_message() {
+fn descriptive_text_may_be_in_any_encoding() {
+    let latin1 = |key: &'static str| {
+        let mut bytes = with_tensor().set(key, Meta::Text("Mod#le")).bytes();
+        let at = bytes.windows(6).position(|text| text == b"Mod#le").unwrap();
+        bytes[at + 3] = 0xe8;
+        Checkpoint::from_gguf_bytes(bytes)
+    };
+    let named = latin1("general.name").unwrap();
+    assert_eq!(named.files().model_name(), Some("Mod\u{fffd}le"));
+    assert!(latin1("quantize.imatrix.file").is_ok());
+    let found = message(latin1("tokenizer.chat_template"));
+    assert!(
+        found.contains("metadata tokenizer.chat_template is not UTF-8 text"),
+        "{found}"
+    );
+}
+
+#[test]
+fn rejects_corrupt_tensors() {
     check(&[
         (
-            good().tensor("t", &[2, 32], 12, vec![0; 256]).bytes(),
+            valid().tensor("t", &[2, 32], 12, vec![0; 256]).bytes(),
             "tensor t: its rows of 32 values are not whole Q4_K blocks of 256",
         ),
         (
-            good().tensor("t", &[1, 256], 21, vec![0; 256]).bytes(),
-            "tensor t: is of type IQ3_S, which is not supported (supported: F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, \
+            valid().tensor("t", &[1, 256], 21, vec![0; 256]).bytes(),
+            "tensor t: is of type IQ3_S, which is not supported (supported: F32, F16, BF16, F64, Q4_0, Q4_1, Q5_0, Q5_1, \
              Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, MXFP4)",
         ),
         (
-            good().tensor("t", &[2, 32], 999, vec![0; 256]).bytes(),
+            valid().tensor("t", &[2, 32], 999, vec![0; 256]).bytes(),
             "tensor t: is of type number 999 (unknown)",
         ),
         (
-            good().tensor("t", &[2, 33], 8, vec![0; 256]).bytes(),
+            valid().tensor("t", &[2, 33], 8, vec![0; 256]).bytes(),
             "tensor t: its rows of 33 values are not whole Q8_0 blocks of 32",
         ),
         (
-            good().tensor("t", &[1 << 62, 32], 0, vec![0; 256]).bytes(),
-            "tensor t: its shape [4611686018427387904, 32] is absurd",
+            valid().tensor("t", &[1 << 62, 32], 0, vec![0; 256]).bytes(),
+            "tensor t: its shape [4611686018427387904, 32] is too large",
         ),
         (
-            good().tensor("t", &[1, 1, 1, 1, 1], 0, vec![0; 4]).bytes(),
+            valid().tensor("t", &[1, 1, 1, 1, 1], 0, vec![0; 4]).bytes(),
             "tensor t: has 5 axes, more than the 4 allowed",
         ),
         (
-            good().tensor("t", &[4, 32], 0, vec![0; 256]).bytes(),
+            valid().tensor("t", &[4, 32], 0, vec![0; 256]).bytes(),
             "tensor t: its 512 bytes at offset 0 lie outside of the file, which has 256 bytes of data",
         ),
         (
             with_tensor().tensor("t", &[1], 0, vec![0; 4]).bytes(),
-            "tensor t: is there twice",
+            "tensor t: is duplicated",
         ),
         (
-            good()
+            valid()
                 .tensor("a", &[16], 0, vec![0; 32])
                 .tensor("b", &[8], 0, vec![0; 32])
                 .bytes(),
@@ -101,56 +119,56 @@ fn damaged_tensors_have_their_message() {
 }
 
 #[test]
-fn wrong_metadata_has_its_message() {
+fn rejects_wrong_metadata() {
     check(&[
         (
-            good().set("general.architecture", Meta::Text("mamba")).bytes(),
+            valid().set("general.architecture", Meta::Text("mamba")).bytes(),
             r#"architecture "mamba" is not"#,
         ),
         (
-            good().without("general.architecture").bytes(),
+            valid().without("general.architecture").bytes(),
             "metadata general.architecture is missing",
         ),
         (
-            good().without("llama.block_count").bytes(),
+            valid().without("llama.block_count").bytes(),
             "metadata llama.block_count is missing",
         ),
         (
-            good().set("llama.block_count", Meta::Text("x")).bytes(),
-            "metadata llama.block_count is a string, where a positive count is needed",
+            valid().set("llama.block_count", Meta::Text("x")).bytes(),
+            "metadata llama.block_count is a string, not a positive count",
         ),
         (
-            good().set("llama.attention.head_count", Meta::U32(0)).bytes(),
+            valid().set("llama.attention.head_count", Meta::U32(0)).bytes(),
             "metadata llama.attention.head_count is 0, not a positive count",
         ),
         (
-            good()
+            valid()
                 .set("llama.feed_forward_length", Meta::I32s(vec![96, 32]))
                 .bytes(),
-            "metadata llama.feed_forward_length differs from layer to layer",
+            "metadata llama.feed_forward_length differs between layers",
         ),
         (
-            good().set("llama.expert_count", Meta::U32(8)).bytes(),
-            "metadata llama.expert_count is 8, which is not supported of llama",
+            valid().set("llama.expert_count", Meta::U32(8)).bytes(),
+            "metadata llama.expert_count is 8, which is not supported for llama",
         ),
         (
-            good().set("llama.rope.scaling.type", Meta::Text("mrope")).bytes(),
+            valid().set("llama.rope.scaling.type", Meta::Text("mrope")).bytes(),
             r#"rope scaling "mrope" is not supported"#,
         ),
         (
-            good().set("llama.rope.scaling.type", Meta::Text("yarn")).bytes(),
+            valid().set("llama.rope.scaling.type", Meta::Text("yarn")).bytes(),
             "metadata llama.rope.scaling.factor is missing",
         ),
         (
-            good().set("llama.rope.scaling.type", Meta::Text("longrope")).bytes(),
-            "needs the tensors rope_factors_short.weight and rope_factors_long.weight",
+            valid().set("llama.rope.scaling.type", Meta::Text("longrope")).bytes(),
+            "requires both tensors rope_factors_short.weight and rope_factors_long.weight",
         ),
         (
-            good().tensor("rope_freqs.weight", &[3], 0, vec![0; 12]).bytes(),
+            valid().tensor("rope_freqs.weight", &[3], 0, vec![0; 12]).bytes(),
             "there are 3 rope factors, but 16 frequencies",
         ),
         (
-            good()
+            valid()
                 .tensor("blk.0.attn_q.weight", &[40, 64], 0, vec![0; 10240])
                 .bytes(),
             "tensor blk.0.attn_q.weight: its 40 rows are not whole heads of 32",
@@ -158,7 +176,7 @@ fn wrong_metadata_has_its_message() {
     ]);
 }
 
-/// The file with eight bytes at `at` replaced.
+/// Returns the file with the eight bytes at `at` replaced.
 fn changed(gguf: GgufBuilder, at: usize, value: u64) -> Vec<u8> {
     let mut bytes = gguf.bytes();
     bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
@@ -166,7 +184,7 @@ fn changed(gguf: GgufBuilder, at: usize, value: u64) -> Vec<u8> {
 }
 
 #[test]
-fn a_file_cut_anywhere_is_an_error() {
+fn rejects_files_truncated_anywhere() {
     let bytes = GgufBuilder::new("qwen3").tensor("t", &[2, 32], 0, vec![0; 256]).bytes();
     assert!(Checkpoint::from_gguf_bytes(bytes.clone()).is_ok());
     for length in 0..bytes.len() {
@@ -178,7 +196,7 @@ fn a_file_cut_anywhere_is_an_error() {
 }
 
 #[test]
-fn metadata_and_names_become_those_of_hugging_face() {
+fn translates_metadata_and_names_to_hugging_face() {
     let gguf = GgufBuilder::new("llama")
         .set("tokenizer.ggml.eos_token_id", Meta::U32(2))
         .set("llama.attention.layer_norm_rms_epsilon", Meta::F32(1e-5))
@@ -212,14 +230,14 @@ fn metadata_and_names_become_those_of_hugging_face() {
 }
 
 #[test]
-fn a_file_without_tensors_says_so_where_weights_are_needed() {
-    let checkpoint = good().open().unwrap();
+fn reports_missing_weights() {
+    let checkpoint = valid().open().unwrap();
     let found = message(checkpoint.expect("model.norm.weight", &[64]));
-    assert!(found.contains("embedded model: holds no weights"), "{found}");
+    assert!(found.contains("embedded model: has no weights"), "{found}");
 }
 
 #[test]
-fn metadata_that_nothing_follows_may_only_say_what_is_done_anyway() {
+fn unimplemented_metadata_is_accepted_only_with_its_neutral_value() {
     let opened = |key: &'static str, value: Meta| GgufBuilder::new("llama").set(key, value).open();
     for (key, harmless, harmful) in [
         ("llama.attention.scale", 0.0, 0.25),
@@ -232,7 +250,7 @@ fn metadata_that_nothing_follows_may_only_say_what_is_done_anyway() {
     ] {
         assert!(opened(key, Meta::F32(harmless)).is_ok(), "{key}");
         let found = message(opened(key, Meta::F32(harmful)));
-        let expected = format!("metadata {key} is {harmful}, which is not supported of llama");
+        let expected = format!("metadata {key} is {harmful}, which is not supported for llama");
         assert!(found.contains(&expected), "{found}");
     }
     for (key, harmless) in [("llama.attention.causal", true), ("llama.use_parallel_residual", false)] {

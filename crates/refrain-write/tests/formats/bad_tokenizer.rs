@@ -1,9 +1,9 @@
-//! Tokenizers that are missing or broken, each with its message.
+//! Error messages of missing or broken tokenizers.
 
 use refrain_text::TokenizerFiles;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::support::{GgufBuilder, Meta, message};
+use crate::support::{GgufBuilder, Meta, config, message, open, safetensors};
 
 /// A directory with these files.
 fn directory(files: &[(&str, String)]) -> (tempfile::TempDir, TokenizerFiles) {
@@ -34,7 +34,7 @@ fn added(id: u32, content: &str) -> serde_json::Value {
 }
 
 #[test]
-fn each_broken_tokenizer_has_its_message() {
+fn rejects_broken_tokenizers() {
     let cases = [
         (vec![], "there is no tokenizer.json"),
         (vec![("tokenizer.json", String::new())], "tokenizer.json: is empty"),
@@ -55,7 +55,7 @@ fn each_broken_tokenizer_has_its_message() {
                 ("tokenizer.json", tokenizer(json!([]))),
                 ("tokenizer_config.json", "[]".to_owned()),
             ],
-            "tokenizer_config.json: holds a JSON list where an object is needed",
+            "tokenizer_config.json: is a JSON list, not an object",
         ),
         (
             vec![
@@ -73,7 +73,7 @@ fn each_broken_tokenizer_has_its_message() {
         let found = message(files.tokenizer());
         assert!(found.contains(expected), "{found:?} lacks {expected:?}");
     }
-    // The library would panic where a decoder is no JSON.
+    // The library would panic if a decoder is not JSON.
     let text = tokenizer(json!([])).replace(r#""decoder":null"#, r#""decoder":{1: 2}"#);
     let (_directory, files) = directory(&[("tokenizer.json", text)]);
     let found = message(files.tokenizer());
@@ -92,7 +92,7 @@ fn each_broken_tokenizer_has_its_message() {
 }
 
 #[test]
-fn tokenizers_in_which_texts_grow_without_bound_are_refused() {
+fn rejects_tokenizers_with_unbounded_growth() {
     let double = json!({"type": "Replace", "pattern": {"String": "a"}, "content": "aa"});
     let steps = |count: usize| vec![double.clone(); count];
     let with = |part: &str, value: serde_json::Value| {
@@ -129,7 +129,7 @@ fn tokenizers_in_which_texts_grow_without_bound_are_refused() {
 }
 
 #[test]
-fn settings_of_the_last_training_run_do_not_cut_texts() {
+fn ignores_truncation_settings() {
     let text = tokenizer(json!([added(2, "<x>")]));
     let config = json!({"eos_token": "<x>"}).to_string();
     let (_directory, files) = directory(&[("tokenizer.json", text), ("tokenizer_config.json", config)]);
@@ -141,7 +141,7 @@ fn settings_of_the_last_training_run_do_not_cut_texts() {
 }
 
 #[test]
-fn tokens_that_end_a_text_are_control_tokens_whatever_the_file_says() {
+fn end_tokens_are_always_control_tokens() {
     let tokens = ["<", "|", ">", "<|im_end|>", "</s>"].map(str::to_owned).to_vec();
     let kinds = vec![1, 1, 1, 1, 4];
     let file = GgufBuilder::new("llama")
@@ -158,7 +158,55 @@ fn tokens_that_end_a_text_are_control_tokens_whatever_the_file_says() {
 }
 
 #[test]
-fn special_tokens_of_phi_3_take_the_white_space_behind_them_in() {
+fn end_tokens_are_known_by_name() {
+    let ends = |tokens: &[&str], eos: u32| {
+        let file = GgufBuilder::new("llama")
+            .set("tokenizer.ggml.model", Meta::Text("gpt2"))
+            .set("tokenizer.ggml.pre", Meta::Text("gpt-2"))
+            .set(
+                "tokenizer.ggml.tokens",
+                Meta::Texts(tokens.iter().map(|token| (*token).to_owned()).collect()),
+            )
+            .set("tokenizer.ggml.token_type", Meta::I32s(vec![3; tokens.len()]))
+            .set("tokenizer.ggml.merges", Meta::Texts(vec![]))
+            .set("tokenizer.ggml.eos_token_id", Meta::U32(eos));
+        file.open().unwrap().tokenizer().unwrap().eos_ids().to_vec()
+    };
+    assert_eq!(ends(&["<s>", "[EOT]", "[EOS]", "<x>"], 3), [3, 1, 2]);
+    assert_eq!(ends(&["<eos>", "<turn|>", "</s>", "<|tool_response>"], 0), [0, 1, 3]);
+    // gpt-oss: <|end|> ends a message. Some files name it as the end of a turn.
+    let harmony = ["<|start|>", "<|end|>", "<|return|>", "<|call|>"];
+    assert_eq!(ends(&harmony, 2), [2, 3]);
+    assert_eq!(ends(&harmony, 1), [2, 3]);
+    assert_eq!(ends(&["<|user|>", "<|end|>"], 1), [1]);
+}
+
+#[test]
+fn a_directory_takes_the_end_tokens_of_all_its_files() {
+    let tokens = ["<a>", "<b>", "<c>", "<|im_end|>", "<|eot_id|>"];
+    let added: Vec<Value> = tokens
+        .iter()
+        .enumerate()
+        .map(|(at, token)| added(2 + at as u32, token))
+        .collect();
+    let text = tokenizer(Value::Array(added));
+    let files = |generation: &str| {
+        let config = config(json!({"eos_token_id": 2}));
+        open(&[
+            ("config.json", config.into_bytes()),
+            ("generation_config.json", generation.as_bytes().to_vec()),
+            ("tokenizer.json", text.clone().into_bytes()),
+            ("tokenizer_config.json", br#"{"eos_token": "<c>"}"#.to_vec()),
+            ("model.safetensors", safetensors(&[])),
+        ])
+    };
+    let ends = |generation| files(generation).unwrap().tokenizer().unwrap().eos_ids().to_vec();
+    assert_eq!(ends(r#"{"eos_token_id": [3]}"#), [3, 2, 4, 5, 6]);
+    assert_eq!(ends("{}"), [2, 4, 5, 6]);
+}
+
+#[test]
+fn phi_3_special_tokens_strip_the_white_space_after_them() {
     let ids = |last_token: &str| {
         let tokens = ["<unk>", "<s>", "</s>", "▁", "a", "▁a", "\n", "<|user|>", last_token];
         let file = GgufBuilder::new("phi3")
@@ -169,13 +217,13 @@ fn special_tokens_of_phi_3_take_the_white_space_behind_them_in() {
         let tokenizer = file.open().unwrap().tokenizer().unwrap();
         tokenizer.encode("<|user|> \na</s> <s> a", true).unwrap()
     };
-    // The space before a word is put there by the tokenizer.
+    // The tokenizer adds the space before a word.
     assert_eq!(ids("<|placeholder1|>"), [7, 5, 2, 1, 3, 5]);
     assert_eq!(ids("<|other|>"), [7, 3, 3, 6, 4, 2, 3, 3, 1, 3, 5]);
 }
 
 #[test]
-fn each_broken_tokenizer_of_a_gguf_file_has_its_message() {
+fn rejects_broken_tokenizers_in_gguf_files() {
     let base = || {
         let tokens = ["a", "b", "ab", "<e>"].map(str::to_owned).to_vec();
         GgufBuilder::new("llama")
@@ -194,11 +242,11 @@ fn each_broken_tokenizer_of_a_gguf_file_has_its_message() {
     let cases = [
         (
             base().without("tokenizer.ggml.model"),
-            "holds no tokenizer (metadata tokenizer.ggml.model)",
+            "has no tokenizer (metadata tokenizer.ggml.model)",
         ),
         (
             base().without("tokenizer.ggml.tokens"),
-            "holds no tokenizer (metadata tokenizer.ggml.tokens)",
+            "has no tokenizer (metadata tokenizer.ggml.tokens)",
         ),
         (base().without("tokenizer.ggml.merges"), "its tokenizer has no merges"),
         (
@@ -211,7 +259,7 @@ fn each_broken_tokenizer_of_a_gguf_file_has_its_message() {
         ),
         (
             base().set("tokenizer.ggml.model", Meta::Text("no_vocab")),
-            r#"has no vocabulary (tokenizer.ggml.model is "no_vocab"), so text cannot become tokens; what takes token ids"#,
+            r#"has no vocabulary (tokenizer.ggml.model is "no_vocab"), so text cannot be tokenized; commands that take token ids"#,
         ),
         (
             base().set("tokenizer.ggml.model", Meta::Text("llama")),
@@ -233,7 +281,7 @@ fn each_broken_tokenizer_of_a_gguf_file_has_its_message() {
             base()
                 .set("tokenizer.ggml.tokens", texts(&["a", "b", "a", "c"]))
                 .set("tokenizer.ggml.merges", texts(&[])),
-            r#"its tokens 0 and 2 are both "a""#,
+            r#"tokens 0 and 2 are both "a""#,
         ),
         (
             base()

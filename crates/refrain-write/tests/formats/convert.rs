@@ -1,4 +1,4 @@
-//! Checkpoints in other formats.
+//! Conversions between formats.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::support::fixtures;
 
-fn go_on(_: WriteProgress) -> ControlFlow<()> {
+fn no_progress(_: WriteProgress) -> ControlFlow<()> {
     ControlFlow::Continue(())
 }
 
@@ -22,7 +22,7 @@ pub fn options(recipe: Recipe) -> ConvertOptions<'static> {
         recipe,
         name: "test",
         replace: false,
-        progress: &go_on,
+        progress: &no_progress,
     }
 }
 
@@ -32,7 +32,7 @@ pub fn open(name: &str) -> Checkpoint {
     Checkpoint::open(if file.exists() { &file } else { &directory }).unwrap()
 }
 
-/// Converts a fixture; also gives the result's path.
+/// Converts a fixture; also returns the path of the result.
 pub fn converted(source: &Checkpoint, recipe: Recipe, gguf: bool, folder: &Path) -> (PathBuf, Result<Report, Error>) {
     let out = folder.join(if gguf { "model.gguf" } else { "model" });
     let report = convert(source, &out, &options(recipe));
@@ -53,7 +53,7 @@ fn names() -> Vec<String> {
     names
 }
 
-/// The recipe of a name.
+/// Returns the recipe of this name.
 pub fn recipe(name: &str) -> Recipe {
     Recipe::by_name(name).unwrap()
 }
@@ -75,22 +75,22 @@ const ALL: [(&str, bool); 14] = [
     ("mlx8", false),
 ];
 
-/// What GGUF has no keys for, by what is in the names of the fixtures that have it.
-const UNSAYABLE: [(&str, &str); 5] = [
-    ("deepseek", "no names in GGUF files"),
+/// Settings that GGUF cannot represent, by parts of the names of the fixtures that have them.
+const UNREPRESENTABLE: [(&str, &str); 5] = [
+    ("deepseek", "no tensor names in GGUF"),
     ("gemma3", "attention scale"),
     ("dynamic", "rotary embeddings"),
-    ("smollm3", "which layers are rotated"),
+    ("smollm3", "rotary embeddings per layer"),
     ("qwen3-moe-f32", "mixture of experts"),
 ];
 
-/// Relative RMS error of one tensor's values.
+/// Returns the relative RMS error of one tensor's values.
 fn error(source: &Checkpoint, result: &Checkpoint, name: &str) -> f64 {
     let values = |checkpoint: &Checkpoint| {
         let shifted = name.ends_with("norm.weight") && !name.ends_with("linear_attn.norm.weight");
         let offset = if shifted { checkpoint.config().norm.offset } else { 0.0 };
-        let nets = checkpoint.config().delta_nets.as_ref();
-        let rates = name.ends_with("A_log") && nets.is_some_and(|nets| nets.rates);
+        let nets = checkpoint.config().delta_net.as_ref();
+        let rates = name.ends_with("A_log") && nets.is_some_and(|nets| nets.holds_decay_rates);
         let mut values = all_values(checkpoint, name);
         values
             .iter_mut()
@@ -104,7 +104,7 @@ fn error(source: &Checkpoint, result: &Checkpoint, name: &str) -> f64 {
     (squares / reference).sqrt()
 }
 
-/// A tensor's values, also where its experts lie in other tensors.
+/// Returns a tensor's values, even if its experts are stored in other tensors.
 fn all_values(checkpoint: &Checkpoint, name: &str) -> Vec<f32> {
     let of = |tensor: Option<refrain_formats::Tensor<'_>>| tensor.map(|tensor| tensor.dequantise().unwrap());
     if let Some(values) = of(checkpoint.tensor(name)) {
@@ -113,30 +113,35 @@ fn all_values(checkpoint: &Checkpoint, name: &str) -> Vec<f32> {
     let (layer, part) = name.split_once(".experts.").unwrap();
     if let Some((expert, part)) = part.strip_suffix(".weight").and_then(|part| part.split_once('.')) {
         let all = all_values(checkpoint, &format!("{layer}.experts.{part}"));
-        let each = all.len() / checkpoint.config().feed_forward.mixture.as_ref().unwrap().experts;
+        let each = all.len() / checkpoint.config().feed_forward.moe.as_ref().unwrap().experts;
         return all[expert.parse::<usize>().unwrap() * each..][..each].to_vec();
     }
-    let experts = checkpoint.config().feed_forward.mixture.as_ref().unwrap().experts;
-    // Gate and up in one tensor, or apart.
+    let experts = checkpoint.config().feed_forward.moe.as_ref().unwrap().experts;
+    // Gate and up may be fused in one tensor or not.
     let ending = if part.ends_with("_bias") { "_bias" } else { "" };
-    let whole = |part: &str| of(checkpoint.tensor(&format!("{layer}.experts.{part}{ending}")));
-    if let (Some(gate), Some(up), true) = (whole("gate_proj"), whole("up_proj"), part.starts_with("gate_up_proj")) {
+    let tensor_of = |part: &str| of(checkpoint.tensor(&format!("{layer}.experts.{part}{ending}")));
+    if let (Some(gate), Some(up), true) = (
+        tensor_of("gate_proj"),
+        tensor_of("up_proj"),
+        part.starts_with("gate_up_proj"),
+    ) {
         let each = gate.len() / experts;
         let pairs = gate.chunks(each).zip(up.chunks(each));
         return pairs.flat_map(|(gate, up)| [gate, up].concat()).collect();
     }
-    if let Some(both) = whole("gate_up_proj") {
+    if let Some(both) = tensor_of("gate_up_proj") {
         let halves = both.chunks(both.len() / experts / 2);
         let own = halves.skip(usize::from(part.starts_with("up_proj"))).step_by(2);
         return own.flatten().copied().collect();
     }
-    let experts = 0..checkpoint.config().feed_forward.mixture.as_ref().unwrap().experts;
+    let experts = 0..checkpoint.config().feed_forward.moe.as_ref().unwrap().experts;
     experts
         .flat_map(|expert| of(checkpoint.tensor(&format!("{layer}.experts.{expert}.{part}.weight"))).unwrap())
         .collect()
 }
 
-/// Fails unless a fixture in a format holds the same values, and its report says how far they are; a refusal is a reason.
+/// Fails unless a fixture keeps its values in a format, and its report states their deviation. Returns the reason
+/// if the conversion is refused.
 fn check_converted(name: &str, recipe: Recipe, gguf: bool) -> Option<&'static str> {
     let source = open(name);
     let folder = tempfile::tempdir().unwrap();
@@ -144,7 +149,9 @@ fn check_converted(name: &str, recipe: Recipe, gguf: bool) -> Option<&'static st
     let report = match report {
         Ok(report) => report,
         Err(error) => {
-            let known = UNSAYABLE.iter().find(|(fixtures, _)| gguf && name.contains(fixtures));
+            let known = UNREPRESENTABLE
+                .iter()
+                .find(|(fixtures, _)| gguf && name.contains(fixtures));
             let (_, reason) = known.unwrap_or_else(|| panic!("{name} {recipe}: {error}"));
             assert!(error.to_string().contains(reason), "{name} {recipe}: {error}");
             assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "{name}");
@@ -155,7 +162,7 @@ fn check_converted(name: &str, recipe: Recipe, gguf: bool) -> Option<&'static st
     for tensor in &report.tensors {
         let found = error(&source, &result, &tensor.name);
         let bound = match &tensor.to.to_string()[..] {
-            // An exponential there, and a logarithm here.
+            // One side applies an exponential, the other a logarithm.
             _ if tensor.name.ends_with("A_log") => 1e-6,
             "F32" => 0.0,
             "F16" => 5e-4,
@@ -169,14 +176,14 @@ fn check_converted(name: &str, recipe: Recipe, gguf: bool) -> Option<&'static st
         };
         let what = format!("{name} {recipe} {} {}", tensor.name, tensor.to);
         assert!(found <= bound, "{what}: {found}");
-        let said = tensor.deviation.relative_rms();
-        // Where the one of a norm's weights stands apart, the error is relative to other values.
-        let apart = |checkpoint: &Checkpoint| checkpoint.config().norm.offset != 0.0;
-        let moved = tensor.name.ends_with("norm.weight") && (apart(&source) || apart(&result));
+        let reported = tensor.deviation.relative_rms();
+        // If the norm weights' offset differs, the error is relative to other values.
+        let has_offset = |checkpoint: &Checkpoint| checkpoint.config().norm.offset != 0.0;
+        let moved = tensor.name.ends_with("norm.weight") && (has_offset(&source) || has_offset(&result));
         let moved = moved || tensor.name.ends_with("A_log");
         assert!(
-            moved || (said - found).abs() <= 1e-6 + 1e-3 * found,
-            "{what}: {found}, reported {said}"
+            moved || (reported - found).abs() <= 1e-6 + 1e-3 * found,
+            "{what}: {found}, reported {reported}"
         );
         assert_eq!(result.tensor(&tensor.name).unwrap().info.encoding, tensor.to, "{what}");
     }
@@ -184,15 +191,16 @@ fn check_converted(name: &str, recipe: Recipe, gguf: bool) -> Option<&'static st
 }
 
 #[test]
-fn every_fixture_in_every_format_holds_the_same_values_and_says_how_far_they_are() {
+fn fixtures_keep_their_values_in_all_formats_and_report_deviations() {
     let (mut first, mut others) = (vec![], vec![]);
     for (number, name) in names().into_iter().enumerate() {
-        // As it was trained each family is written in every format, quantised already in some.
+        // The fixture of each family in its training precision is written in every format, quantised ones only in
+        // some.
         let is_quantised = name.contains("-gguf-") || name.contains("-mlx");
-        for (place, format) in ALL.into_iter().enumerate() {
-            if place == 0 && !is_quantised {
+        for (index, format) in ALL.into_iter().enumerate() {
+            if index == 0 && !is_quantised {
                 first.push((name.clone(), format));
-            } else if !is_quantised || (number + place) % 3 == 0 {
+            } else if !is_quantised || (number + index) % 3 == 0 {
                 others.push((name.clone(), format));
             }
         }
@@ -201,11 +209,11 @@ fn every_fixture_in_every_format_holds_the_same_values_and_says_how_far_they_are
     let refused: BTreeSet<&str> = cases
         .filter_map(|(name, (format, gguf))| check_converted(&name, recipe(format), gguf))
         .collect();
-    assert_eq!(refused.len(), UNSAYABLE.len(), "{refused:?}");
+    assert_eq!(refused.len(), UNREPRESENTABLE.len(), "{refused:?}");
 }
 
 #[test]
-fn the_tokenizer_goes_with_the_model() {
+fn converts_the_tokenizer_too() {
     let texts = [
         "Hello, world! 12345 tokens\n\n\tand  spaces ",
         "naïve café — 漢字 🙂",
@@ -249,11 +257,11 @@ fn the_tokenizer_goes_with_the_model() {
 }
 
 #[test]
-fn blocks_that_stay_what_they_are_are_copied() {
+fn copies_blocks_whose_encoding_stays() {
     for (name, recipe, gguf) in [
         ("llama-gguf-q8_0", recipe("q8_0"), true),
         ("qwen3.5-gguf-q8_0", recipe("q8_0"), true),
-        // Blocks that hold columns of two heads.
+        // Blocks that span the columns of two heads.
         ("qwen3.5-moe-gguf-q8_0", recipe("q8_0"), true),
         ("qwen3-mlx4", recipe("mlx4"), false),
     ] {
@@ -281,7 +289,7 @@ fn blocks_that_stay_what_they_are_are_copied() {
 }
 
 #[test]
-fn experts_in_mxfp4_stay_what_they_are_on_the_way_to_gguf_and_back() {
+fn mxfp4_experts_round_trip_through_gguf() {
     let source = open("gpt-oss-mxfp4");
     let folder = tempfile::tempdir().unwrap();
     let (file, report) = converted(&source, recipe("mxfp4"), true, folder.path());
@@ -294,7 +302,7 @@ fn experts_in_mxfp4_stay_what_they_are_on_the_way_to_gguf_and_back() {
     let (directory, report) = converted(&between, Recipe::F16, false, folder.path());
     report.unwrap();
     let back = Checkpoint::open(&directory).unwrap();
-    assert_eq!(back.config().feed_forward.mixture, source.config().feed_forward.mixture);
+    assert_eq!(back.config().feed_forward.moe, source.config().feed_forward.moe);
     for part in ["gate_up_proj", "down_proj", "gate_up_proj_bias", "down_proj_bias"] {
         let name = format!("model.layers.1.mlp.experts.{part}");
         let [old, new] = [&source, &back].map(|checkpoint| checkpoint.tensor(&name).unwrap());
@@ -304,7 +312,7 @@ fn experts_in_mxfp4_stay_what_they_are_on_the_way_to_gguf_and_back() {
 }
 
 #[test]
-fn llamas_rope_scaling_survives_the_way_to_gguf_and_back() {
+fn llama_rope_scaling_round_trips_through_gguf() {
     let source = open("llama-f32");
     let folder = tempfile::tempdir().unwrap();
     let (file, _) = converted(&source, Recipe::F16, true, folder.path());
@@ -320,7 +328,7 @@ fn llamas_rope_scaling_survives_the_way_to_gguf_and_back() {
 }
 
 #[test]
-fn heads_rotated_in_part_stay_so_whatever_style_their_configuration_has() {
+fn keeps_partial_rotary_embeddings_in_every_configuration_style() {
     let folder = tempfile::tempdir().unwrap();
     let source = folder.path().join("source");
     std::fs::create_dir(&source).unwrap();
@@ -340,7 +348,7 @@ fn heads_rotated_in_part_stay_so_whatever_style_their_configuration_has() {
         rope[key] = old.remove(key).unwrap();
     }
     old.insert("rope_parameters".to_owned(), rope);
-    // Where the file is silent, the original length of this family is 4096.
+    // The default original length of this family is 4096.
     old.insert("original_max_position_embeddings".to_owned(), 48.into());
     std::fs::write(&file, config.to_string()).unwrap();
 
@@ -357,7 +365,7 @@ fn heads_rotated_in_part_stay_so_whatever_style_their_configuration_has() {
 }
 
 #[test]
-fn what_cannot_be_meant_is_refused_and_leaves_no_trace() {
+fn refuses_invalid_destinations_without_a_trace() {
     let source = open("qwen3-bf16");
     let folder = tempfile::tempdir().unwrap();
     let refused = |recipe, out: &str, replace| {
@@ -370,14 +378,14 @@ fn what_cannot_be_meant_is_refused_and_leaves_no_trace() {
             .to_string()
     };
     assert!(refused(recipe("q8_0"), "directory", false).contains("must end in .gguf"));
-    assert!(refused(recipe("mlx4"), "m.gguf", false).contains("makes a directory"));
+    assert!(refused(recipe("mlx4"), "m.gguf", false).contains("writes a directory"));
     assert!(refused(recipe("q8_0"), "no/such/folder/m.gguf", false).contains("cannot write"));
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
-    // What is no checkpoint is not replaced either.
+    // Directories that are not checkpoints are not replaced either.
     std::fs::create_dir(folder.path().join("home")).unwrap();
     std::fs::write(folder.path().join("home/precious"), "kept").unwrap();
     assert!(refused(recipe("mlx4"), "home", false).contains("exists already"));
-    assert!(refused(recipe("mlx4"), "home", true).contains("holds precious, which no checkpoint has"));
+    assert!(refused(recipe("mlx4"), "home", true).contains("holds precious, which is not part of a checkpoint"));
     assert_eq!(
         std::fs::read_to_string(folder.path().join("home/precious")).unwrap(),
         "kept"
@@ -385,7 +393,7 @@ fn what_cannot_be_meant_is_refused_and_leaves_no_trace() {
 }
 
 #[test]
-fn quantising_what_is_quantised_is_noted() {
+fn notes_requantisation() {
     let folder = tempfile::tempdir().unwrap();
     for (name, recipe, expected) in [
         ("qwen3-mlx4", recipe("q4_k_m"), true),
@@ -399,13 +407,13 @@ fn quantising_what_is_quantised_is_noted() {
             .path()
             .join(format!("{name}-{recipe}{}", if gguf { ".gguf" } else { "" }));
         let notes = convert(&open(name), &out, &options(recipe)).unwrap().notes;
-        let noted = notes.iter().any(|note| note.contains("is quantised already"));
+        let noted = notes.iter().any(|note| note.contains("is already quantised"));
         assert_eq!(noted, expected, "{name} {recipe}: {notes:?}");
     }
 }
 
 #[test]
-fn models_without_tokenizer_convert_too() {
+fn converts_models_without_tokenizer() {
     let source = Checkpoint::synthetic("tiny-llama:f16").unwrap();
     let folder = tempfile::tempdir().unwrap();
     let (out, report) = converted(&source, recipe("q4_k_m"), true, folder.path());

@@ -1,4 +1,5 @@
-//! Real tokenizers as GGUF files have them: `tokenizer.json` turned into metadata, with the ids by transformers.
+//! Real tokenizers in GGUF form: `tokenizer.json` is turned into metadata, and the ids are compared with
+//! transformers'.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -42,7 +43,7 @@ struct Expected {
     plain_ids: Vec<u32>,
 }
 
-/// A GGUF file without weights, of a byte-level tokenizer with the pre-tokenizer `pre`.
+/// Returns a GGUF file without weights that holds a byte-level tokenizer with the pre-tokenizer `pre`.
 fn convert(source: &Path, pre: &'static str) -> GgufBuilder {
     let json: TokenizerJson = serde_json::from_slice(&std::fs::read(source).unwrap()).unwrap();
     let mut tokens: HashMap<u32, (String, i32)> = HashMap::new();
@@ -71,8 +72,8 @@ fn convert(source: &Path, pre: &'static str) -> GgufBuilder {
         .set("tokenizer.ggml.merges", Meta::Texts(merges.collect()))
 }
 
-/// Compares the ids of every text with those of transformers, but for as many as `around` counts at either end, which the
-/// family adds.
+/// Compares the ids of every text with those of transformers, except for the tokens that the family adds: `around`
+/// counts those at each end.
 fn check(name: &str, pre: &'static str, around: (usize, usize)) {
     let Some(source) = fetched(&format!("tokenizers/{name}/tokenizer.json")) else {
         return;
@@ -83,6 +84,7 @@ fn check(name: &str, pre: &'static str, around: (usize, usize)) {
     let tokenizer = TokenizerFiles::open(&path).unwrap().tokenizer().unwrap();
     let expected = fixtures().join("tokenizers").join(name).join("expected.json");
     let cases: Vec<Expected> = serde_json::from_slice(&std::fs::read(expected).unwrap()).unwrap();
+    assert!(!cases.is_empty(), "{name}: no texts");
     for case in cases {
         let expected = &case.ids[around.0..case.ids.len() - around.1];
         assert_eq!(

@@ -1,23 +1,23 @@
-//! Files that somebody else cuts short while they are read.
+//! Files that are truncated by another process while they are read.
 
 #![cfg(unix)]
 
 use std::fs::File;
 use std::process::Command;
 
-use refrain_formats::say_when_files_are_cut_short;
+use refrain_formats::report_truncated_files;
 use refrain_models::Checkpoint;
 use refrain_write::synthetic;
 
-/// Names the file for [`reading_a_file_that_is_cut_short`].
+/// Names the file for [`child_reads_a_truncated_file`].
 const FILE: &str = "REFRAIN_TEST_CUT_SHORT";
 
-/// Run by [`a_file_that_is_cut_short_ends_the_program_with_a_message`], in a program of its own: it ends.
+/// The child process of [`truncated_files_end_the_program_with_a_message`]; passes if run on its own.
 #[test]
-fn reading_a_file_that_is_cut_short() {
+fn child_reads_a_truncated_file() {
     let Some(path) = std::env::var_os(FILE) else { return };
-    say_when_files_are_cut_short();
-    // Another, which stays whole, must not be blamed.
+    report_truncated_files();
+    // Another file, which stays whole, must not be blamed.
     let other = Checkpoint::synthetic("tiny:f16").unwrap();
     let checkpoint = Checkpoint::open(path.as_ref()).unwrap();
     File::options().write(true).open(&path).unwrap().set_len(4096).unwrap();
@@ -30,19 +30,19 @@ fn reading_a_file_that_is_cut_short() {
 }
 
 #[test]
-fn a_file_that_is_cut_short_ends_the_program_with_a_message() {
+fn truncated_files_end_the_program_with_a_message() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.gguf");
     synthetic::write("tiny:q8_0", &path, &|_| std::ops::ControlFlow::Continue(())).unwrap();
     let output = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "cut_short::reading_a_file_that_is_cut_short", "--nocapture"])
+        .args(["--exact", "cut_short::child_reads_a_truncated_file", "--nocapture"])
         .env(FILE, &path)
         .output()
         .unwrap();
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     let message = String::from_utf8(output.stderr).unwrap();
     let expected = format!(
-        "error: cannot read {}: it was cut short while it was being read",
+        "error: cannot read {}: it was truncated while it was being read",
         path.display()
     );
     assert!(message.lines().any(|line| line == expected), "{message}");

@@ -22,7 +22,7 @@ fn checkpoints() -> Vec<PathBuf> {
     paths
 }
 
-/// The tensors that a model of this configuration has, with their shapes.
+/// Returns the tensors of a model with this configuration, with their shapes.
 fn expected_tensors(config: &ModelConfig) -> Vec<(String, Vec<usize>)> {
     let hidden = config.hidden_size;
     let mut tensors = vec![
@@ -52,13 +52,13 @@ fn expected_tensors(config: &ModelConfig) -> Vec<(String, Vec<usize>)> {
     tensors
 }
 
-/// What GLM-4.5 and DeepSeek have around the experts of a layer, or in their place.
+/// Returns the tensors beside a layer's experts, or those of a dense layer, in GLM-4.5 and DeepSeek.
 fn around_experts(config: &ModelConfig, layer: usize) -> Vec<(&'static str, Vec<usize>)> {
     let hidden = config.hidden_size;
     if !["glm4_moe", "deepseek_v2", "deepseek_v3"].contains(&config.family.name) {
         return Vec::new();
     }
-    let Some(mixture) = config.layer_mixture(layer) else {
+    let Some(moe) = config.layer_moe(layer) else {
         let inner = config.feed_forward.intermediate_size;
         return vec![
             ("mlp.gate_proj.weight", vec![inner, hidden]),
@@ -66,19 +66,19 @@ fn around_experts(config: &ModelConfig, layer: usize) -> Vec<(&'static str, Vec<
             ("mlp.down_proj.weight", vec![hidden, inner]),
         ];
     };
-    let shared = mixture.shared_intermediate_size.unwrap();
-    let correction = ("mlp.gate.e_score_correction_bias", vec![mixture.experts]);
+    let shared = moe.shared_intermediate_size.unwrap();
+    let correction = ("mlp.gate.e_score_correction_bias", vec![moe.experts]);
     let mut around = vec![
-        ("mlp.gate.weight", vec![mixture.experts, hidden]),
+        ("mlp.gate.weight", vec![moe.experts, hidden]),
         ("mlp.shared_experts.gate_proj.weight", vec![shared, hidden]),
         ("mlp.shared_experts.up_proj.weight", vec![shared, hidden]),
         ("mlp.shared_experts.down_proj.weight", vec![hidden, shared]),
     ];
-    around.extend(mixture.router.corrected.then_some(correction));
+    around.extend(moe.router.score_correction.then_some(correction));
     around
 }
 
-/// The norms of one layer and their widths.
+/// Returns the norms of one layer and their widths.
 fn norms(config: &ModelConfig) -> Vec<(&'static str, usize)> {
     let (hidden, head) = (config.hidden_size, config.attention.head_dim);
     let after = ("post_attention_layernorm", hidden);
@@ -93,9 +93,9 @@ fn norms(config: &ModelConfig) -> Vec<(&'static str, usize)> {
         ],
         "cohere" | "cohere2" => vec![("input_layernorm", hidden)],
         "deepseek_v2" | "deepseek_v3" => {
-            let latent = config.attention.latent.unwrap();
-            let queries = latent.q_rank.map(|rank| ("self_attn.q_a_layernorm", rank));
-            let keys = ("self_attn.kv_a_layernorm", latent.kv_rank);
+            let mla = config.attention.mla.unwrap();
+            let queries = mla.q_rank.map(|rank| ("self_attn.q_a_layernorm", rank));
+            let keys = ("self_attn.kv_a_layernorm", mla.kv_rank);
             [("input_layernorm", hidden), after, keys]
                 .into_iter()
                 .chain(queries)
@@ -110,7 +110,7 @@ fn norms(config: &ModelConfig) -> Vec<(&'static str, usize)> {
     }
 }
 
-/// The projections of one layer, their shapes, and whether they have biases.
+/// Returns the projections of one layer, their shapes, and whether they have biases.
 fn projections(config: &ModelConfig) -> Vec<(&'static str, [usize; 2], bool)> {
     let (hidden, inner) = (config.hidden_size, config.feed_forward.intermediate_size);
     let (q, kv) = (
@@ -126,52 +126,48 @@ fn projections(config: &ModelConfig) -> Vec<(&'static str, [usize; 2], bool)> {
         ("self_attn.qkv_proj", [q + 2 * kv, hidden], input),
         ("mlp.gate_up_proj", [2 * inner, hidden], mlp),
     ];
-    let apart = [
+    let separate = [
         ("self_attn.q_proj", [q, hidden], input),
         ("self_attn.k_proj", [kv, hidden], input),
         ("self_attn.v_proj", [kv, hidden], input),
         ("mlp.gate_proj", [inner, hidden], mlp),
         ("mlp.up_proj", [inner, hidden], mlp),
     ];
-    let both = [
+    let output = [
         ("self_attn.o_proj", [hidden, q], output),
         ("mlp.down_proj", [hidden, inner], mlp),
     ];
     match config.family.name {
-        "phi3" => [fused, both].concat(),
+        "phi3" => [fused, output].concat(),
         "starcoder2" => {
             let plain = [("mlp.c_fc", [inner, hidden], mlp), ("mlp.c_proj", [hidden, inner], mlp)];
-            [&apart[..3], &both[..1], &plain].concat()
+            [&separate[..3], &output[..1], &plain].concat()
         }
-        // Experts are in a test of their own.
-        "qwen3_moe" | "gpt_oss" | "glm4_moe" => [&apart[..3], &both[..1]].concat(),
+        // Experts have a test of their own.
+        "qwen3_moe" | "gpt_oss" | "glm4_moe" => [&separate[..3], &output[..1]].concat(),
         "deepseek_v2" | "deepseek_v3" => latent_projections(config),
-        // What its layers do not share is in a test of its own.
+        // The tensors that its layers do not share have a test of their own.
         "qwen3_5_text" | "qwen3_5_moe_text" => Vec::new(),
-        _ => [&apart[..], &both].concat(),
+        _ => [&separate[..], &output].concat(),
     }
 }
 
-/// Those of DeepSeek, to latent vectors and from them.
+/// Returns DeepSeek's projections to and from latent vectors.
 fn latent_projections(config: &ModelConfig) -> Vec<(&'static str, [usize; 2], bool)> {
     let (hidden, attention, rotated) = (config.hidden_size, &config.attention, config.positions.dims);
-    let latent = attention.latent.unwrap();
+    let mla = attention.mla.unwrap();
     let queries = attention.heads * attention.head_dim;
     let keys_values = attention.heads * (attention.head_dim - rotated + attention.value_dim);
     let mut all = vec![
-        (
-            "self_attn.kv_a_proj_with_mqa",
-            [latent.kv_rank + rotated, hidden],
-            false,
-        ),
-        ("self_attn.kv_b_proj", [keys_values, latent.kv_rank], false),
+        ("self_attn.kv_a_proj_with_mqa", [mla.kv_rank + rotated, hidden], false),
+        ("self_attn.kv_b_proj", [keys_values, mla.kv_rank], false),
         (
             "self_attn.o_proj",
             [hidden, attention.heads * attention.value_dim],
             false,
         ),
     ];
-    match latent.q_rank {
+    match mla.q_rank {
         Some(rank) => all.extend([
             ("self_attn.q_a_proj", [rank, hidden], false),
             ("self_attn.q_b_proj", [queries, rank], false),
@@ -182,7 +178,7 @@ fn latent_projections(config: &ModelConfig) -> Vec<(&'static str, [usize; 2], bo
 }
 
 #[test]
-fn every_fixture_opens_with_all_tensors_that_its_configuration_calls_for() {
+fn fixtures_open_with_all_configured_tensors() {
     for path in checkpoints() {
         let checkpoint = Checkpoint::open(&path).unwrap();
         let config = checkpoint.config();

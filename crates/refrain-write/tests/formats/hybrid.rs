@@ -1,7 +1,7 @@
-//! Hybrids as transformers, their publishers and mlx-lm lay them out.
+//! Hybrid models in the layouts of transformers, their publishers and mlx-lm.
 
 use refrain_formats::{Encoding, Key, RowOrder};
-use refrain_models::config::{DeltaNets, MixtureConfig, MixtureStyle, RouterConfig};
+use refrain_models::config::{DeltaNetConfig, MoeConfig, MoeStyle, RouterConfig};
 use refrain_models::{Checkpoint, ModelConfig};
 use serde_json::json;
 
@@ -11,16 +11,16 @@ fn open(fixture: &str) -> Checkpoint {
     Checkpoint::open(&fixtures().join(fixture)).unwrap()
 }
 
-/// The tensors of what layer `number` mixes tokens with.
+/// Returns the attention or linear-attention tensors of layer `number`.
 fn mixer(config: &ModelConfig, number: usize) -> Vec<(&'static str, Vec<usize>)> {
     let (hidden, inner) = (config.hidden_size, config.attention.heads * config.attention.head_dim);
-    let nets = config.delta_nets.as_ref().unwrap();
+    let nets = config.delta_net.as_ref().unwrap();
     let (heads, values) = (nets.value_heads, nets.value_heads * nets.value_dim);
     if config.is_recurrent(number) {
         vec![
             ("linear_attn.A_log", vec![heads]),
             ("linear_attn.dt_bias", vec![heads]),
-            ("linear_attn.conv1d.weight", vec![nets.channels(), nets.taps]),
+            ("linear_attn.conv1d.weight", vec![nets.channels(), nets.conv_kernel]),
             ("linear_attn.norm.weight", vec![nets.value_dim]),
             ("linear_attn.in_proj_qkv.weight", vec![nets.channels(), hidden]),
             ("linear_attn.in_proj_z.weight", vec![values, hidden]),
@@ -46,8 +46,8 @@ fn mixer(config: &ModelConfig, number: usize) -> Vec<(&'static str, Vec<usize>)>
     }
 }
 
-/// The tensors of a mixture's router and of the expert that all tokens share.
-fn around_the_experts(config: &ModelConfig, sizes: &MixtureConfig) -> Vec<(&'static str, Vec<usize>)> {
+/// Returns the tensors of a mixture's router and shared expert.
+fn around_the_experts(config: &ModelConfig, sizes: &MoeConfig) -> Vec<(&'static str, Vec<usize>)> {
     let (hidden, shared) = (config.hidden_size, sizes.shared_intermediate_size.unwrap());
     vec![
         ("mlp.gate.weight", vec![sizes.experts, hidden]),
@@ -58,12 +58,12 @@ fn around_the_experts(config: &ModelConfig, sizes: &MixtureConfig) -> Vec<(&'sta
     ]
 }
 
-/// Checks that every layer has its tensors and `experts`, and that there is nothing else.
+/// Checks that every layer has its tensors and `experts`, and nothing else.
 fn check(fixture: &str, offset: f32, experts: impl Fn(usize, [usize; 3]) -> Vec<(String, Vec<usize>)>) {
     let checkpoint = open(fixture);
     let config = checkpoint.config();
     assert_eq!((config.family.name, config.norm.offset), ("qwen3_5_moe_text", offset));
-    let sizes = config.feed_forward.mixture.as_ref().unwrap();
+    let sizes = config.feed_forward.moe.as_ref().unwrap();
     let mut count = 3;
     for number in 0..config.layers {
         let own = [mixer(config, number), around_the_experts(config, sizes)].concat();
@@ -85,7 +85,7 @@ fn check(fixture: &str, offset: f32, experts: impl Fn(usize, [usize; 3]) -> Vec<
 }
 
 #[test]
-fn experts_lie_apart_together_or_as_mlx_has_them() {
+fn reads_separate_fused_and_mlx_experts() {
     check("qwen3.5-moe-bf16", 1.0, |_, [count, inner, hidden]| {
         let parts = [
             ("gate_proj", [inner, hidden]),
@@ -112,7 +112,7 @@ fn experts_lie_apart_together_or_as_mlx_has_them() {
 }
 
 #[test]
-fn experts_of_qwen3_lie_apart_or_as_mlx_and_gguf_have_them() {
+fn reads_separate_mlx_and_gguf_experts_of_qwen3() {
     for (fixture, together) in [
         ("qwen3-moe-bf16", false),
         ("qwen3-moe-mlx4", true),
@@ -120,7 +120,7 @@ fn experts_of_qwen3_lie_apart_or_as_mlx_and_gguf_have_them() {
     ] {
         let checkpoint = open(fixture);
         let config = checkpoint.config();
-        let sizes = config.feed_forward.mixture.as_ref().unwrap();
+        let sizes = config.feed_forward.moe.as_ref().unwrap();
         let (inner, hidden) = (sizes.intermediate_size, config.hidden_size);
         for (part, [rows, columns]) in [
             ("gate_proj", [inner, hidden]),
@@ -142,7 +142,7 @@ fn experts_of_qwen3_lie_apart_or_as_mlx_and_gguf_have_them() {
         !open("qwen3-moe-f32")
             .config()
             .feed_forward
-            .mixture
+            .moe
             .as_ref()
             .unwrap()
             .router
@@ -151,7 +151,7 @@ fn experts_of_qwen3_lie_apart_or_as_mlx_and_gguf_have_them() {
 }
 
 #[test]
-fn a_layer_keeps_the_bits_that_mlx_gave_it() {
+fn layers_keep_their_own_mlx_bits() {
     let checkpoint = open("qwen3.5-moe-mlx4");
     let encoding = |name: &str| checkpoint.tensor(name).unwrap().info.encoding;
     let affine = |bits| Encoding::Quantised(refrain_quant::by_name(&format!("mlx{bits}g64")).unwrap());
@@ -161,28 +161,28 @@ fn a_layer_keeps_the_bits_that_mlx_gave_it() {
 }
 
 #[test]
-fn sizes_and_kinds_of_layers_are_read() {
+fn reads_sizes_and_layer_types() {
     let checkpoint = open("qwen3.5-moe-vision-f16");
     let config = checkpoint.config();
-    let nets = DeltaNets {
+    let nets = DeltaNetConfig {
         key_heads: 1,
         value_heads: 3,
         key_dim: 16,
         value_dim: 24,
-        taps: 4,
+        conv_kernel: 4,
         layers: vec![true, true, false],
-        rates: false,
+        holds_decay_rates: false,
     };
-    assert_eq!(config.delta_nets, Some(nets));
-    let mixture = MixtureConfig {
+    assert_eq!(config.delta_net, Some(nets));
+    let moe = MoeConfig {
         experts: 5,
         router: RouterConfig::softmax(3),
         intermediate_size: 16,
         shared_intermediate_size: Some(32),
         dense_layers: 0,
-        style: &MixtureStyle::USUAL,
+        style: &MoeStyle::DEFAULT,
     };
-    assert_eq!(config.feed_forward.mixture, Some(mixture));
+    assert_eq!(config.feed_forward.moe, Some(moe));
     assert_eq!(
         (
             config.positions.dims,
@@ -195,39 +195,39 @@ fn sizes_and_kinds_of_layers_are_read() {
 }
 
 #[test]
-fn gguf_files_say_the_same_of_delta_nets_and_store_their_value_heads_in_turns() {
+fn gguf_delta_nets_match_and_interleave_value_heads() {
     let checkpoint = open("qwen3.5-gguf-q8_0/model.gguf");
     let config = checkpoint.config();
-    let nets = DeltaNets {
+    let nets = DeltaNetConfig {
         key_heads: 2,
         value_heads: 4,
         key_dim: 16,
         value_dim: 32,
-        taps: 4,
+        conv_kernel: 4,
         layers: vec![true, true, false],
-        rates: true,
+        holds_decay_rates: true,
     };
-    assert_eq!((config.delta_nets.as_ref(), config.norm.offset), (Some(&nets), 0.0));
+    assert_eq!((config.delta_net.as_ref(), config.norm.offset), (Some(&nets), 0.0));
     assert_eq!(
         (config.positions.dims, config.attention.head_dim, config.layers),
         (8, 32, 3)
     );
-    // Where a head's columns are whole blocks they are read in order, else they stay as they are.
+    // Columns are read in order if a head's columns are whole blocks; otherwise they stay as stored.
     let order = |checkpoint: &Checkpoint| {
         let name = "model.layers.0.linear_attn.out_proj.weight";
         checkpoint.tensor(name).unwrap().column_order()
     };
     assert_eq!(order(&checkpoint), RowOrder::AsStored);
-    let mixture = open("qwen3.5-moe-gguf-q8_0/model.gguf");
-    let nets = mixture.config().delta_nets.as_ref().unwrap();
-    assert_eq!(order(&mixture), nets.tiled(0, 16));
-    assert_ne!(order(&mixture), RowOrder::AsStored);
+    let moe = open("qwen3.5-moe-gguf-q8_0/model.gguf");
+    let nets = moe.config().delta_net.as_ref().unwrap();
+    assert_eq!(order(&moe), nets.tiled(0, 16));
+    assert_ne!(order(&moe), RowOrder::AsStored);
     let gate = "model.layers.0.mlp.shared_expert_gate.weight";
-    mixture.expect(gate, &[1, 32]).unwrap();
+    moe.expect(gate, &[1, 32]).unwrap();
 }
 
 #[test]
-fn layers_that_predict_further_tokens_are_left_out() {
+fn ignores_multi_token_prediction_layers() {
     let checkpoint = open("qwen3.5-gguf-q8_0/model.gguf");
     assert!(checkpoint.tensors().all(|info| info.name.starts_with("model.")));
     let metadata = checkpoint.files().metadata().unwrap();
@@ -239,7 +239,7 @@ fn layers_that_predict_further_tokens_are_left_out() {
 }
 
 #[test]
-fn gains_are_whole_where_mlx_named_the_experts_though_no_layer_is_recurrent() {
+fn mlx_norm_weights_include_their_offset_without_recurrent_layers() {
     for (experts, offset) in [("switch_mlp.up_proj.weight", 0.0), ("experts.gate_up_proj", 1.0)] {
         let name = format!("model.layers.0.mlp.{experts}");
         let header = json!({ name: {"dtype": "F16", "shape": [1, 1, 1], "data_offsets": [0, 2]} });
@@ -253,7 +253,7 @@ fn gains_are_whole_where_mlx_named_the_experts_though_no_layer_is_recurrent() {
     }
 }
 
-/// A configuration of this family that has `changed`.
+/// A configuration of this family with the keys in `changed`.
 fn config(changed: &serde_json::Value) -> String {
     let mut config = json!({
         "model_type": "qwen3_5_moe_text", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2,
@@ -266,8 +266,8 @@ fn config(changed: &serde_json::Value) -> String {
     config.to_string()
 }
 
-/// What is wrong with a configuration of this family that has `changed`.
-fn fault(changed: &serde_json::Value) -> String {
+/// Returns the error of a configuration of this family with the keys in `changed`.
+fn error_of(changed: &serde_json::Value) -> String {
     let config = config(changed);
     let files = [("config.json", config)];
     let files = files.map(|(name, text)| (name, text.into_bytes()));
@@ -275,7 +275,7 @@ fn fault(changed: &serde_json::Value) -> String {
 }
 
 #[test]
-fn sizes_that_no_model_has_are_refused() {
+fn rejects_invalid_sizes() {
     for (changed, expected) in [
         (
             json!({"linear_num_value_heads": 24}),
@@ -311,7 +311,7 @@ fn sizes_that_no_model_has_are_refused() {
         ),
         (json!({}), "there is no .safetensors file"),
     ] {
-        let found = fault(&changed);
+        let found = error_of(&changed);
         assert!(found.contains(expected), "{changed}: {found}");
     }
 }

@@ -1,4 +1,4 @@
-//! llama.cpp's vocabularies: the token ids that it publishes for texts, and what it refuses.
+//! llama.cpp's vocabularies: the token ids that it publishes, and what is refused.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use refrain_text::TokenizerFiles;
 use crate::fetched::fetched;
 use crate::support::message;
 
-/// Compares the ids of every text of one vocabulary, no token added and none found in the text.
+/// Compares the ids of every text of one vocabulary, without added or special tokens.
 fn check(directory: &Path, name: &str) {
     let path = directory.join(format!("ggml-vocab-{name}.gguf"));
     let texts = std::fs::read_to_string(path.with_extension("gguf.inp")).unwrap();
@@ -43,7 +43,7 @@ macro_rules! published {
     };
 }
 
-mod ids_are_those_that_llama_cpp_publishes_for {
+mod ids_match_llama_cpp_for {
     use super::check;
     use crate::fetched::fetched;
 
@@ -66,7 +66,7 @@ mod ids_are_those_that_llama_cpp_publishes_for {
 }
 
 #[test]
-fn word_pieces_are_not_supported() {
+fn refuses_word_piece() {
     let Some(directory) = fetched("llama.cpp") else { return };
     let files = TokenizerFiles::open(&directory.join("ggml-vocab-bert-bge.gguf")).unwrap();
     let found = message(files.tokenizer());

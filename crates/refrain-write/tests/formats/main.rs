@@ -1,4 +1,4 @@
-//! Tests of the public interface, in one program.
+//! Tests of reading and writing checkpoints, in one program.
 
 mod arbitrary;
 mod bad_config;
@@ -8,7 +8,9 @@ mod bad_tokenizer;
 mod convert;
 mod converted;
 mod cut_short;
+mod dialects;
 mod directory;
+mod doubles;
 mod fetched;
 mod fixtures;
 mod hybrid;

@@ -1,4 +1,4 @@
-//! Quants, scales and data in the layout that kernels read.
+//! Quants, scales and data in the kernels' layout.
 
 use half::f16;
 use proptest::prelude::*;
@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::support::{GgufBuilder, config, fixtures, message, open, safetensors};
 
-/// GGUF's numbers of types, by the names of their fixtures.
+/// GGUF's type numbers, by fixture name.
 const KINDS: [(&str, u32); 13] = [
     ("q4_0", 2),
     ("q4_1", 3),
@@ -30,10 +30,10 @@ const F32: u32 = 0;
 const Q4_0: u32 = 2;
 const Q8_0: u32 = 8;
 
-/// What the indices of IQ4_NL and IQ4_XS stand for.
+/// The values of the indices of IQ4_NL and IQ4_XS.
 const IQ4: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
 
-/// A plane, read in pieces of `step` bytes.
+/// Reads a plane in pieces of `step` bytes.
 fn read(total: u64, step: usize, write: impl Fn(u64, &mut [u8]) -> Result<(), refrain_formats::Error>) -> Vec<u8> {
     let mut plane = vec![0xaa; total as usize];
     for (index, piece) in plane.chunks_mut(step).enumerate() {
@@ -46,14 +46,14 @@ fn float16(bytes: &[u8]) -> f32 {
     f16::from_le_bytes(bytes.try_into().unwrap()).to_f32()
 }
 
-/// `bits` bits from bit `at` of a plane on, which may lie in two words.
+/// Returns `bits` bits from bit `at` of a plane on, which may span two words.
 fn quant(plane: &[u8], at: usize, bits: usize) -> u32 {
     (0..bits)
         .map(|bit| u32::from(plane[(at + bit) / 8] >> ((at + bit) % 8) & 1) << bit)
         .sum()
 }
 
-/// Dequantise from the planes alone, as a kernel would.
+/// Dequantises from the planes alone, as a kernel does.
 fn from_planes(tensor: &Tensor<'_>, step: usize) -> Vec<f32> {
     let quants = read(tensor.quants_bytes(), step, |at, out| tensor.write_quants(at, out));
     let scales = read(tensor.scales_bytes(), step, |at, out| tensor.write_scales(at, out));
@@ -70,7 +70,7 @@ fn from_planes(tensor: &Tensor<'_>, step: usize) -> Vec<f32> {
             let q = quant(&quants, k * bits, bits);
             let middle = (1 << (bits - 1)) as f32;
             if tensor.scale_encoding() == Some(Encoding::U8) {
-                // E8M0, of twice what E2M1 stands for.
+                // E8M0, times two because of E2M1's scaling.
                 let exponent = i32::from(scales[k / group]) - 128;
                 let numbers = [0, 1, 2, 3, 4, 6, 8, 12];
                 let number = f64::from(numbers[q as usize % 8]) * if q < 8 { 1.0 } else { -1.0 };
@@ -109,7 +109,7 @@ fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|value| value.to_bits()).collect()
 }
 
-/// The fixture's expected values, and the checkpoint with its blocks or planes as one tensor `w`.
+/// Returns the fixture's expected values, and a checkpoint with its blocks or planes as one tensor `w`.
 fn quantised_fixture(name: &str) -> (Checkpoint, Vec<u32>, &'static str) {
     let bytes = std::fs::read(fixtures().join("quantised").join(format!("{name}.safetensors"))).unwrap();
     let file = SafeTensors::deserialize(&bytes).unwrap();
@@ -148,7 +148,7 @@ fn quantised_fixture(name: &str) -> (Checkpoint, Vec<u32>, &'static str) {
 }
 
 #[test]
-fn dequantised_values_and_planes_equal_those_of_gguf_and_mlx_bit_for_bit() {
+fn dequantised_values_and_planes_match_gguf_and_mlx_bit_for_bit() {
     let blocks = KINDS.map(|(name, _)| name);
     let affine = [
         "affine-2-group32-f16",
@@ -182,7 +182,7 @@ fn dequantised_values_and_planes_equal_those_of_gguf_and_mlx_bit_for_bit() {
     }
 }
 
-/// Rows of a Llama's query weight as a GGUF file has them: the halves of each head alternate.
+/// Orders rows of a Llama query weight as GGUF does: the halves of each head alternate.
 fn interleave<T: Clone>(rows: &[T], head_dim: usize) -> Vec<T> {
     rows.chunks(head_dim)
         .flat_map(|head| {
@@ -193,7 +193,7 @@ fn interleave<T: Clone>(rows: &[T], head_dim: usize) -> Vec<T> {
 }
 
 #[test]
-fn rows_of_llama_queries_are_put_back_in_order_in_every_encoding() {
+fn restores_the_row_order_of_llama_queries_in_every_encoding() {
     let rows: Vec<Vec<f32>> = (0..64)
         .map(|row| (0..64).map(|column| (row * 64 + column) as f32).collect())
         .collect();
@@ -243,7 +243,7 @@ fn rows_of_llama_queries_are_put_back_in_order_in_every_encoding() {
 }
 
 #[test]
-fn scales_that_are_no_numbers_are_named() {
+fn names_scales_that_are_not_numbers() {
     let mut blocks = vec![0u8; 4 * 2 * 18];
     blocks[18 * 5..][..2].copy_from_slice(&f16::NAN.to_le_bytes());
     let checkpoint = GgufBuilder::new("llama")
@@ -251,7 +251,7 @@ fn scales_that_are_no_numbers_are_named() {
         .open()
         .unwrap();
     let tensor = checkpoint.tensor("w").unwrap();
-    let expected = "embedded model: tensor w: the scale of row 2, group 1 is NaN: the file is damaged";
+    let expected = "embedded model: tensor w: the scale of row 2, group 1 is NaN: the file is corrupt";
     let mut scales = [0; 16];
     for found in [
         message(tensor.write_scales(0, &mut scales)),
@@ -282,7 +282,7 @@ fn scales_that_are_no_numbers_are_named() {
 }
 
 #[test]
-fn planes_that_a_tensor_lacks_and_bytes_outside_of_one_are_errors() {
+fn rejects_missing_planes_and_bytes_out_of_range() {
     let checkpoint = GgufBuilder::new("llama")
         .tensor("q", &[1, 32], Q8_0, vec![0; 34])
         .tensor("f", &[2], F32, vec![0; 8])
@@ -301,7 +301,7 @@ fn planes_that_a_tensor_lacks_and_bytes_outside_of_one_are_errors() {
         ),
         (
             q.write_biases(0, &mut out[..0]),
-            "tensor q: has no biases: neither was it quantised by MLX nor is it Q4_1 or Q5_1",
+            "tensor q: has no biases: only MLX's affine formats, Q4_1 and Q5_1 have them",
         ),
         (
             q.write_data(0, &mut out[..4]),
@@ -309,9 +309,9 @@ fn planes_that_a_tensor_lacks_and_bytes_outside_of_one_are_errors() {
         ),
         (
             q.write_quants(0, &mut out),
-            "64 bytes from 0 on lie outside of its quants of 32 bytes",
+            "64 bytes from offset 0 exceed its quants of 32 bytes",
         ),
-        (f.write_data(u64::MAX, &mut out), "lie outside of its data of 8 bytes"),
+        (f.write_data(u64::MAX, &mut out), "exceed its data of 8 bytes"),
     ];
     for (result, expected) in cases {
         let found = message(result);
@@ -319,7 +319,7 @@ fn planes_that_a_tensor_lacks_and_bytes_outside_of_one_are_errors() {
     }
 }
 
-/// The parts of the fixture of MXFP4 by MLX: words, exponents, and the values that MLX reads.
+/// Returns the parts of the MXFP4 fixture by MLX: words, exponents, and the values that MLX reads.
 fn mxfp4_by_mlx() -> (Vec<usize>, [Vec<u8>; 2], Vec<f32>) {
     let bytes = std::fs::read(fixtures().join("quantised/mxfp4-mlx.safetensors")).unwrap();
     let file = SafeTensors::deserialize(&bytes).unwrap();
@@ -333,7 +333,7 @@ fn mxfp4_by_mlx() -> (Vec<usize>, [Vec<u8>; 2], Vec<f32>) {
 }
 
 #[test]
-fn mxfp4_is_read_from_directories_of_mlx_and_of_gpt_oss() {
+fn reads_mxfp4_of_mlx_and_gpt_oss() {
     let (shape, [words, exponents], expected) = mxfp4_by_mlx();
     let [rows, groups] = shape[..] else { panic!("a matrix") };
     let mode = json!({"quantization": {"bits": 4, "group_size": 32, "mode": "mxfp4"}});
@@ -361,7 +361,7 @@ fn mxfp4_is_read_from_directories_of_mlx_and_of_gpt_oss() {
 }
 
 #[test]
-fn mxfp4_that_does_not_fit_is_refused_with_a_reason() {
+fn rejects_inconsistent_mxfp4() {
     let (shape, [words, mut exponents], _) = mxfp4_by_mlx();
     let [rows, groups] = shape[..] else { panic!("a matrix") };
     let method = json!({"quantization_config": {"quant_method": "mxfp4"}});
@@ -390,7 +390,7 @@ fn mxfp4_that_does_not_fit_is_refused_with_a_reason() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
-    fn any_part_of_a_plane_equals_that_part_of_the_whole(
+    fn ranges_of_a_plane_equal_the_whole(
         rows in 1usize..5,
         blocks_per_row in 1usize..5,
         kind in prop_oneof![Just(Q4_0), Just(Q8_0)],

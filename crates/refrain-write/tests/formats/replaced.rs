@@ -1,4 +1,4 @@
-//! What a conversion replaces, and what it never does.
+//! What a conversion may replace, and what it never does.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,25 +14,25 @@ use crate::convert::{converted, open, options, recipe};
 /// Adds something to a directory.
 type Add<'a> = &'a dyn Fn(&Path);
 
-/// Names of all that lies in a directory and below, with what files hold.
+/// Returns all paths below a directory with the contents of files.
 fn tree(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut found = BTreeMap::new();
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
-        match path.symlink_metadata().unwrap().is_file() {
-            true => found.insert(path.clone(), fs::read(&path).unwrap()),
-            false if path.is_dir() && !path.is_symlink() => {
-                found.extend(tree(&path));
-                found.insert(path, Vec::new())
-            }
-            false => found.insert(path, Vec::new()),
-        };
+        if path.symlink_metadata().unwrap().is_file() {
+            found.insert(path.clone(), fs::read(&path).unwrap());
+            continue;
+        }
+        if path.is_dir() && !path.is_symlink() {
+            found.extend(tree(&path));
+        }
+        found.insert(path, Vec::new());
     }
     found
 }
 
 #[test]
-fn what_no_checkpoint_has_is_never_replaced() {
+fn never_replaces_files_that_no_checkpoint_has() {
     let source = open("qwen3-bf16");
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
@@ -43,7 +43,7 @@ fn what_no_checkpoint_has_is_never_replaced() {
         };
         convert(&source, out, &options)
     };
-    // Directories of models with one thing too many, and of others that have a config.json.
+    // Model directories with one extra entry, and other directories with a config.json.
     let strangers: [(&str, Add<'_>); 7] = [
         (".git", &|model| fs::create_dir(model.join(".git")).unwrap()),
         ("src", &|model| {
@@ -68,7 +68,7 @@ fn what_no_checkpoint_has_is_never_replaced() {
         let before = tree(folder.path());
         let message = force(&model, Recipe::F16).unwrap_err().to_string();
         assert!(
-            message.contains(&format!("holds {stranger}, which no checkpoint has")),
+            message.contains(&format!("holds {stranger}, which is not part of a checkpoint")),
             "{message}"
         );
         assert_eq!(tree(folder.path()), before, "{stranger}");
@@ -83,10 +83,10 @@ fn what_no_checkpoint_has_is_never_replaced() {
     fs::create_dir(at("d.gguf")).unwrap();
     let before = tree(folder.path());
     for (out, recipe, expected) in [
-        (&project, recipe("mlx4"), "without the config.json of a model"),
-        (&file, recipe("mlx4"), "is a file, which no directory replaces"),
-        (&gguf, recipe("q8_0"), "is no GGUF file"),
-        (&at("d.gguf"), recipe("q8_0"), "is a directory, which no file replaces"),
+        (&project, recipe("mlx4"), "without a model's config.json"),
+        (&file, recipe("mlx4"), "is a file, not a directory"),
+        (&gguf, recipe("q8_0"), "is not a GGUF file"),
+        (&at("d.gguf"), recipe("q8_0"), "is a directory"),
     ] {
         let message = force(out, recipe).unwrap_err().to_string();
         assert!(message.contains(expected), "{message}");
@@ -95,7 +95,7 @@ fn what_no_checkpoint_has_is_never_replaced() {
 }
 
 #[test]
-fn a_checkpoint_is_replaced_with_all_its_files_and_nothing_is_left_of_it() {
+fn replaces_a_checkpoint_with_all_its_files() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("model");
     convert(&open("qwen3-bf16"), &out, &options(recipe("mlx4"))).unwrap();
@@ -115,7 +115,7 @@ fn a_checkpoint_is_replaced_with_all_its_files_and_nothing_is_left_of_it() {
 
 #[test]
 #[cfg(unix)]
-fn a_link_stays_one_and_what_it_leads_to_is_replaced() {
+fn replaces_the_target_of_a_link() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
     let source = open("qwen3-bf16");
@@ -142,7 +142,7 @@ fn a_link_stays_one_and_what_it_leads_to_is_replaced() {
 }
 
 #[test]
-fn a_checkpoint_is_replaced_only_when_asked_and_only_by_a_whole_one() {
+fn replaces_a_checkpoint_only_on_request_and_only_when_complete() {
     let source = open("qwen3-bf16");
     for (recipe, gguf) in [(recipe("q8_0"), true), (recipe("mlx4"), false)] {
         let folder = tempfile::tempdir().unwrap();

@@ -30,7 +30,7 @@ fn with_tensor(model: GgufBuilder, (name, value): &(&'static str, f32)) -> GgufB
     model.tensor(name, &[64], 0, value.to_le_bytes().repeat(64))
 }
 
-/// The parts of [`whole`]: the first with the metadata, all with some of the tensors.
+/// Splits [`whole`]: the first part has the metadata, all have some of the tensors.
 fn parts(count: usize) -> Vec<GgufBuilder> {
     let per_part = TENSORS.len().div_ceil(count);
     let chunks = TENSORS.chunks(per_part).enumerate();
@@ -70,7 +70,7 @@ fn write_parts(directory: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn any_part_and_the_directory_open_the_whole_model() {
+fn opens_the_whole_model_from_any_part_or_the_directory() {
     let directory = tempfile::tempdir().unwrap();
     let mut paths = write_parts(directory.path());
     paths.push(directory.path().to_owned());
@@ -92,7 +92,7 @@ fn any_part_and_the_directory_open_the_whole_model() {
 }
 
 #[test]
-fn sets_that_are_not_whole_say_what_is_wrong() {
+fn reports_incomplete_sets() {
     let directory = tempfile::tempdir().unwrap();
     let at = directory.path();
     let paths = write_parts(at);
@@ -108,7 +108,7 @@ fn sets_that_are_not_whole_say_what_is_wrong() {
     write(at, &name(2, 3), &parts(2)[1]);
     check(
         &paths[0],
-        "model-00002-of-00003.gguf: is part 2 of 2 by its metadata, and part 2 of 3 by its name: parts of \
+        "model-00002-of-00003.gguf: is part 2 of 2 by its metadata, but part 2 of 3 by its name: parts of \
          different models are mixed",
     );
 
@@ -117,13 +117,13 @@ fn sets_that_are_not_whole_say_what_is_wrong() {
     write(at, &name(2, 3), &few);
     check(
         &paths[0],
-        "metadata split.tensors.count says that there are 5 tensors, but all parts together have 4",
+        "metadata split.tensors.count is 5, but all parts together have 4",
     );
 
     let mut twice = parts(3).remove(1);
     twice.tensors[0].0 = TENSORS[0].0;
     write(at, &name(2, 3), &twice);
-    check(&paths[0], "tensor token_embd.weight: is there twice");
+    check(&paths[0], "tensor token_embd.weight: is duplicated");
 
     let renamed = at.join("first.gguf");
     std::fs::copy(&paths[0], &renamed).unwrap();
@@ -133,11 +133,11 @@ fn sets_that_are_not_whole_say_what_is_wrong() {
     );
     check(
         at,
-        "holds 2 GGUF models: give the path of one of first.gguf, model-00001-of-00003.gguf",
+        "holds 2 GGUF models: name one of first.gguf, model-00001-of-00003.gguf",
     );
 
     let odd = write(at, "odd.gguf", &whole().set("split.no", Meta::U32(7)));
-    check(&odd, "says that it is part 8 of 1");
+    check(&odd, "claims to be part 8 of 1");
     let held = message(Checkpoint::from_gguf_bytes(parts(3)[0].bytes()));
     assert!(held.contains("is one part of 3: the others are missing"), "{held}");
 }

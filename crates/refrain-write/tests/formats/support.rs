@@ -1,4 +1,4 @@
-//! Small checkpoints made on the spot.
+//! Small checkpoints built in memory.
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -7,12 +7,12 @@ use refrain_formats::Error;
 use refrain_models::Checkpoint;
 use safetensors::tensor::{Dtype, TensorView};
 
-/// The fixtures made by transformers, gguf and MLX.
+/// Returns the directory of the fixtures made by transformers, gguf and MLX.
 pub fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures")
 }
 
-/// A `config.json` of a tiny Llama, with a few keys changed (null removes one).
+/// Returns the `config.json` of a tiny Llama with a few keys changed (null removes one).
 pub fn config(changes: serde_json::Value) -> String {
     let mut config = serde_json::json!({
         "model_type": "llama", "hidden_size": 64, "intermediate_size": 96,
@@ -33,7 +33,7 @@ pub fn config(changes: serde_json::Value) -> String {
 /// One tensor to write: name, type, shape, bytes.
 pub type Raw = (&'static str, Dtype, Vec<usize>, Vec<u8>);
 
-/// A safetensors file.
+/// Returns a safetensors file.
 pub fn safetensors(tensors: &[Raw]) -> Vec<u8> {
     let views = tensors.iter().map(|(name, dtype, shape, bytes)| {
         let view = TensorView::new(*dtype, shape.clone(), bytes).unwrap();
@@ -42,7 +42,7 @@ pub fn safetensors(tensors: &[Raw]) -> Vec<u8> {
     ::safetensors::serialize(views, None).unwrap()
 }
 
-/// A safetensors file with the given header text and data.
+/// Returns a safetensors file with the given header text and data.
 pub fn safetensors_raw(header: &str, data: &[u8]) -> Vec<u8> {
     let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
     bytes.extend(header.as_bytes());
@@ -50,13 +50,13 @@ pub fn safetensors_raw(header: &str, data: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Open a directory checkpoint of these files.
+/// Opens a directory checkpoint of these files.
 pub fn open(files: &[(&str, Vec<u8>)]) -> Result<Checkpoint, Error> {
     let files = files.iter().map(|(name, bytes)| (*name, Cow::Owned(bytes.clone())));
     Checkpoint::from_files(files)
 }
 
-/// Open a directory checkpoint with a usual configuration and this one weight file.
+/// Opens a directory checkpoint with the default configuration and this weight file.
 pub fn open_weights(weights: Vec<u8>) -> Result<Checkpoint, Error> {
     open(&[
         ("config.json", config(serde_json::json!({})).into_bytes()),
@@ -64,15 +64,15 @@ pub fn open_weights(weights: Vec<u8>) -> Result<Checkpoint, Error> {
     ])
 }
 
-/// The message of what must be an error.
+/// Returns the message of an expected error.
 pub fn message<T>(result: Result<T, Error>) -> String {
     match result {
-        Ok(_) => panic!("there should have been an error"),
+        Ok(_) => panic!("expected an error"),
         Err(error) => error.to_string(),
     }
 }
 
-/// A metadata value of a GGUF file to write.
+/// A metadata value of a GGUF file.
 pub enum Meta {
     U32(u32),
     F32(f32),
@@ -83,11 +83,11 @@ pub enum Meta {
     I32s(Vec<i32>),
 }
 
-/// A GGUF file to write.
+/// Builds a GGUF file.
 pub struct GgufBuilder {
     pub version: u32,
     pub metadata: Vec<(&'static str, Meta)>,
-    /// Name, shape (outermost first), number of the type, bytes.
+    /// Name, shape (outermost first), type number, bytes.
     pub tensors: Vec<(&'static str, Vec<u64>, u32, Vec<u8>)>,
 }
 
@@ -112,14 +112,14 @@ impl GgufBuilder {
         }
     }
 
-    /// Replace or add a metadata value.
+    /// Replaces or adds a metadata value.
     pub fn set(mut self, key: &'static str, value: Meta) -> Self {
         self.metadata.retain(|(known, _)| *known != key);
         self.metadata.push((key, value));
         self
     }
 
-    /// Leave a metadata value out.
+    /// Removes a metadata value.
     pub fn without(mut self, key: &str) -> Self {
         self.metadata.retain(|(known, _)| *known != key);
         self

@@ -1,4 +1,4 @@
-//! Chat templates as transformers renders them.
+//! Chat templates compared with transformers.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -23,7 +23,7 @@ struct Expected {
     error: Option<String>,
 }
 
-/// The template that a directory of expectations is about, `None` if it has not been fetched.
+/// Returns the template of a directory of expectations; `None` if it has not been fetched.
 fn template(directory: &Path) -> Option<ChatTemplate> {
     let name = directory.file_name().unwrap().to_str().unwrap();
     if fixtures().join("tokenizers").join(name).exists() {
@@ -42,7 +42,7 @@ fn template(directory: &Path) -> Option<ChatTemplate> {
 }
 
 #[test]
-fn conversations_render_as_by_transformers() {
+fn renders_conversations_as_transformers_does() {
     let templates = fixtures().join("templates");
     let given = std::fs::read(templates.join("conversations.json")).unwrap();
     let given: BTreeMap<String, Given> = serde_json::from_slice(&given).unwrap();
@@ -74,7 +74,7 @@ fn conversations_render_as_by_transformers() {
     assert!(wrong.is_empty(), "{} of {checked}: {}", wrong.len(), wrong.join("\n"));
 }
 
-/// What is wrong with a rendering, shortly.
+/// Describes how a rendering differs from the expected one.
 fn difference(found: &Result<String, refrain_formats::Error>, expected: &Expected) -> Option<String> {
     match (found, &expected.rendered, &expected.error) {
         (Ok(found), Some(rendered), _) if found == rendered => None,
@@ -88,7 +88,7 @@ fn difference(found: &Result<String, refrain_formats::Error>, expected: &Expecte
             Some(format!("{found} instead of {raised}"))
         }
         (Err(_), None, _) => None,
-        // Where Jinja breaks down on what is no list, the engine may take it for an empty one.
+        // Where Jinja fails because a value is not a list, the engine may treat it as an empty one.
         (Ok(_), None, None) => None,
         (Ok(_), None, Some(raised)) => Some(format!("renders instead of {raised}")),
     }
@@ -100,7 +100,7 @@ fn render(source: &str, conversation: &Value) -> Result<String, refrain_formats:
 }
 
 #[test]
-fn expressions_and_white_space_come_out_as_by_jinja() {
+fn evaluates_expressions_and_white_space_as_jinja_does() {
     let cases = std::fs::read(fixtures().join("templates/expressions.json")).unwrap();
     let cases: Vec<(String, Option<String>)> = serde_json::from_slice(&cases).unwrap();
     assert!(cases.len() > 1000);
@@ -118,7 +118,7 @@ fn expressions_and_white_space_come_out_as_by_jinja() {
 }
 
 #[test]
-fn values_are_written_as_python_writes_them() {
+fn prints_values_as_python_does() {
     let conversation = json!({
         "messages": [{"role": "user", "content": " hi\u{1c} "}],
         "x": {"b": 1, "a": [true, null, 1.0, 1e-7, 1e16, "it's \"é\"\n"]},
@@ -169,14 +169,68 @@ fn values_are_written_as_python_writes_them() {
         ),
         ("{% generation %}{{ 1 }}{% endgeneration %}!", "1!"),
         ("{{ strftime_now('%Y') | length }}", "4"),
+        ("{{ strftime_now('%f') | length }} {{ strftime_now('%Z') }}|", "6 |"),
     ];
     for (source, expected) in cases {
         assert_eq!(render(source, &conversation).unwrap(), expected, "{source}");
     }
 }
 
+/// The sandbox of transformers forbids these; llama.cpp has them, and its templates for Kimi K2 need them.
 #[test]
-fn templates_that_fail_say_why() {
+fn methods_change_the_variable_that_holds_a_list_or_dictionary() {
+    let conversation = json!([{"role": "user", "content": "hi"}]);
+    let cases = [
+        ("{% set a = [1] %}{% set _ = a.append(2) %}{{ a }}{{ _ }}", "[1, 2]None"),
+        (
+            "{% set a = [] %}{% for i in [1, 2] %}{% if a.append(i) %}{% endif %}{% endfor %}{{ a }}",
+            "[1, 2]",
+        ),
+        (
+            "{% set ns = namespace(ids=[1, 2, 3]) %}{{ ns.ids.pop(0) }}{{ ns.ids.pop() }}{{ ns.ids }}",
+            "13[2]",
+        ),
+        (
+            "{% set a = [2] %}{% do a.extend([3, 4]) %}{% do a.insert(0, 1) %}{% do a.insert(9, 5) %}\
+             {% do a.insert(-1, 0) %}{% do a.remove(3) %}{{ a }}",
+            "[1, 2, 4, 0, 5]",
+        ),
+        (
+            "{% set a = [2, 3, 1] %}{% do a.sort() %}{{ a }}{% do a.sort(reverse=true) %}{{ a }}\
+             {% do a.reverse() %}{{ a }}{% do a.clear() %}{{ a }}",
+            "[1, 2, 3][3, 2, 1][1, 2, 3][]",
+        ),
+        (
+            "{% set d = {'l': [1]} %}{% do d.l.append(2) %}{% do d['l'].append(3) %}{% do d.update(b=4) %}\
+             {{ d.pop('l') }}{{ d.pop('l', 0) }}{{ d.setdefault('c', 5) }}{{ d }}{{ d.popitem() }}{{ d }}",
+            "[1, 2, 3]05{'b': 4, 'c': 5}('c', 5){'b': 4}",
+        ),
+        (
+            "{% set a = [[1], [2]] %}{% do a[-1].append(3) %}{{ a }}{% set a = [a] %}{% do a.append(a) %}{{ a }}",
+            "[[1], [2, 3]][[[1], [2, 3]], [[[1], [2, 3]]]]",
+        ),
+        ("{{ messages.pop().content }}{{ messages }}", "hi[]"),
+        ("{% set d = {'append': 1} %}{{ d.append }}", "1"),
+    ];
+    for (source, expected) in cases {
+        assert_eq!(render(source, &conversation).unwrap(), expected, "{source}");
+    }
+}
+
+/// SmolLM3's own template reads `xml_tools` and `python_tools`.
+#[test]
+fn tools_are_passed_under_the_names_that_the_template_reads() {
+    let conversation = json!({"messages": [], "tools": [{"name": "f"}]});
+    let both = "{% if xml_tools %}X{{ xml_tools[0].name }}{% endif %}{% if python_tools %}P{% endif %}";
+    assert_eq!(render(both, &conversation).unwrap(), "Xf");
+    assert_eq!(render("{{ python_tools[0].name }}", &conversation).unwrap(), "f");
+    assert_eq!(render(both, &json!({"messages": []})).unwrap(), "");
+    let given = json!({"messages": [], "tools": [{"name": "f"}], "xml_tools": [{"name": "g"}]});
+    assert_eq!(render(both, &given).unwrap(), "Xg");
+}
+
+#[test]
+fn failing_templates_state_the_reason() {
     let conversation = json!([{"role": "user", "content": "hi"}]);
     let endless = "{% macro m(n) %}{% for i in range(1000) %}{% for j in range(1000) %}\
                    {% for k in range(1000) %}x{% endfor %}{% endfor %}{% endfor %}{% endmacro %}{{ m(1) }}";
@@ -190,9 +244,16 @@ fn templates_that_fail_say_why() {
         ("{{ a.b.c }}", "chat template: line 1: undefined value"),
         ("{{ 1 + 'a' }}", "chat template: line 1: invalid operation: "),
         ("{{ missing | tojson }}", "the value given to tojson is undefined"),
+        ("{{ lipsum() }}", "lipsum writes random text"),
+        ("{{ [1].append(2) }}", "only a list in a variable can be changed"),
+        (
+            "{% set a = [1] %}\n{{ a.pop(1) }}",
+            "line 2: invalid operation: pop index out of range",
+        ),
+        ("{% set a = {} %}{{ a.pop('x') }}", "the key is not in the dictionary"),
         ("{% for i in range(10) %}{{ i }", "chat template: "),
         ("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "chat template: "),
-        (endless, "the template seems to loop without end"),
+        (endless, "the template seems to loop forever"),
     ];
     for (source, expected) in cases {
         let found = message(render(source, &conversation));
@@ -201,7 +262,7 @@ fn templates_that_fail_say_why() {
 }
 
 #[test]
-fn messages_that_are_none_say_why() {
+fn rejects_invalid_messages() {
     let cases = [
         ("", "messages: not valid JSON: "),
         (
@@ -226,7 +287,7 @@ fn messages_that_are_none_say_why() {
 }
 
 #[test]
-fn named_templates_and_files_take_the_place_that_transformers_gives_them() {
+fn named_templates_and_files_have_the_precedence_of_transformers() {
     let directory = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| std::fs::write(directory.path().join(name), text).unwrap();
     let list = json!({

@@ -1,4 +1,4 @@
-//! Hostile templates: each ends soon, in little memory, with its message.
+//! Hostile templates: each ends soon, in little memory, with a matching error.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -6,27 +6,27 @@ use std::time::{Duration, Instant};
 use refrain_testing::sample;
 use refrain_text::{ChatTemplate, Conversation};
 
-/// What none of these templates may take, in release builds; others are a few times slower.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// A hang guard, not a benchmark: each template takes seconds at most on an idle machine.
+const MAX_TIME: Duration = Duration::from_secs(600);
 
-/// Stands for whichever limit is met first.
+/// Stands for whichever limit is reached first.
 const LIMIT: &str = "a limit";
 const LIMITS: [&str; 4] = [
     "of memory",
     "a text of more than 32 MiB",
-    "seems to loop without end",
-    "levels deep",
+    "seems to loop forever",
+    "nesting exceeds",
 ];
 
-/// What is wrong with what became of a template, which must have been soon.
+/// Renders a template; returns a description if the result is unexpected or it took too long.
 fn verdict(source: &str, expected: Result<&str, &str>) -> Option<String> {
     let head: String = source.chars().take(200).collect();
     let start = Instant::now();
     let found = render(source);
-    if start.elapsed() > PATIENCE {
+    if start.elapsed() > MAX_TIME {
         return Some(format!("{head}: took {:?}", start.elapsed()));
     }
-    let right = match (&found, expected) {
+    let matches = match (&found, expected) {
         (Ok(found), Ok(expected)) => found.trim() == expected,
         (Err(found), Err(LIMIT)) => LIMITS.iter().any(|limit| found.to_string().contains(limit)),
         (Err(found), Err(expected)) => found.to_string().contains(expected) && found.to_string().len() < 2000,
@@ -37,10 +37,10 @@ fn verdict(source: &str, expected: Result<&str, &str>) -> Option<String> {
         .chars()
         .take(300)
         .collect();
-    (!right).then(|| format!("{head}: {found} instead of {expected:?}"))
+    (!matches).then(|| format!("{head}: {found} instead of {expected:?}"))
 }
 
-fn assert_all_right(wrong: Vec<String>) {
+fn assert_none_failed(wrong: Vec<String>) {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
@@ -48,14 +48,14 @@ fn render(source: &str) -> Result<String, refrain_formats::Error> {
     ChatTemplate::new(source, BTreeMap::new()).render(&Conversation::from_prompt(Some("be kind"), "hi"), true)
 }
 
-/// A loop of a million rounds, more than once as many steps as a template has.
-fn often(body: &str) -> String {
+/// A loop of a million iterations, enough to exceed the step limit.
+fn million_times(body: &str) -> String {
     format!(
         "{{% set ns = namespace(x='x', l=[], d={{}}, n=0) %}}{{% for i in range(1000) %}}{{% for j in range(1000) %}}{body}{{% endfor %}}{{% endfor %}}"
     )
 }
 
-/// What lets a value grow in each round of a loop.
+/// Loop bodies that make a value grow in each iteration.
 const GROWTH: [&str; 33] = [
     "{% set ns.x = ns.x ~ ns.x %}",
     "{% set ns.x = ns.x + ns.x %}",
@@ -92,9 +92,9 @@ const GROWTH: [&str; 33] = [
     "{% set ns.l = ns.l + [loop] %}",
 ];
 
-/// Templates that need memory, each with what its error says.
-fn of_memory() -> Vec<(String, &'static str)> {
-    let mut cases: Vec<(String, &'static str)> = GROWTH.map(|body| (often(body), LIMIT)).to_vec();
+/// Templates that use up memory, with their errors.
+fn memory_cases() -> Vec<(String, &'static str)> {
+    let mut cases: Vec<(String, &'static str)> = GROWTH.map(|body| (million_times(body), LIMIT)).to_vec();
     let million = "x".repeat(1 << 19);
     let plain = [
         ("{{ ('%' ~ '1000000000' ~ 'd') | format(1) }}", LIMIT),
@@ -121,7 +121,7 @@ fn of_memory() -> Vec<(String, &'static str)> {
         ("{{ [1] | batch(1000000000, 0) }}", LIMIT),
         ("{{ [1] | slice(1000000000) }}", LIMIT),
         ("{{ range(1000000000) }}", "a range of more than 100000 numbers"),
-        ("{{ strftime_now('%c' * 1000000) }}", "absurd format of a time"),
+        ("{{ strftime_now('%c' * 1000000) }}", "the time format is too long"),
         ("{{ 10 ** 10 ** 10 }}", "too large"),
         ("{{ strftime_now('%1000000000Y') }}", "invalid operation"),
         ("{% set n = namespace() %}{% set n.a = n %}{{ n }}", LIMIT),
@@ -149,8 +149,8 @@ fn of_memory() -> Vec<(String, &'static str)> {
     cases
 }
 
-/// Templates that need stack, each with what it renders or its error says.
-fn of_stack() -> Vec<(String, Result<&'static str, &'static str>)> {
+/// Templates that use up the stack, with their output or error.
+fn stack_cases() -> Vec<(String, Result<&'static str, &'static str>)> {
     let chain = |first: &str, part: &str, count: usize| format!("{{{{ {first}{} }}}}", part.repeat(count));
     let nested = |open: &str, inner: &str, close: &str, count: usize| {
         format!("{{{{ {}{inner}{} }}}}", open.repeat(count), close.repeat(count))
@@ -194,24 +194,24 @@ fn of_stack() -> Vec<(String, Result<&'static str, &'static str>)> {
         ("{% for i in [[1]] recursive %}{{ loop([[1]]) }}{% endfor %}".to_owned(), Err(LIMIT)),
         (format!("{{{{ 'a' | map({}) | string }}}}", "'map',".repeat(100_000)), Err(LIMIT)),
         (format!("{{{{ '{}{}'.format(*range(100000)) }}}}", "{:".repeat(50_000), "}".repeat(50_000)), Err(LIMIT)),
-        (often("{% set ns.l = [ns.l] %}"), Err(LIMIT)),
-        (often("{% set ns.l = (ns.l,) %}"), Err(LIMIT)),
-        (often("{% set ns.d = {'d': ns.d} %}"), Err(LIMIT)),
-        (often("{% for a in [ns.l] %}{% set ns.l = loop %}{% endfor %}"), Err(LIMIT)),
-        (often("{% for a in [1] %}{% set x = loop.changed(ns.l) %}{% set ns.l = loop %}{% endfor %}"), Err(LIMIT)),
+        (million_times("{% set ns.l = [ns.l] %}"), Err(LIMIT)),
+        (million_times("{% set ns.l = (ns.l,) %}"), Err(LIMIT)),
+        (million_times("{% set ns.d = {'d': ns.d} %}"), Err(LIMIT)),
+        (million_times("{% for a in [ns.l] %}{% set ns.l = loop %}{% endfor %}"), Err(LIMIT)),
+        (million_times("{% for a in [1] %}{% set x = loop.changed(ns.l) %}{% set ns.l = loop %}{% endfor %}"), Err(LIMIT)),
         ("{% set ns = namespace() %}{% set ns.last = ns %}{% for i in range(100000) %}{% for n in [ns.last] %}{% set n.next = namespace() %}{% set ns.last = n.next %}{% endfor %}{% endfor %}x".to_owned(), Ok("x")),
         ("{% set a = namespace() %}{% set b = namespace() %}{% set a.x = [b] %}{% set b.x = [a] %}{{ a.x == b.x }}{{ a == a }}".to_owned(), Ok("FalseTrue")),
     ]
 }
 
-/// Templates that need time.
-fn of_time() -> Vec<(String, Result<String, &'static str>)> {
+/// Templates that use up time.
+fn time_cases() -> Vec<(String, Result<String, &'static str>)> {
     vec![
         ("{{ 1 }}".repeat(40_000), Ok("1".repeat(40_000))),
         ("{# a #}{% if 1 %}x{% endif %}".repeat(10_000), Ok("x".repeat(10_000))),
         ("{{".repeat(100_000), Err(LIMIT)),
         ("{ ".repeat(1 << 18) + "x", Ok("{ ".repeat(1 << 18) + "x")),
-        ("{% raw %}".repeat(50_000), Err("a raw block has no end")),
+        ("{% raw %}".repeat(50_000), Err("unterminated raw block")),
         (
             format!("{{{{ x{} }}}}", ".a".repeat(200_000)),
             Err("undefined value: x"),
@@ -224,18 +224,18 @@ fn of_time() -> Vec<(String, Result<String, &'static str>)> {
             Err("undefined value"),
         ),
         (format!("{{{{ x|a{} }}}}", ".a".repeat(200_000)), Err("unknown filter")),
-        (" ".repeat(2 << 20), Err("no chat template has more than")),
-        (often("{% if 'b' in ['a'] * 100000 %}{% endif %}"), Err(LIMIT)),
+        (" ".repeat(2 << 20), Err("more than the limit of")),
+        (million_times("{% if 'b' in ['a'] * 100000 %}{% endif %}"), Err(LIMIT)),
         (
-            often("{% if ['a'] * 100000 == ['a'] * 100000 %}{% endif %}"),
+            million_times("{% if ['a'] * 100000 == ['a'] * 100000 %}{% endif %}"),
             Err(LIMIT),
         ),
-        (often("{{ ('a' * 10000000).find('b') }}"), Err(LIMIT)),
-        (often("{{ ('a' * 100000).isalnum() }}"), Err(LIMIT)),
-        (often("{{ ('é' * 100000) | title | length }}"), Err(LIMIT)),
-        (often("{{ ('a' * 100000).strip('a' * 100000) }}"), Err(LIMIT)),
-        (often("{{ (['b', 'a'] * 10000) | sort | length }}"), Err(LIMIT)),
-        (often("{{ ['\\x00' * 100000] | string | length }}"), Err(LIMIT)),
+        (million_times("{{ ('a' * 10000000).find('b') }}"), Err(LIMIT)),
+        (million_times("{{ ('a' * 100000).isalnum() }}"), Err(LIMIT)),
+        (million_times("{{ ('é' * 100000) | title | length }}"), Err(LIMIT)),
+        (million_times("{{ ('a' * 100000).strip('a' * 100000) }}"), Err(LIMIT)),
+        (million_times("{{ (['b', 'a'] * 10000) | sort | length }}"), Err(LIMIT)),
+        (million_times("{{ ['\\x00' * 100000] | string | length }}"), Err(LIMIT)),
         (
             format!(
                 "{{% macro m({}) %}}{{% endmacro %}}{{{{ m({}) }}}}",
@@ -255,11 +255,11 @@ fn of_time() -> Vec<(String, Result<String, &'static str>)> {
 }
 
 #[test]
-fn templates_take_little_memory_whatever_they_do() {
-    // In a process of its own, of which the most that it ever held can be read.
+fn hostile_templates_use_little_memory() {
+    // Runs in a process of its own, so that its peak memory can be read.
     if std::env::var_os("REFRAIN_TEST_CHILD").is_none() {
         let this = std::env::current_exe().unwrap();
-        let name = "template_bounds::templates_take_little_memory_whatever_they_do";
+        let name = "template_bounds::hostile_templates_use_little_memory";
         let mut child = std::process::Command::new(this);
         let child = child
             .args(["--exact", name, "--nocapture"])
@@ -269,7 +269,7 @@ fn templates_take_little_memory_whatever_they_do() {
         return;
     }
     let mut wrong = Vec::new();
-    for (source, expected) in sample(of_memory(), 12) {
+    for (source, expected) in sample(memory_cases(), 12) {
         wrong.extend(verdict(&source, Err(expected)));
         let Ok(status) = std::fs::read_to_string("/proc/self/status") else {
             continue;
@@ -282,13 +282,13 @@ fn templates_take_little_memory_whatever_they_do() {
             wrong.join("\n")
         );
     }
-    assert_all_right(wrong);
+    assert_none_failed(wrong);
 }
 
 #[test]
-fn templates_take_little_stack_however_deep_they_are() {
-    assert_all_right(
-        sample(of_stack(), 4)
+fn deeply_nested_templates_use_little_stack() {
+    assert_none_failed(
+        sample(stack_cases(), 4)
             .into_iter()
             .filter_map(|(source, expected)| verdict(&source, expected))
             .collect(),
@@ -296,9 +296,9 @@ fn templates_take_little_stack_however_deep_they_are() {
 }
 
 #[test]
-fn templates_end_soon_however_long_they_are() {
-    assert_all_right(
-        sample(of_time(), 4)
+fn long_templates_end_soon() {
+    assert_none_failed(
+        sample(time_cases(), 4)
             .iter()
             .filter_map(|(source, expected)| verdict(source, expected.as_deref().map_err(|error| *error)))
             .collect(),

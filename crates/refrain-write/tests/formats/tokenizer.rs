@@ -1,4 +1,4 @@
-//! Tokenisations as transformers makes them.
+//! Tokenizers compared with transformers.
 
 use std::path::Path;
 
@@ -18,7 +18,7 @@ struct Expected {
     decoded: String,
 }
 
-/// Encode and decode every text of a file of expectations, both at once and token by token.
+/// Encodes and decodes every text of a file of expectations, at once and token by token.
 fn check(tokenizer: &Tokenizer, file: &Path) {
     let cases: Vec<Expected> = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
     assert!(cases.len() > 20);
@@ -38,7 +38,7 @@ fn check(tokenizer: &Tokenizer, file: &Path) {
 }
 
 #[test]
-fn texts_become_the_ids_of_transformers_and_ids_the_texts() {
+fn encodes_and_decodes_as_transformers_does() {
     let mut found = vec![];
     for entry in std::fs::read_dir(fixtures().join("tokenizers")).unwrap() {
         let directory = entry.unwrap().path();
@@ -60,7 +60,7 @@ fn texts_become_the_ids_of_transformers_and_ids_the_texts() {
 }
 
 #[test]
-fn tokenizers_in_gguf_files_give_the_same_ids() {
+fn gguf_tokenizers_return_the_same_ids() {
     let mut checked = 0;
     for entry in std::fs::read_dir(fixtures()).unwrap() {
         let directory = entry.unwrap().path();
@@ -74,7 +74,7 @@ fn tokenizers_in_gguf_files_give_the_same_ids() {
 }
 
 #[test]
-fn a_stream_gives_out_whole_characters_only() {
+fn streams_emit_only_whole_characters() {
     let source = fixtures().join("tokenizers/small-qwen2");
     let tokenizer = TokenizerFiles::open(&source).unwrap().tokenizer().unwrap();
     let text = "a 😀 日本 é";
@@ -86,7 +86,7 @@ fn a_stream_gives_out_whole_characters_only() {
     assert!(pieces.iter().all(|piece| !piece.contains('\u{fffd}')), "{pieces:?}");
     assert_eq!(pieces.concat() + &stream.finish().unwrap(), text);
 
-    // A character that is never completed comes out at the end.
+    // A character that is never completed is emitted at the end.
     let start = tokenizer.encode("𒀀", false).unwrap()[0];
     let mut stream = tokenizer.decode_stream(false);
     assert_eq!(stream.step(start).unwrap(), "");
@@ -94,22 +94,25 @@ fn a_stream_gives_out_whole_characters_only() {
 }
 
 #[test]
-fn special_tokens_that_are_marks_of_the_text_are_given_out_and_no_others() {
+fn streams_emit_only_the_requested_special_tokens() {
     let source = fixtures().join("tokenizers/small-qwen2");
     let text = "a 😀<|im_start|> b<|im_end|>c";
-    let told = |tokenizer: Tokenizer| {
+    let streamed = |tokenizer: Tokenizer| {
         let ids = tokenizer.encode_rendered(text).unwrap();
         let mut stream = tokenizer.decode_stream(true);
         let pieces: Vec<String> = ids.iter().map(|&id| stream.step(id).unwrap()).collect();
         pieces.concat() + &stream.finish().unwrap()
     };
     let tokenizer = || TokenizerFiles::open(&source).unwrap().tokenizer().unwrap();
-    assert_eq!(told(tokenizer()), "a 😀 bc");
-    assert_eq!(told(tokenizer().show(&["<|im_start|>thought"])), "a 😀<|im_start|> bc");
+    assert_eq!(streamed(tokenizer()), "a 😀 bc");
+    assert_eq!(
+        streamed(tokenizer().show_special(&["<|im_start|>thought"])),
+        "a 😀<|im_start|> bc"
+    );
 }
 
 #[test]
-fn ids_outside_of_the_vocabulary_are_errors_but_in_a_stream_no_text() {
+fn unknown_ids_are_errors_but_have_no_text_in_streams() {
     let source = fixtures().join("tokenizers/small-qwen2");
     let tokenizer = TokenizerFiles::open(&source).unwrap().tokenizer().unwrap();
     let id = 1_000_000;

@@ -1,16 +1,16 @@
-//! Files that are there whole or not at all, where links and devices stand in their place.
+//! Atomic writes to links and devices.
 #![cfg(target_os = "linux")]
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, symlink};
 use std::path::Path;
 
-use refrain_formats::WholeFile;
+use refrain_formats::AtomicFile;
 
 #[test]
-fn a_full_device_is_an_error_and_stays_a_device() {
+fn writes_through_links_and_devices_without_replacing_them() {
     let full = Path::new("/dev/full");
-    let error = WholeFile::write(full, b"a").unwrap_err().to_string();
+    let error = AtomicFile::write(full, b"a").unwrap_err().to_string();
     assert!(
         error.contains("cannot write /dev/full: No space left on device"),
         "{error}"
@@ -19,12 +19,12 @@ fn a_full_device_is_an_error_and_stays_a_device() {
     let folder = tempfile::tempdir().unwrap();
     let link = folder.path().join("link");
     symlink("/dev/null", &link).unwrap();
-    WholeFile::write(&link, b"a").unwrap();
+    AtomicFile::write(&link, b"a").unwrap();
     assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
     let file = folder.path().join("file");
     fs::write(&file, b"old").unwrap();
     fs::remove_file(&link).unwrap();
     symlink("file", &link).unwrap();
-    WholeFile::write(&link, b"new").unwrap();
+    AtomicFile::write(&link, b"new").unwrap();
     assert_eq!(fs::read(&file).unwrap(), b"new");
 }

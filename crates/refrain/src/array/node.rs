@@ -1,4 +1,4 @@
-//! What arrays share: computations and their results.
+//! The nodes that arrays share: a computation and its results.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -8,27 +8,27 @@ use crate::operation::ArraySpec;
 use crate::storage::Storage;
 use crate::{Device, Error, Layout, Primitive};
 
-/// A computation, whose results are arrays: first what is new, then the next version of each state that it updates.
+/// A computation. Its results are arrays: first the new ones, then the next version of each state that it updates.
 pub(super) struct ArrayNode {
-    /// Grows with creation: inputs have smaller ids, so ids are the program's order.
+    /// Grows with creation. Inputs have smaller ids, so ids give the program order.
     pub id: u64,
     pub first: ArraySpec,
-    /// The results behind the first: few have any.
-    pub further: Vec<ArraySpec>,
+    /// The results after the first; most computations have none.
+    pub extra_results: Vec<ArraySpec>,
     pub device: Device,
     pub content: Mutex<Content>,
 }
 
-/// What the results of a computation are made of.
+/// The state of a computation.
 pub(crate) enum Content {
     Lazy(Primitive, Vec<Array>),
-    /// Of each result; none of one that nothing named any more when it was computed.
+    /// The value of each result. `None` for a result that no array referred to when the computation ran.
     Ready(Vec<Option<Value>>),
     Invalid(Error),
 }
 
 impl Content {
-    /// The elements of a result, once they are there.
+    /// The elements of a result, if they are computed.
     pub fn value(&self, result: usize) -> Option<&Value> {
         match self {
             Content::Ready(values) => values[result].as_ref(),
@@ -37,7 +37,7 @@ impl Content {
     }
 }
 
-/// Evaluated elements.
+/// Evaluated elements: memory, the layout within it, and the version of the memory (for states).
 #[derive(Clone, Debug)]
 pub(crate) struct Value {
     pub storage: Storage,
@@ -48,11 +48,11 @@ pub(crate) struct Value {
 static NEXT_ID: AtomicU64 = AtomicU64::new(0);
 
 impl ArrayNode {
-    pub fn new(device: &Device, first: ArraySpec, further: Vec<ArraySpec>, content: Content) -> ArrayNode {
+    pub fn new(device: &Device, first: ArraySpec, extra_results: Vec<ArraySpec>, content: Content) -> ArrayNode {
         ArrayNode {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             first,
-            further,
+            extra_results,
             device: device.clone(),
             content: Mutex::new(content),
         }
@@ -62,7 +62,7 @@ impl ArrayNode {
         if result == 0 {
             &self.first
         } else {
-            &self.further[result - 1]
+            &self.extra_results[result - 1]
         }
     }
 }

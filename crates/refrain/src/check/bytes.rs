@@ -2,20 +2,20 @@
 
 use crate::plan::{Block, Operand, Range};
 
-/// An operand in more pieces than this counts as everything between its first and its last byte: that
-/// may find a conflict too many, and misses none.
-const MOST_PIECES: usize = 1 << 16;
+/// Maximum number of pieces per operand. An operand with more counts as everything between its first and its last byte,
+/// which may report a conflict that does not exist, but misses none.
+const MAX_PIECES: usize = 1 << 16;
 
-/// Bytes of one block.
+/// A set of bytes of one block.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Bytes {
     pub block: Block,
-    /// Start and end of each piece, ascending, with gaps between.
+    /// Start and end of each piece, ascending, with gaps in between.
     pieces: Vec<(u64, u64)>,
 }
 
 impl Bytes {
-    /// The bytes of an operand's elements: none of those between them.
+    /// The bytes of an operand's elements, without the gaps between them.
     pub fn of(operand: &Operand) -> Bytes {
         let (layout, size) = (&operand.layout, operand.dtype.size() as u64);
         let block = operand.place.block;
@@ -30,7 +30,7 @@ impl Bytes {
             .map(|(&n, &stride)| (n as u64, stride as u64 * size))
             .collect();
         dimensions.sort_by_key(|&(_, stride)| stride);
-        // The dimensions without gaps make one piece, which the others repeat.
+        // The innermost dimensions without gaps form one piece, which the other dimensions repeat.
         let mut piece = size;
         let mut repeated = dimensions.as_slice();
         while let Some((&(n, stride), rest)) = repeated.split_first().filter(|((_, stride), _)| *stride <= piece) {
@@ -38,7 +38,7 @@ impl Bytes {
             repeated = rest;
         }
         let count = repeated.iter().map(|&(n, _)| n as usize).product::<usize>();
-        if count > MOST_PIECES {
+        if count > MAX_PIECES {
             let Range { start, end, .. } = operand.range();
             return Bytes::whole(block, start, end);
         }
@@ -70,7 +70,7 @@ impl Bytes {
         &self.pieces
     }
 
-    /// The first bytes that both have.
+    /// The first bytes that are in both sets.
     pub fn common(&self, other: &Bytes) -> Option<Range> {
         let (Some(mine), Some(theirs)) = (self.hull(), other.hull()) else {
             return None;
@@ -139,11 +139,11 @@ mod tests {
     }
 
     #[test]
-    fn a_set_holds_the_bytes_of_the_elements_and_no_other() {
+    fn bytes_of_an_operand_are_exactly_those_of_its_elements() {
         for layout in layouts() {
             let operand = operand(DType::F16, 6, layout.clone());
             let mut each = HashSet::new();
-            layout.for_each(|place| each.extend([6 + 2 * place as u64, 7 + 2 * place as u64]));
+            layout.for_each(|index| each.extend([6 + 2 * index as u64, 7 + 2 * index as u64]));
             let found = Bytes::of(&operand);
             let held: Vec<u64> = found.pieces.iter().flat_map(|&(start, end)| start..end).collect();
             assert_eq!(held.len(), each.len(), "{layout}: {found:?}");
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn two_sets_have_in_common_what_each_byte_says() {
+    fn common_bytes_match_a_bytewise_intersection() {
         let sets: Vec<Bytes> = (layouts().into_iter().enumerate())
             .map(|(number, layout)| Bytes::of(&operand(DType::U8, 3 * number as u64, layout)))
             .collect();
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_side_by_side_do_not_meet_and_blocks_are_apart() {
+    fn adjacent_columns_and_different_blocks_share_no_bytes() {
         let rows = Layout::contiguous(&[8, 6]);
         let columns = |first, last| operand(DType::F32, 0, rows.slice(&[0, first], &[8, last], &[1, 1]));
         let (left, right) = (Bytes::of(&columns(0, 2)), Bytes::of(&columns(2, 6)));

@@ -1,13 +1,12 @@
-//! The proof that a plan's barriers order all that must be ordered.
+//! Checks that a plan's barriers order all conflicting memory accesses.
 //!
-//! A device runs dispatches between two barriers at once and in any order, and software devices do not
-//! show it when one is missing. So this looks at every pair of accesses to a common byte of which one
-//! is a write, and at what stands between them. It knows nothing of how the plan was scheduled.
+//! A device may run the dispatches between two barriers concurrently and in any order, and software devices do not
+//! reveal a missing barrier. [`prove`] therefore examines every pair of accesses to a common byte of which one is a
+//! write, and what orders them. It does not rely on the scheduler.
 //!
-//! A plan that runs again and again is a cycle: its last steps come before its first ones. Two runs are
-//! looked at, with the words that the host puts in before each and what it reads after each
-//! ([`Timeline`]). That the steps touch no other bytes than those of their operands is shown by
-//! running them one at a time ([`run_among_poison`]).
+//! A plan that runs repeatedly is a cycle: its last steps precede its first ones. A [`Timeline`] therefore has two
+//! runs, with what the host writes before each and reads after each. [`run_among_poison`] shows by running the steps
+//! one at a time that they access no bytes other than those of their operands.
 
 mod bytes;
 mod ranges;
@@ -16,25 +15,25 @@ mod timeline;
 use std::collections::HashMap;
 use std::fmt;
 
-pub use ranges::{Trespass, run_among_poison};
-pub use timeline::{Actor, Given, Timeline};
+pub use ranges::{OutOfBoundsWrite, run_among_poison};
+pub use timeline::{Guarantee, Origin, Timeline};
 
 use crate::plan::{Block, Plan, Range};
 use bytes::Bytes;
-use timeline::{Event, Work};
+use timeline::{Event, MemoryAccess};
 
-/// What became of all pairs of accesses that conflict.
+/// The result of checking all conflicting pairs of accesses.
 #[derive(Clone, Debug)]
 pub struct Proof {
-    /// How many pairs are in order.
+    /// Number of conflicting pairs that are ordered.
     pub ordered: usize,
-    /// Those that are not.
+    /// The pairs that are not ordered.
     pub unordered: Vec<Hazard>,
 }
 
 /// How two accesses conflict.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
+pub enum HazardKind {
     /// The second reads what the first writes.
     ReadAfterWrite,
     /// The second writes what the first reads.
@@ -43,93 +42,93 @@ pub enum Kind {
     WriteAfterWrite,
 }
 
-/// Two accesses to the same bytes that nothing orders.
+/// Two conflicting accesses that nothing orders.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Hazard {
     /// How they conflict.
-    pub kind: Kind,
-    /// Who comes first.
-    pub first: Actor,
-    /// Who comes second.
-    pub second: Actor,
-    /// Whether the second belongs to the next run.
+    pub kind: HazardKind,
+    /// The first access.
+    pub first: Origin,
+    /// The second access.
+    pub second: Origin,
+    /// Whether the second access belongs to the next run.
     pub next_run: bool,
-    /// The first bytes that both touch.
+    /// The first bytes that both access.
     pub range: Range,
 }
 
-/// Looks at all pairs of accesses in two runs of `plan`.
+/// Checks all pairs of accesses in two runs of `plan`.
 pub fn prove(plan: &Plan) -> Proof {
     Timeline::of(plan).prove()
 }
 
-/// How much stands before an event.
+/// The number of ordering events before an access, by kind.
 #[derive(Clone, Copy, Default)]
-struct Before {
+struct EventCounts {
     barriers: usize,
     submits: usize,
     host_barriers: usize,
     waits: usize,
 }
 
-/// What was seen of a block so far: numbers of events, and the bytes.
+/// The accesses to a block so far, as indices among all accesses, with their bytes.
 #[derive(Default)]
-struct Seen<'t> {
+struct Earlier<'t> {
     reads: Vec<(usize, &'t Bytes)>,
     writes: Vec<(usize, &'t Bytes)>,
 }
 
 impl Timeline {
-    /// Looks at all pairs of accesses.
+    /// Checks all pairs of accesses.
     pub fn prove(&self) -> Proof {
-        let mut works: Vec<(&Work, Before)> = vec![];
-        let mut before = Before::default();
+        let mut accesses: Vec<(&MemoryAccess, EventCounts)> = vec![];
+        let mut before = EventCounts::default();
         for event in &self.events {
             match event {
-                Event::Barrier(_) | Event::Given(Given::Head) => before.barriers += 1,
-                Event::Given(Given::Submit) => before.submits += 1,
-                Event::Given(Given::HostBarrier) => before.host_barriers += 1,
-                Event::Given(Given::Wait) => before.waits += 1,
-                Event::Work(work) => works.push((work, before)),
+                Event::Barrier(_) | Event::Guarantee(Guarantee::Head) => before.barriers += 1,
+                Event::Guarantee(Guarantee::Submit) => before.submits += 1,
+                Event::Guarantee(Guarantee::HostBarrier) => before.host_barriers += 1,
+                Event::Guarantee(Guarantee::Wait) => before.waits += 1,
+                Event::Access(access) => accesses.push((access, before)),
             }
         }
-        let mut blocks: HashMap<Block, Seen> = HashMap::new();
+        let mut blocks: HashMap<Block, Earlier> = HashMap::new();
         let mut proof = Proof {
             ordered: 0,
             unordered: vec![],
         };
-        // For each earlier access, the last one that it was found to conflict with.
-        let mut met = vec![usize::MAX; works.len()];
-        for (number, (work, _)) in works.iter().enumerate() {
-            let mut meet = |earlier: &[(usize, &Bytes)], bytes: &Bytes, kind| {
+        // For each earlier access, the last access that it was found to conflict with.
+        let mut last_conflict = vec![usize::MAX; accesses.len()];
+        for (number, (access, _)) in accesses.iter().enumerate() {
+            let mut check_against = |earlier: &[(usize, &Bytes)], bytes: &Bytes, kind| {
                 for &(first, theirs) in earlier {
-                    if met[first] == number || works[first].0.is_apart_from(work) {
+                    if last_conflict[first] == number || accesses[first].0.is_independent_of(access) {
                         continue;
                     }
                     if let Some(range) = theirs.common(bytes) {
-                        met[first] = number;
-                        proof.judge(works[first], works[number], kind, range);
+                        last_conflict[first] = number;
+                        proof.add_pair(accesses[first], accesses[number], kind, range);
                     }
                 }
             };
-            for bytes in &work.reads {
+            for bytes in &access.reads {
                 if let Some(seen) = blocks.get(&bytes.block) {
-                    meet(&seen.writes, bytes, Kind::ReadAfterWrite);
+                    check_against(&seen.writes, bytes, HazardKind::ReadAfterWrite);
                 }
             }
-            for bytes in &work.writes {
+            for bytes in &access.writes {
                 if let Some(seen) = blocks.get(&bytes.block) {
-                    meet(&seen.writes, bytes, Kind::WriteAfterWrite);
-                    meet(&seen.reads, bytes, Kind::WriteAfterRead);
+                    check_against(&seen.writes, bytes, HazardKind::WriteAfterWrite);
+                    check_against(&seen.reads, bytes, HazardKind::WriteAfterRead);
                 }
             }
-            if work.ring {
+            if access.ring {
                 continue;
             }
-            for bytes in &work.reads {
+            for bytes in &access.reads {
                 blocks.entry(bytes.block).or_default().reads.push((number, bytes));
             }
-            for bytes in &work.writes {
+            for bytes in &access.writes {
                 blocks.entry(bytes.block).or_default().writes.push((number, bytes));
             }
         }
@@ -138,25 +137,32 @@ impl Timeline {
 }
 
 impl Proof {
-    fn judge(&mut self, first: (&Work, Before), second: (&Work, Before), kind: Kind, range: Range) {
-        let ((first, then), (second, now)) = (first, second);
+    fn add_pair(
+        &mut self,
+        first: (&MemoryAccess, EventCounts),
+        second: (&MemoryAccess, EventCounts),
+        kind: HazardKind,
+        range: Range,
+    ) {
+        let ((first, counts_then), (second, counts_now)) = (first, second);
         let ordered = match (first.on_host, second.on_host) {
-            (false, false) => now.barriers > then.barriers,
-            (true, false) => now.submits > then.submits,
+            (false, false) => counts_now.barriers > counts_then.barriers,
+            (true, false) => counts_now.submits > counts_then.submits,
             (false, true) => {
-                let visible = kind == Kind::WriteAfterRead || now.host_barriers > then.host_barriers;
-                now.waits > then.waits && visible
+                let visible =
+                    kind == HazardKind::WriteAfterRead || counts_now.host_barriers > counts_then.host_barriers;
+                counts_now.waits > counts_then.waits && visible
             }
             (true, true) => true,
         };
         if ordered {
             self.ordered += 1;
         } else if first.run == 0 {
-            // The second run is the first over again.
+            // Conflicts within the second run repeat those of the first.
             self.unordered.push(Hazard {
                 kind,
-                first: first.actor.clone(),
-                second: second.actor.clone(),
+                first: first.origin.clone(),
+                second: second.origin.clone(),
                 next_run: second.run > first.run,
                 range,
             });
@@ -164,17 +170,17 @@ impl Proof {
     }
 }
 
-impl fmt::Display for Actor {
+impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Actor::Arguments => f.write_str("the host's arguments"),
-            Actor::Inbox => f.write_str("the inbox"),
-            Actor::Step { number, name, call } => {
+            Origin::Arguments => f.write_str("the host's arguments"),
+            Origin::Inbox => f.write_str("the inbox"),
+            Origin::Step { number, name, call } => {
                 write!(f, "step {number} ({name})")?;
                 call.map_or(Ok(()), |call| write!(f, " dispatch {call}"))
             }
-            Actor::Results => f.write_str("the copy of the results"),
-            Actor::Host => f.write_str("the host"),
+            Origin::Results => f.write_str("the copy of the results"),
+            Origin::Host => f.write_str("the host"),
         }
     }
 }
@@ -183,9 +189,9 @@ impl fmt::Display for Hazard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Hazard { first, second, .. } = self;
         let (late, early) = match self.kind {
-            Kind::ReadAfterWrite => ("reads", "writes"),
-            Kind::WriteAfterRead => ("writes", "reads"),
-            Kind::WriteAfterWrite => ("writes", "writes"),
+            HazardKind::ReadAfterWrite => ("reads", "writes"),
+            HazardKind::WriteAfterRead => ("writes", "reads"),
+            HazardKind::WriteAfterWrite => ("writes", "writes"),
         };
         let run = if self.next_run { " of the next run" } else { "" };
         let range = &self.range;

@@ -1,4 +1,4 @@
-//! The proof by trial that steps touch no other bytes than those of their operands.
+//! Checks by running a plan that its steps access no bytes other than those of their operands.
 
 use std::collections::HashMap;
 
@@ -7,28 +7,30 @@ use crate::Error;
 use crate::execute::Stepper;
 use crate::plan::{Block, Operand, Step};
 
-/// Not a number in every float type, no index in any integer type.
+/// A byte pattern that is NaN in every float type and out of range as an index in every integer type.
 const POISON: u8 = 0xff;
 
-/// A byte that a step changed though it is none of its operands'.
+/// A byte that a step changed although it is not in the operands that it writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Trespass {
+pub struct OutOfBoundsWrite {
     /// Number of the step.
     pub step: usize,
-    /// Where.
+    /// The block.
     pub block: Block,
-    /// Bytes from the block's start.
+    /// Byte offset in the block.
     pub at: u64,
 }
 
-/// Runs the plan's steps one at a time. Before each, every byte of intermediate results, arguments and
-/// outputs that it does not read is poisoned; after it, every byte of anything but weights that it does
-/// not write must be as before. A step that reads what it should not makes results differ from those of
-/// an ordinary run: comparing them is left to the caller. Memory is left as the plan leaves it.
+/// Runs the plan's steps one at a time. Before each step, poisons every byte of intermediate results, arguments and
+/// outputs that the step does not read. After it, every byte that the step does not write, except of weights, must be
+/// unchanged; weights are compared once at the end.
+///
+/// A step that reads poison makes the results differ from those of an ordinary run; the caller has to compare them.
+/// Memory ends up as after an ordinary run.
 ///
 /// # Errors
-/// A device that fails.
-pub fn run_among_poison(stepper: &Stepper) -> Result<Vec<Trespass>, Error> {
+/// Fails if the device fails.
+pub fn run_among_poison(stepper: &Stepper) -> Result<Vec<OutOfBoundsWrite>, Error> {
     let plan = stepper.plan();
     let is_still = |block: Block| match block {
         Block::Storage(number) => !plan.leaves[number].class.is_state(),
@@ -54,14 +56,14 @@ pub fn run_among_poison(stepper: &Stepper) -> Result<Vec<Trespass>, Error> {
         stepper.run(&stepper.step(number))?;
         for (block, expected) in before {
             let after = stepper.read(block)?;
-            let kept = memory.get_mut(&block).expect("every block is kept");
+            let kept_bytes = memory.get_mut(&block).expect("every block was read before");
             let mut allowed = expected;
             for &(start, end) in writes.iter().filter(|w| w.block == block).flat_map(Bytes::pieces) {
                 let piece = start as usize..end as usize;
                 allowed[piece.clone()].copy_from_slice(&after[piece.clone()]);
-                kept[piece.clone()].copy_from_slice(&after[piece]);
+                kept_bytes[piece.clone()].copy_from_slice(&after[piece]);
             }
-            found.extend(first_difference(&allowed, &after).map(|at| Trespass {
+            found.extend(first_difference(&allowed, &after).map(|at| OutOfBoundsWrite {
                 step: number,
                 block,
                 at,
@@ -74,12 +76,12 @@ pub fn run_among_poison(stepper: &Stepper) -> Result<Vec<Trespass>, Error> {
     for (block, bytes) in weights {
         let changed = first_difference(&bytes, &stepper.read(block)?);
         let step = plan.steps.len();
-        found.extend(changed.map(|at| Trespass { step, block, at }));
+        found.extend(changed.map(|at| OutOfBoundsWrite { step, block, at }));
     }
     Ok(found)
 }
 
-/// A block with nothing in it but what the step reads.
+/// The contents of a block in which only the bytes that the step reads are kept_bytes.
 fn poisoned(bytes: &[u8], block: Block, step: &Step) -> Vec<u8> {
     let mut poisoned = vec![POISON; bytes.len()];
     let read = |operand: &&Operand| operand.place.block == block;

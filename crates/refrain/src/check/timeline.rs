@@ -1,4 +1,4 @@
-//! What happens when a plan runs twice, in the order in which it is submitted.
+//! The accesses of two runs of a plan, in submission order.
 
 use refrain_kernels::CallOrder;
 use refrain_vulkan::MemoryClass;
@@ -6,119 +6,119 @@ use refrain_vulkan::MemoryClass;
 use super::bytes::Bytes;
 use crate::plan::{Block, Dispatch, Plan};
 
-/// Two runs of a plan: what reads and writes memory, and what puts it into an order.
+/// Two runs of a plan: memory accesses, and the events that order them.
 #[derive(Clone)]
 pub struct Timeline {
     pub(super) events: Vec<Event>,
     barriers: usize,
 }
 
-/// Who touches memory.
+/// The origin of an access.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Actor {
+pub enum Origin {
     /// The host writes arguments.
     Arguments,
-    /// Words that the host sends are put into states.
+    /// The inbox writes words from the host into states.
     Inbox,
-    /// A step's dispatches.
+    /// A dispatch of a step.
     Step {
-        /// The step's number.
+        /// Index of the step.
         number: usize,
-        /// What it computes.
+        /// Name of its primitive.
         name: &'static str,
-        /// Of several dispatches, which.
+        /// Index of the dispatch, if the step has several.
         call: Option<usize>,
     },
-    /// Results are copied for the host.
+    /// Outputs are copied for the host.
     Results,
-    /// The host looks at mapped states.
+    /// The host reads mapped states.
     Host,
 }
 
-/// What the runtime promises whatever the plan: parts of the proof that a test can take away.
+/// Orderings that the runtime guarantees for every plan. Tests remove them one by one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Given {
-    /// The barrier at the head of every command buffer, after all that was submitted before.
+pub enum Guarantee {
+    /// The barrier at the start of every command buffer, after all earlier submissions.
     Head,
-    /// The barrier at the end of a command buffer that writes what the host sees.
+    /// The barrier at the end of a command buffer that writes host-visible memory.
     HostBarrier,
-    /// A submission makes visible what the host wrote before it.
+    /// A submission makes the host's earlier writes visible.
     Submit,
-    /// The host waits for a run before it looks at what the run wrote, or writes what it read.
+    /// The host waits for a run before it reads what the run wrote, or overwrites what it read.
     Wait,
 }
 
 #[derive(Clone)]
 pub(super) enum Event {
-    Given(Given),
-    /// A barrier of the plan, by its number.
+    Guarantee(Guarantee),
+    /// A barrier of the plan, by index.
     Barrier(usize),
-    Work(Work),
+    Access(MemoryAccess),
 }
 
 #[derive(Clone)]
-pub(super) struct Work {
-    pub actor: Actor,
-    /// 0 or 1.
+pub(super) struct MemoryAccess {
+    pub origin: Origin,
+    /// Index of the run: 0 or 1.
     pub run: usize,
     pub on_host: bool,
-    /// Whether what the host reads is left alone by later runs, though they write beside it.
+    /// Whether the host reads a ring buffer: later runs write other slots than those it reads.
     pub ring: bool,
-    /// The step of a dispatch that shares no bytes with the step's others that one of them writes.
-    pub apart: Option<usize>,
+    /// The step of a dispatch that does not conflict with other dispatches of the same step.
+    pub independent_of: Option<usize>,
     pub reads: Vec<Bytes>,
     pub writes: Vec<Bytes>,
 }
 
-impl Work {
-    /// Whether both are of one run of a step whose dispatches have nothing to do with each other.
-    pub fn is_apart_from(&self, other: &Work) -> bool {
-        self.apart.is_some() && (self.apart, self.run) == (other.apart, other.run)
+impl MemoryAccess {
+    /// Whether both belong to the same run of a step whose dispatches are independent.
+    pub fn is_independent_of(&self, other: &MemoryAccess) -> bool {
+        self.independent_of.is_some() && (self.independent_of, self.run) == (other.independent_of, other.run)
     }
 }
 
 impl Timeline {
-    /// Two runs of `plan`. Whoever runs it writes its arguments before each run; where it has none, words
-    /// are put into its states.
+    /// Two runs of `plan`. The host writes the arguments before each run. A plan without arguments receives inbox
+    /// writes to its states instead.
     pub fn of(plan: &Plan) -> Timeline {
         let mut events = vec![];
         for run in 0..2 {
-            let work = |actor, on_host| Work {
-                actor,
+            let access = |origin, on_host| MemoryAccess {
+                origin,
                 run,
                 on_host,
                 ring: false,
-                apart: None,
+                independent_of: None,
                 reads: vec![],
                 writes: vec![],
             };
             if plan.inputs.is_empty() {
-                events.extend([Given::Submit, Given::Head].map(Event::Given));
-                events.push(Event::Work(Work {
+                events.extend([Guarantee::Submit, Guarantee::Head].map(Event::Guarantee));
+                events.push(Event::Access(MemoryAccess {
                     writes: states(plan, |_| true),
-                    ..work(Actor::Inbox, false)
+                    ..access(Origin::Inbox, false)
                 }));
             } else {
-                events.push(Event::Work(Work {
+                events.push(Event::Access(MemoryAccess {
                     writes: vec![Bytes::whole(Block::Control, 0, plan.control_bytes)],
-                    ..work(Actor::Arguments, true)
+                    ..access(Origin::Arguments, true)
                 }));
-                events.push(Event::Given(Given::Submit));
+                events.push(Event::Guarantee(Guarantee::Submit));
             }
-            events.push(Event::Given(Given::Head));
+            events.push(Event::Guarantee(Guarantee::Head));
             dispatches(plan, run, &mut events);
-            events.extend([Given::HostBarrier, Given::Wait].map(Event::Given));
-            // Each run leaves its words in a place of its own, and the host keeps fewer runs in flight
-            // than there are places.
-            events.push(Event::Work(Work {
+            events.extend([Guarantee::HostBarrier, Guarantee::Wait].map(Event::Guarantee));
+            // Each run writes its words into its own slot of a ring, and the host keeps fewer runs in flight than the
+            // ring has slots.
+            events.push(Event::Access(MemoryAccess {
                 ring: true,
                 reads: states(plan, |class| class == MemoryClass::Report),
-                ..work(Actor::Host, true)
+                ..access(Origin::Host, true)
             }));
-            events.push(Event::Given(Given::Head));
-            events.push(Event::Work(Work {
+            events.push(Event::Guarantee(Guarantee::Head));
+            events.push(Event::Access(MemoryAccess {
                 reads: plan.outputs.iter().map(Bytes::of).collect(),
-                ..work(Actor::Results, false)
+                ..access(Origin::Results, false)
             }));
         }
         Timeline {
@@ -127,27 +127,27 @@ impl Timeline {
         }
     }
 
-    /// Barriers of the plan, in one run.
+    /// Number of barriers of the plan in one run.
     pub fn barriers(&self) -> usize {
         self.barriers
     }
 
-    /// Both runs without barrier `number` of the plan, counted from 0 in the order of the steps.
+    /// Both runs without barrier `number` of the plan.
     pub fn without_barrier(mut self, number: usize) -> Timeline {
         self.events
             .retain(|event| !matches!(event, Event::Barrier(n) if *n == number));
         self
     }
 
-    /// Both runs without something that the runtime promises.
-    pub fn without(mut self, given: Given) -> Timeline {
+    /// Both runs without one of the runtime's guarantees.
+    pub fn without(mut self, guarantee: Guarantee) -> Timeline {
         self.events
-            .retain(|event| !matches!(event, Event::Given(g) if *g == given));
+            .retain(|event| !matches!(event, Event::Guarantee(g) if *g == guarantee));
         self
     }
 }
 
-/// The dispatches of one run with their barriers.
+/// The dispatches of one run, with the barriers between them.
 fn dispatches(plan: &Plan, run: usize, events: &mut Vec<Event>) {
     let mut barriers = 0;
     for (dispatch, barrier) in plan.order.iter().zip(plan.barriers_before()) {
@@ -158,8 +158,8 @@ fn dispatches(plan: &Plan, run: usize, events: &mut Vec<Event>) {
         let &Dispatch { step: number, call, .. } = dispatch;
         let step = &plan.steps[number];
         let is_one_of_several = step.calls.len() > 1;
-        events.push(Event::Work(Work {
-            actor: Actor::Step {
+        events.push(Event::Access(MemoryAccess {
+            origin: Origin::Step {
                 number,
                 name: step.primitive.name(),
                 call: is_one_of_several.then_some(call),
@@ -167,10 +167,10 @@ fn dispatches(plan: &Plan, run: usize, events: &mut Vec<Event>) {
             run,
             on_host: false,
             ring: false,
-            apart: match step.order {
-                CallOrder::InTurn => None,
-                CallOrder::BehindFirst => (call > 0).then_some(number),
-                CallOrder::Apart => is_one_of_several.then_some(number),
+            independent_of: match step.order {
+                CallOrder::Sequential => None,
+                CallOrder::AfterFirst => (call > 0).then_some(number),
+                CallOrder::Independent => is_one_of_several.then_some(number),
             },
             reads: step.read_by(call).map(Bytes::of).collect(),
             writes: step.written_by(call).map(Bytes::of).collect(),
@@ -178,7 +178,7 @@ fn dispatches(plan: &Plan, run: usize, events: &mut Vec<Event>) {
     }
 }
 
-/// The states of some classes.
+/// The bytes of the states of some memory classes.
 fn states(plan: &Plan, wanted: impl Fn(MemoryClass) -> bool) -> Vec<Bytes> {
     let chosen = |class: MemoryClass| class.is_state() && wanted(class);
     (0..plan.leaves.len())

@@ -1,50 +1,53 @@
-//! A plan's commands over memory: the lists, and how far a driver has them.
+//! A plan's commands with the addresses of its memory, and their recordings.
 
 use std::sync::{Mutex, MutexGuard};
 
 use refrain_vulkan::{Access, Buffer, CommandList, Device as VulkanDevice, Recording, Submission};
 
-use super::eager::MAX_DISPATCHES;
-use super::pressure::{Pressure, UnderWay};
+use super::in_flight::{InFlight, InFlightLimit};
 use crate::device::Flush;
 use crate::storage::{Memory, Storage};
 use crate::{Device, Error};
 
+/// Maximum number of dispatches in one submit.
+pub(super) const MAX_DISPATCHES: usize = 4096;
+
 /// A plan's commands with every address filled in.
 pub(super) struct BoundCommands {
     pub lists: Vec<CommandList>,
-    translation: Mutex<Translation>,
-    /// Whichever submit last read the control block.
+    recording_state: Mutex<RecordingState>,
+    /// The submission that last read the control block.
     last: Mutex<Option<Submission>>,
 }
 
-/// How far lists are towards what a driver takes. Most are submitted once. Translating one costs the host a microsecond
-/// a command (on an H200 0.6 ms of the 5 that a prompt of 32 tokens of Qwen3-8B took), so that what comes again is kept.
-enum Translation {
-    Never,
-    Once,
-    Kept(Vec<Recording>),
+/// Whether command lists are recorded as Vulkan command buffers. Most programs run once. Recording costs the host a
+/// microsecond per command (on an H200 0.6 ms of the 5 ms that a prompt of 32 tokens of Qwen3-8B took), so the
+/// recordings of a program that runs again are kept.
+enum RecordingState {
+    NotRun,
+    RunOnce,
+    Recorded(Vec<Recording>),
 }
 
-impl Translation {
-    /// At the second run, translates lists for it and those to come.
+impl RecordingState {
+    /// At the second run, records the lists for this run and later ones.
     fn begin_run<'l>(
         &mut self,
         vulkan: &VulkanDevice,
         lists: impl Iterator<Item = &'l CommandList>,
     ) -> Result<(), Error> {
         match self {
-            Translation::Never => *self = Translation::Once,
-            Translation::Once | Translation::Kept(_) => self.keep(vulkan, lists)?,
+            RecordingState::NotRun => *self = RecordingState::RunOnce,
+            RecordingState::RunOnce | RecordingState::Recorded(_) => self.keep(vulkan, lists)?,
         }
         Ok(())
     }
 
-    /// Translates lists for all runs to come, if that was not done.
+    /// Records the lists for all later runs, unless that is done.
     fn keep<'l>(&mut self, vulkan: &VulkanDevice, lists: impl Iterator<Item = &'l CommandList>) -> Result<(), Error> {
-        if !matches!(self, Translation::Kept(_)) {
+        if !matches!(self, RecordingState::Recorded(_)) {
             let recordings = lists.map(|list| vulkan.record(list.clone()));
-            *self = Translation::Kept(recordings.collect::<Result<_, _>>()?);
+            *self = RecordingState::Recorded(recordings.collect::<Result<_, _>>()?);
         }
         Ok(())
     }
@@ -54,12 +57,12 @@ impl BoundCommands {
     /// The commands of the whole plan as one list.
     ///
     /// # Errors
-    /// More dispatches than one submission may have.
+    /// Fails if the plan has more dispatches than one submission may have.
     pub(super) fn list(&self) -> Result<CommandList, Error> {
         match &self.lists[..] {
             [list] => Ok(list.clone()),
             lists => Err(Error::Call(format!(
-                "{} submissions of {MAX_DISPATCHES} dispatches are too long to be recorded as one",
+                "the program is too long to be recorded: {} submissions of up to {MAX_DISPATCHES} dispatches",
                 lists.len()
             ))),
         }
@@ -68,17 +71,17 @@ impl BoundCommands {
     pub(super) fn new(lists: Vec<CommandList>) -> BoundCommands {
         BoundCommands {
             lists,
-            translation: Mutex::new(Translation::Never),
+            recording_state: Mutex::new(RecordingState::NotRun),
             last: Mutex::default(),
         }
     }
 
-    /// All memory that the commands touch, and how.
+    /// All memory that the commands access, with the kind of access.
     pub(super) fn uses(&self) -> impl Iterator<Item = &(Buffer, Access)> + '_ {
         self.lists.iter().flat_map(|list| &list.uses)
     }
 
-    /// Whether there is nothing to do.
+    /// Whether there are no commands.
     pub(super) fn is_empty(&self) -> bool {
         self.with_commands().next().is_none()
     }
@@ -87,36 +90,38 @@ impl BoundCommands {
         self.lists.iter().filter(|list| !list.commands.is_empty())
     }
 
-    /// Translates the lists before their first run.
+    /// Records the lists ahead of their first run.
     pub(super) fn translate(&self, vulkan: &VulkanDevice) -> Result<(), Error> {
-        self.translation().keep(vulkan, self.with_commands())
+        self.recording_state().keep(vulkan, self.with_commands())
     }
 
-    fn translation(&self) -> MutexGuard<'_, Translation> {
-        self.translation.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    fn recording_state(&self) -> MutexGuard<'_, RecordingState> {
+        self.recording_state
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Submits the lists, no more at once than others can wait for; the last submission.
+    /// Submits the lists, within the limit of lists in flight. Returns the last submission.
     pub(super) fn submit(
         &self,
         vulkan: &VulkanDevice,
         device: &Device,
-        pressure: &Pressure,
+        in_flight_limit: &InFlightLimit,
     ) -> Result<Option<Submission>, Error> {
-        let mut under_way = UnderWay::new(vulkan, pressure);
+        let mut in_flight = InFlight::new(vulkan, in_flight_limit);
         let mut last = None;
-        let mut translation = self.translation();
-        translation.begin_run(vulkan, self.with_commands())?;
+        let mut recording_state = self.recording_state();
+        recording_state.begin_run(vulkan, self.with_commands())?;
         for (number, list) in self.with_commands().enumerate() {
-            under_way.make_room()?;
+            in_flight.wait_for_room()?;
             if last.is_some() {
                 device.count_flush(Flush::SizeCap);
             }
-            let submission = match &*translation {
-                Translation::Kept(recordings) => vulkan.submit_recorded(&[&recordings[number]])?[0],
+            let submission = match &*recording_state {
+                RecordingState::Recorded(recordings) => vulkan.submit_recorded(&[&recordings[number]])?[0],
                 _ => vulkan.submit(list)?,
             };
-            under_way.add(submission);
+            in_flight.add(submission);
             last = Some(submission);
             *self.last.lock().unwrap_or_else(|p| p.into_inner()) = last;
         }
@@ -134,6 +139,6 @@ impl BoundCommands {
 pub(super) fn buffer(storage: &Storage) -> &Buffer {
     match &storage.memory {
         Memory::Vulkan(buffer) => buffer,
-        Memory::Host(_) => unreachable!("a storage stays with the device that made it"),
+        Memory::Host(_) => unreachable!("arrays of a Vulkan device are in its buffers"),
     }
 }

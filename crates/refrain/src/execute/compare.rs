@@ -1,43 +1,43 @@
-//! The first step at which two executions of one plan differ.
+//! Finds the first step at which two executions of one plan differ.
 
-use super::Executable;
+use super::executable::Executable;
 use crate::plan::Operand;
 use crate::{DType, Error};
 
-/// Where two executions part.
+/// The first difference between two executions.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Difference {
     /// Number of the step in the plan.
     pub step: usize,
-    /// What it computes.
+    /// The step's primitive, as text.
     pub primitive: String,
-    /// The element of its result, row-major, that is the first to differ.
+    /// Row-major index of the first element of its result that differs.
     pub element: usize,
-    /// That element in the first and in the second execution.
+    /// That element in the first and the second execution.
     pub values: [f64; 2],
-    /// How many elements of the result differ.
+    /// Number of elements of the result that differ.
     pub differing: usize,
 }
 
 impl std::fmt::Display for Difference {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let [one, other] = self.values;
+        let [first, second] = self.values;
         write!(
             f,
-            "step {} ({}): element {} is {one} and {other}; {} elements differ",
+            "step {} ({}): element {} is {first} and {second}; {} elements differ",
             self.step, self.primitive, self.element, self.differing
         )
     }
 }
 
-/// The first step whose result is not the same, bit for bit, after each has run: both must have been
-/// lowered from one program with all results kept.
+/// The first step whose result differs in any bit, after both programs have run. Both must have been lowered from one
+/// program with all results kept.
 ///
 /// # Errors
-/// Plans that are not alike, a failing device.
-pub(crate) fn first_difference(one: &Executable, other: &Executable) -> Result<Option<Difference>, Error> {
-    let (plan, twin) = (one.plan(), other.plan());
-    let alike = plan.steps.len() == twin.steps.len()
+/// Fails if the plans differ, or if the device fails.
+pub(crate) fn first_difference(first: &Executable, second: &Executable) -> Result<Option<Difference>, Error> {
+    let (plan, twin) = (first.plan(), second.plan());
+    let same_plan = plan.steps.len() == twin.steps.len()
         && plan.steps.iter().zip(&twin.steps).all(|(a, b)| {
             let pairs = a.outputs.iter().zip(&b.outputs);
             a.outputs.len() == b.outputs.len()
@@ -46,26 +46,26 @@ pub(crate) fn first_difference(one: &Executable, other: &Executable) -> Result<O
                     .all(|(a, b)| a.layout == b.layout && a.dtype == b.dtype)
                 && a.primitive.name() == b.primitive.name()
         });
-    if !alike {
+    if !same_plan {
         return Err(Error::Call(
-            "only executions of the same plan can be compared".to_string(),
+            "only programs with the same plan can be compared".to_string(),
         ));
     }
     let steps = plan.steps.iter().zip(&twin.steps).enumerate();
-    // The next version of a state is no output: it is the state's memory, which later steps change again.
+    // Updated states are no outputs: later steps change their memory again.
     let results = steps.flat_map(|(number, (step, twin))| {
         let pairs = step.outputs.iter().zip(&twin.outputs);
         pairs.map(move |(a, b)| (number, step, a, b))
     });
     for (number, step, a, b) in results {
-        let results = [bytes(one, a)?, bytes(other, b)?];
+        let results = [bytes(first, a)?, bytes(second, b)?];
         if results[0] == results[1] {
             continue;
         }
         let size = a.dtype.size();
         let start = a.range().start;
-        let mut differing = (0..).zip(places(a)).filter_map(|(element, place)| {
-            let at = (place - start) as usize;
+        let mut differing = (0..).zip(element_offsets(a)).filter_map(|(element, offset)| {
+            let at = (offset - start) as usize;
             let pair = results.each_ref().map(|bytes| &bytes[at..at + size]);
             (pair[0] != pair[1]).then(|| (element, pair.map(|bytes| value(a.dtype, bytes))))
         });
@@ -82,14 +82,14 @@ pub(crate) fn first_difference(one: &Executable, other: &Executable) -> Result<O
     Ok(None)
 }
 
-/// Bytes from a block's start at which the elements lie, row-major.
-fn places(operand: &Operand) -> Vec<u64> {
-    let mut places = Vec::with_capacity(operand.layout.count());
+/// Byte offsets of the elements, row-major, from the start of their block.
+fn element_offsets(operand: &Operand) -> Vec<u64> {
+    let mut offsets = Vec::with_capacity(operand.layout.count());
     let size = operand.dtype.size() as u64;
     operand
         .layout
-        .for_each(|element| places.push(operand.place.offset + element as u64 * size));
-    places
+        .for_each(|element| offsets.push(operand.place.offset + element as u64 * size));
+    offsets
 }
 
 fn bytes(executable: &Executable, operand: &Operand) -> Result<Vec<u8>, Error> {

@@ -1,4 +1,4 @@
-//! A step's operands in host memory: what references compute on.
+//! The operands of a step in host memory, for the reference implementations.
 
 mod matrices;
 
@@ -9,13 +9,13 @@ pub use matrices::HostMatrix;
 pub(crate) use matrices::dense;
 use refrain_kernels::{Layout, Values};
 
-use super::BlockMemory;
+use super::memory::BlockMemory;
 use crate::DType;
 use crate::operation::HostArray;
 use crate::plan::{Operand, Step};
 use crate::storage::{self, HostBuffer, Storage};
 
-/// A step on the CPU executor: its operands, with their memory.
+/// A step on the CPU executor, with the memory of its operands.
 pub struct HostStep<'a> {
     step: &'a Step,
     memory: &'a BlockMemory,
@@ -26,7 +26,7 @@ impl<'a> HostStep<'a> {
         HostStep { step, memory }
     }
 
-    /// Computes the new results from all inputs; those that are states of [`Operation::updates`] are changed in place.
+    /// Computes the new results from all inputs. `compute` changes the states of [`Operation::updates`] in place.
     ///
     /// [`Operation::updates`]: crate::operation::Operation::updates
     pub fn compute(&self, compute: impl FnOnce(&mut [HostArray]) -> Vec<Values>) {
@@ -46,14 +46,14 @@ impl<'a> HostStep<'a> {
         }
     }
 
-    /// Computes the one new result from the inputs as they lie.
+    /// Computes the single new result from the inputs.
     pub fn result(&self, compute: impl FnOnce(&HostInputs<'_>) -> Values) {
-        // The inputs' guards are released before the result, which may lie in the same block, is locked.
+        // The inputs' locks are released before the result's memory, possibly the same block, is locked.
         let result = compute(&self.read());
         self.store(0, &result);
     }
 
-    /// The inputs. Nothing is written while they are read: what this returns is dropped before.
+    /// Locks the inputs for reading. Drop the returned value before anything is written.
     pub fn read(&self) -> HostInputs<'a> {
         HostInputs::lock(&self.step.inputs, self.memory)
     }
@@ -77,8 +77,8 @@ impl<'a> HostStep<'a> {
         });
     }
 
-    /// Writes rows of input `number`, a state that is updated, and nothing else of it: row `slots[t]` becomes row t of
-    /// `rows`; slots that there are not are passed over.
+    /// Writes rows of input `number`, a state that is updated: row `slots[t]` becomes row t of `rows`. Slots outside
+    /// the state are skipped.
     pub fn update_rows(&self, number: usize, rows: &Values, slots: &[i32]) {
         self.write(&self.step.inputs[number], |bytes, state| {
             let width = state.layout.shape[1..].iter().product::<usize>();
@@ -86,11 +86,11 @@ impl<'a> HostStep<'a> {
                 let Some(slot) = usize::try_from(slot).ok().filter(|&s| s < state.layout.shape[0]) else {
                     continue;
                 };
-                let place = Layout {
+                let row = Layout {
                     offset: slot * width,
                     ..Layout::contiguous(&[width])
                 };
-                rows.slice(t * width..(t + 1) * width).store(state.dtype, &place, bytes);
+                rows.slice(t * width..(t + 1) * width).store(state.dtype, &row, bytes);
             }
         });
     }
@@ -99,7 +99,7 @@ impl<'a> HostStep<'a> {
         if operand.layout.count() == 0 {
             return;
         }
-        let (storage, start) = self.memory.at(operand.place);
+        let (storage, start) = self.memory.resolve(operand.place);
         let mut words = host(storage).write();
         let bytes = &mut bytemuck::cast_slice_mut::<u32, u8>(&mut words)[start as usize..];
         write(bytes, operand);
@@ -109,15 +109,15 @@ impl<'a> HostStep<'a> {
 fn host(storage: &Storage) -> &HostBuffer {
     match &storage.memory {
         storage::Memory::Host(buffer) => buffer,
-        storage::Memory::Vulkan(_) => unreachable!("a storage stays with the device that made it"),
+        storage::Memory::Vulkan(_) => unreachable!("arrays of the CPU executor are in host memory"),
     }
 }
 
-/// A step's inputs with their memory locked for reading.
+/// A step's inputs, with their memory locked for reading.
 pub struct HostInputs<'a> {
     operands: &'a [Operand],
     memory: &'a BlockMemory,
-    /// Each memory once: another thread that waits to write may not come between.
+    /// Each memory is locked once: a second read lock could deadlock with a waiting writer.
     locked: Vec<(usize, RwLockReadGuard<'a, Vec<u32>>)>,
 }
 
@@ -125,7 +125,7 @@ impl<'a> HostInputs<'a> {
     fn lock(operands: &'a [Operand], memory: &'a BlockMemory) -> HostInputs<'a> {
         let mut locked: Vec<(usize, RwLockReadGuard<'a, Vec<u32>>)> = Vec::new();
         for operand in operands.iter().filter(|o| o.layout.count() > 0) {
-            let (storage, _) = memory.at(operand.place);
+            let (storage, _) = memory.resolve(operand.place);
             if locked.iter().all(|(key, _)| *key != storage.key()) {
                 locked.push((storage.key(), host(storage).read()));
             }
@@ -137,7 +137,7 @@ impl<'a> HostInputs<'a> {
         }
     }
 
-    /// How many there are.
+    /// Number of inputs.
     pub fn count(&self) -> usize {
         self.operands.len()
     }
@@ -147,7 +147,7 @@ impl<'a> HostInputs<'a> {
         &self.operands[number].layout.shape
     }
 
-    /// Elements of input `number` along its last dimension.
+    /// Extent of the last dimension of input `number`.
     pub fn columns(&self, number: usize) -> usize {
         self.shape(number).last().copied().unwrap_or(1)
     }
@@ -161,12 +161,12 @@ impl<'a> HostInputs<'a> {
         &self.operands[number].layout
     }
 
-    /// Bytes from input `number`'s place on.
+    /// The memory of input `number`, from its offset on.
     pub(crate) fn bytes(&self, number: usize) -> &[u8] {
         if self.operands[number].layout.count() == 0 {
             return &[];
         }
-        let (storage, start) = self.memory.at(self.operands[number].place);
+        let (storage, start) = self.memory.resolve(self.operands[number].place);
         match self.locked.iter().find(|(key, _)| *key == storage.key()) {
             Some((_, words)) => &bytemuck::cast_slice(words)[start as usize..],
             None => &[],
@@ -179,15 +179,15 @@ impl<'a> HostInputs<'a> {
         Values::load(operand.dtype, &operand.layout, self.bytes(number))
     }
 
-    /// The elements of input `number`, floats.
+    /// The elements of input `number`, which are floats.
     pub fn f32(&self, number: usize) -> Vec<f32> {
         match self.values(number) {
             Values::F32(values) => values,
-            other => unreachable!("input {number} holds {}", other.dtype()),
+            other => unreachable!("input {number} holds {}, not floats", other.dtype()),
         }
     }
 
-    /// Indices, whichever integer type they have; what is too large for i32 is outside of any axis.
+    /// The integer elements of input `number`. Values beyond i32 become `i32::MAX`, which is outside any axis.
     pub fn i32(&self, number: usize) -> Vec<i32> {
         match self.values(number) {
             Values::I32(values) => values,
@@ -195,19 +195,19 @@ impl<'a> HostInputs<'a> {
                 .into_iter()
                 .map(|v| i32::try_from(v).unwrap_or(i32::MAX))
                 .collect(),
-            Values::F32(_) => unreachable!("input {number} holds floats"),
+            Values::F32(_) => unreachable!("input {number} holds floats, not integers"),
         }
     }
 
-    /// The elements of input `number`, u32 or narrower.
+    /// The elements of input `number`, which are u32 or narrower.
     pub fn u32(&self, number: usize) -> Vec<u32> {
         match self.values(number) {
             Values::U32(values) => values,
-            other => unreachable!("input {number} holds {}", other.dtype()),
+            other => unreachable!("input {number} holds {}, not u32", other.dtype()),
         }
     }
 
-    /// The bytes of input `number` in row-major order: where they lie, or gathered if there are gaps.
+    /// The bytes of input `number` in row-major order: borrowed if they are contiguous, else gathered.
     pub fn gathered(&self, number: usize) -> Cow<'_, [u8]> {
         let operand = &self.operands[number];
         let (layout, size) = (&operand.layout, operand.dtype.size());
@@ -220,7 +220,7 @@ impl<'a> HostInputs<'a> {
             });
         }
         let mut gathered = Vec::with_capacity(layout.count() * size);
-        layout.for_each(|place| gathered.extend_from_slice(&bytes[place * size..][..size]));
+        layout.for_each(|index| gathered.extend_from_slice(&bytes[index * size..][..size]));
         Cow::Owned(gathered)
     }
 }

@@ -1,30 +1,32 @@
-//! The replay executor: a plan's commands recorded once, and submitted as often as wanted.
+//! The replay executor: records a plan's commands once and submits the recording at each run.
 
 use std::sync::{Arc, Mutex};
 
 use refrain_vulkan::{Command, Recording, Submission};
 
-use super::executor::{Executor, Prepared, Run};
-use super::{Executable, Write};
+use super::executable::Executable;
+use super::executor::{Executor, Prepared};
+use super::run::Run;
+use super::write::Write;
 use crate::Error;
 
-/// Recordings of which one is timed in each submit, where runs are timed: more than there are submits in
-/// flight, since a run's timestamps are overwritten by the next run of the same recording.
+/// Number of recordings with timestamps. Each submit times one run. There are more recordings than submits in flight,
+/// because the next run of a recording overwrites its timestamps.
 const TIMED_COPIES: usize = 8;
 
-/// Commands are recorded once; one submit may run them many times.
+/// Records commands once; one submit may run them many times.
 pub struct Replay;
 
-struct Recorded {
+struct ReplayProgram {
     program: Arc<Executable>,
     plain: Recording,
-    /// The same with timestamps around them, where the device measures time.
+    /// The same commands with timestamps around them; empty if the device does not measure time.
     timed: Vec<Recording>,
-    turn: Mutex<TimedTurn>,
+    timed_recordings: Mutex<TimedRecordings>,
 }
 
-/// Which timed recording comes next, and what last used each.
-struct TimedTurn {
+/// The timed recording to use next, and the last submission of each.
+struct TimedRecordings {
     next: usize,
     used: Vec<Option<Submission>>,
 }
@@ -34,7 +36,7 @@ impl Executor for Replay {
         "replay"
     }
 
-    fn submits_many(&self) -> bool {
+    fn batches_runs(&self) -> bool {
         true
     }
 
@@ -43,14 +45,14 @@ impl Executor for Replay {
         let mut list = program.bound().list()?;
         list.name = "step".to_string();
         let plain = device.record(list.clone())?;
-        let copies = if device.measures_time() { TIMED_COPIES } else { 0 };
+        let copies = if device.has_timestamps() { TIMED_COPIES } else { 0 };
         let region = "step".to_string();
         list.commands.insert(0, Command::Timestamp { region });
-        Ok(Box::new(Recorded {
+        Ok(Box::new(ReplayProgram {
             program: program.clone(),
             plain,
             timed: device.record_copies(list, copies)?,
-            turn: Mutex::new(TimedTurn {
+            timed_recordings: Mutex::new(TimedRecordings {
                 next: 0,
                 used: vec![None; copies],
             }),
@@ -58,16 +60,19 @@ impl Executor for Replay {
     }
 }
 
-impl Prepared for Recorded {
+impl Prepared for ReplayProgram {
     fn prepare_writes(&self) -> Result<(), Error> {
-        self.program.inbox.prepare(&self.program)
+        self.program.prepare_inbox()
     }
 
-    /// Everything by one submit.
+    /// Uses one submit for everything.
     fn play(&self, before: Option<&dyn Prepared>, writes: &[Write], runs: usize) -> Result<Vec<Run>, Error> {
         let device = self.program.vulkan(Replay.name())?;
-        let delivery = self.program.inbox.write(&self.program, writes)?;
-        let mut turn = self.turn.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let message = self.program.write_message(writes)?;
+        let mut timed_recordings = self
+            .timed_recordings
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner());
         let mut batches = Vec::with_capacity(runs + 2);
         match before.map(|before| (before.recording(), before)) {
             Some((Some(recording), _)) => batches.push(recording),
@@ -76,9 +81,9 @@ impl Prepared for Recorded {
             }
             None => {}
         }
-        batches.extend(delivery.as_ref().map(|delivery| delivery.recording()));
-        let number = turn.next;
-        if let Some(last) = turn.used.get_mut(number).and_then(Option::take) {
+        batches.extend(message.as_ref().map(|message| message.recording()));
+        let number = timed_recordings.next;
+        if let Some(last) = timed_recordings.used.get_mut(number).and_then(Option::take) {
             device.wait(&last)?;
         }
         let first = self.timed.get(number).unwrap_or(&self.plain);
@@ -90,14 +95,14 @@ impl Prepared for Recorded {
         let submissions = device.submit_recorded(&batches)?;
         let (leading, submissions) = submissions.split_at(submissions.len() - runs);
         drop(batches);
-        if let (Some(delivery), Some(carried_out)) = (delivery, leading.last()) {
-            delivery.submitted(*carried_out);
+        if let (Some(message), Some(submission)) = (message, leading.last()) {
+            message.submitted(*submission);
         }
         let mut played: Vec<Run> = submissions.iter().map(|&s| Run::untimed(Some(s))).collect();
-        if let (Some(first), Some(used)) = (played.first_mut(), turn.used.get_mut(number)) {
+        if let (Some(first), Some(used)) = (played.first_mut(), timed_recordings.used.get_mut(number)) {
             first.is_timed = true;
             *used = first.submission;
-            turn.next = (number + 1) % self.timed.len();
+            timed_recordings.next = (number + 1) % self.timed.len();
         }
         Ok(played)
     }

@@ -1,39 +1,26 @@
-//! A plan's dispatches in an order of the caller's choice, with all memory open: for proofs by trial.
+//! Runs a plan's dispatches in any order, with access to all memory. Used to test that the order of a plan suffices.
 
 use std::sync::Arc;
 
-use super::{Compiled, Executable};
+use super::commands::StepCommand;
+use super::executable::{Compiled, Executable};
 use crate::plan::{Block, Plan};
 use crate::{Bindings, Device, Error};
 
-/// What a [`Stepper`] does next.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum StepCommand {
-    /// All before happens before all after.
-    Barrier,
-    /// A dispatch.
-    Call {
-        /// Number of the step.
-        step: usize,
-        /// Which of its dispatches.
-        call: usize,
-    },
-}
-
-/// A plan on a Vulkan device, whose dispatches are run as the caller likes.
+/// A plan on a Vulkan device whose dispatches run in an order that the caller chooses.
 pub struct Stepper {
     executable: Executable,
 }
 
 impl Stepper {
-    /// Compiles the kernels of a plan for `device` and gives it its memory.
+    /// Compiles a plan's kernels for `device` and allocates its memory.
     ///
     /// # Errors
-    /// Another device than a Vulkan one; as [`Compiled::new`] and [`Executable::new`].
+    /// Fails if `device` is not a Vulkan device; as [`Compiled::new`] and [`Executable::new`].
     pub fn new(device: &Device, plan: Plan, bindings: Bindings) -> Result<Stepper, Error> {
         if device.is_cpu() {
             return Err(Error::Call(
-                "only a Vulkan device has dispatches to step through".to_string(),
+                "only plans of a Vulkan device have dispatches to step through".to_string(),
             ));
         }
         let compiled = Arc::new(Compiled::new(device, plan)?);
@@ -46,13 +33,13 @@ impl Stepper {
         self.executable.plan()
     }
 
-    /// Runs parts in that order and waits for the last.
+    /// Runs commands in the given order and waits for the last.
     ///
     /// # Errors
-    /// A device that fails.
+    /// Fails if the device fails.
     ///
     /// # Panics
-    /// If a part names no dispatch of the plan.
+    /// Panics if a command names no dispatch of the plan.
     pub fn run(&self, parts: &[StepCommand]) -> Result<(), Error> {
         let run = self.executable.submit(parts)?;
         let device = self.executable.vulkan("a stepper")?;
@@ -60,26 +47,26 @@ impl Stepper {
             .map_or(Ok(()), |submission| Ok(device.wait(&submission)?))
     }
 
-    /// One step's dispatches, with the barriers that they need between them.
+    /// One step's dispatches, with the barriers between them.
     pub fn step(&self, number: usize) -> Vec<StepCommand> {
         let of_step = |dispatch: &usize| self.plan().order[*dispatch].step == number;
         self.ordered((0..self.plan().order.len()).filter(of_step))
     }
 
-    /// The plan as it is: each step after the one before it, with the plan's barriers.
+    /// The steps in plan order, with the plan's barriers.
     pub fn in_order(&self) -> Vec<StepCommand> {
         self.ordered(0..self.plan().order.len())
     }
 
-    /// An order that the plan permits: each dispatch comes anywhere behind those that it waits for. `below(n)` draws a
-    /// number below n.
+    /// A random order that the plan permits: each dispatch comes anywhere after those that it waits for. `below(n)`
+    /// returns a random number below n.
     pub fn shuffled(&self, below: &mut dyn FnMut(usize) -> usize) -> Vec<StepCommand> {
         let order = &self.plan().order;
         let mut is_over = vec![false; order.len()];
         let mut left: Vec<usize> = (0..order.len()).collect();
         let mut shuffled = vec![];
         while !left.is_empty() {
-            let is_ready = |place: &usize| order[left[*place]].after.iter().all(|&earlier| is_over[earlier]);
+            let is_ready = |index: &usize| order[left[*index]].after.iter().all(|&earlier| is_over[earlier]);
             let ready: Vec<usize> = (0..left.len()).filter(is_ready).collect();
             let next = left.swap_remove(ready[below(ready.len())]);
             is_over[next] = true;
@@ -88,7 +75,7 @@ impl Stepper {
         self.ordered(shuffled)
     }
 
-    /// Dispatches with a barrier before each that waits for one since the last barrier.
+    /// Dispatches with a barrier before each that waits for a dispatch since the last barrier.
     fn ordered(&self, dispatches: impl IntoIterator<Item = usize>) -> Vec<StepCommand> {
         let order = &self.plan().order;
         let (mut parts, mut since) = (vec![], vec![]);
@@ -109,10 +96,10 @@ impl Stepper {
         parts
     }
 
-    /// The bytes of a block, as far as [`Plan::blocks`] knows it.
+    /// The bytes of a block, as many as [`Plan::blocks`] says.
     ///
     /// # Errors
-    /// A device that fails.
+    /// Fails if the device fails.
     pub fn read(&self, block: Block) -> Result<Vec<u8>, Error> {
         let mut bytes = vec![0; self.plan().bytes_of(block) as usize];
         if !bytes.is_empty() {
@@ -122,10 +109,10 @@ impl Stepper {
         Ok(bytes)
     }
 
-    /// Puts bytes at a block's start.
+    /// Writes bytes at the start of a block.
     ///
     /// # Errors
-    /// A device that fails.
+    /// Fails if the device fails.
     pub fn write(&self, block: Block, bytes: &[u8]) -> Result<(), Error> {
         if bytes.is_empty() {
             return Ok(());

@@ -1,15 +1,17 @@
-//! Programs that run again and again over the same memory.
+//! Tapes: functions without arguments that run repeatedly over the same memory.
 
 use std::sync::Arc;
 
-use super::executor::{Executor, Prepared, Run};
-use super::{Executable, Write};
+use super::executable::Executable;
+use super::executor::{Executor, Prepared};
+use super::run::Run;
+use super::write::Write;
 use crate::Error;
 use crate::device::Flush;
 
-/// A traced function without arguments, ready to run again and again: all that it reads and changes are
-/// weights and states. The host changes states only by [`Write`]s, which the device carries out between
-/// runs; nothing waits for that.
+/// A function without arguments, prepared to run repeatedly. All that it reads and updates are weights and states.
+///
+/// The host changes states only by [`Write`]s, which the device carries out between runs; the host waits for nothing.
 pub struct Tape {
     executable: Arc<Executable>,
     executor: &'static dyn Executor,
@@ -31,30 +33,29 @@ impl Tape {
         })
     }
 
-    /// What runs it.
+    /// The executor that runs it.
     pub fn executor(&self) -> &'static dyn Executor {
         self.executor
     }
 
-    /// Makes what writes need, so that the first does not wait for it.
+    /// Allocates what writes need ahead of the first write.
     ///
     /// # Errors
-    /// Too little memory, a failing device.
+    /// Fails if memory runs out or the device fails.
     pub fn prepare_writes(&self) -> Result<(), Error> {
         self.prepared.prepare_writes()
     }
 
-    /// Carries out `writes`, then runs the function `runs` times; returns once that is submitted (on the
-    /// CPU executor: done). In replay all of it is one submit. Of several writes to one word the last
-    /// counts.
+    /// Carries out `writes`, then runs the function `runs` times. Returns once this is submitted; on the CPU executor,
+    /// once it is done. Replay does all of it by one submit. If a word is written several times, the last counts.
     ///
     /// # Errors
-    /// More than [`super::MOST_WORDS`] words, words outside of a state, a failing device.
+    /// Fails for more than [`super::MAX_INBOX_WORDS`] words, for words outside a state, or if the device fails.
     pub fn play(&self, writes: &[Write], runs: usize) -> Result<Vec<Run>, Error> {
         self.play_after(None, writes, runs)
     }
 
-    /// [`Tape::play`] behind one run of another tape, by the same submit if both replay.
+    /// [`Tape::play`] after one run of another tape; one submit if both are replayed.
     ///
     /// # Errors
     /// As [`Tape::play`].
@@ -71,7 +72,7 @@ impl Tape {
     /// Blocks until a run is over.
     ///
     /// # Errors
-    /// If the device is lost.
+    /// Fails if the device is lost.
     pub fn wait(&self, run: &Run) -> Result<(), Error> {
         if let (Some(submission), Some(device)) = (&run.submission, self.executable.device().as_vulkan()) {
             device.wait(submission)?;
@@ -82,7 +83,7 @@ impl Tape {
     /// Whether a run is over.
     ///
     /// # Errors
-    /// If the device is lost.
+    /// Fails if the device is lost.
     pub fn is_done(&self, run: &Run) -> Result<bool, Error> {
         match (&run.submission, self.executable.device().as_vulkan()) {
             (Some(submission), Some(device)) => Ok(device.is_done(submission)?),
@@ -90,7 +91,7 @@ impl Tape {
         }
     }
 
-    /// Whether a run is over as far as was seen the last time that the device was asked, for any run.
+    /// Whether a run was over when the device was last asked about any run. Asks nothing of the device.
     pub fn is_known_done(&self, run: &Run) -> bool {
         match (&run.submission, self.executable.device().as_vulkan()) {
             (Some(submission), Some(device)) => device.is_known_done(submission),
@@ -98,8 +99,8 @@ impl Tape {
         }
     }
 
-    /// Microseconds that a run took on the device, once it is over and if it was timed: where the device
-    /// measures time, every run in eager mode, the first of each submit in replay. Given once.
+    /// The time that a finished run took on the device, in microseconds. `None` if it was not timed: on devices that
+    /// measure time, eager mode times every run and replay the first run of each submit. Returned only once.
     pub fn device_time(&self, run: &Run) -> Option<f64> {
         let device = self.executable.device().as_vulkan()?;
         let timings = device.timings(&run.submission?);

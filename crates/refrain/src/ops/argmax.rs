@@ -1,14 +1,16 @@
-//! Where the largest element is.
+//! The index of the largest element.
 
 use std::hash::Hasher;
 
 use refrain_kernels::argmax;
 
-use super::Caller;
-use crate::operation::{ArraySpec, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, Values, exactly};
+use super::CallSite;
+use crate::operation::prelude::{
+    ArraySpec, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, Values, exact_inputs, spec,
+};
 use crate::{Array, DType};
 
-/// (x) → index of the largest value along the last dimension, u32.
+/// (x) → index (u32) of the largest value along the last dimension.
 #[derive(Debug)]
 struct ArgMax;
 
@@ -20,18 +22,19 @@ impl Operation for ArgMax {
     fn key(&self, _state: &mut dyn Hasher) {}
 
     fn results(&self, inputs: &[&ArraySpec]) -> Result<Vec<ArraySpec>, String> {
-        let [x] = exactly(inputs)?;
+        let [x] = exact_inputs(inputs)?;
         match x.shape.split_last() {
             Some((&n, outer)) if n > 0 => Ok(vec![ArraySpec {
                 shape: outer.to_vec(),
                 dtype: DType::U32,
             }]),
-            _ => Err(format!("there is nothing to choose from in {:?}", x.shape)),
+            _ => Err(format!("{:?} has no elements along its last axis", x.shape)),
         }
     }
 
     fn lower(&self, traits: &Traits, operands: &[OperandSpec]) -> Result<Kernels, Unsupported> {
-        Ok(Kernels::one(argmax::call(traits, &operands[0], &operands[1])?))
+        let [x, out] = spec::operands(operands);
+        Ok(Kernels::one(argmax::call(traits, x, out)?))
     }
 
     fn reference(&self, step: &HostStep<'_>) {
@@ -40,10 +43,10 @@ impl Operation for ArgMax {
 }
 
 impl Array {
-    /// Largest index along the last dimension: `[.., n]` of any dtype → `[..]`, u32; the lowest of
-    /// equals, NaN above all numbers. Invalid for scalars and n = 0.
+    /// The index of the largest element along the last dimension: `[.., n]` of any dtype → u32 `[..]`. Of equal
+    /// elements the lowest index wins; NaN counts as larger than all numbers. Invalid for scalars and n = 0.
     #[track_caller]
     pub fn argmax(&self) -> Array {
-        Caller::new("argmax").apply(ArgMax, &[self])
+        CallSite::new("argmax").apply(ArgMax, &[self])
     }
 }

@@ -1,14 +1,14 @@
-//! One value per element: arithmetic, comparisons, functions, conversions, fills.
+//! Elementwise operations: arithmetic, comparisons, functions, conversions and fills.
 
 use std::ops::{Add, Div, Mul, Neg, Rem, Sub};
 
 use refrain_kernels::elementwise::{BinaryOp, Expression, ExpressionStep, Scalar, UnaryOp};
 
-use super::Caller;
-use super::number::{Number, Term, filled};
+use super::CallSite;
+use super::number::{ArrayOrNumber, Number, full};
 use crate::{Array, DType, Device, Primitive};
 
-/// The dtype in which two operands meet: floats before integers, wider before narrower.
+/// The promoted dtype of two operands: floats before integers, wider before narrower.
 pub(crate) fn promote(a: DType, b: DType) -> DType {
     let rank = |d| match d {
         DType::Bool => 0,
@@ -26,7 +26,7 @@ pub(crate) fn promote(a: DType, b: DType) -> DType {
     }
 }
 
-/// The shape in which operands meet by NumPy's rules.
+/// The broadcast shape by NumPy's rules, if the shapes are compatible.
 pub(crate) fn broadcast_shapes<'a>(shapes: impl IntoIterator<Item = &'a [usize]>) -> Option<Vec<usize>> {
     let mut result: Vec<usize> = Vec::new();
     for shape in shapes {
@@ -44,31 +44,31 @@ pub(crate) fn broadcast_shapes<'a>(shapes: impl IntoIterator<Item = &'a [usize]>
     Some(result)
 }
 
-/// Steps of an expression under construction.
+/// The steps of an expression under construction.
 struct Steps {
     inputs: Vec<DType>,
     steps: Vec<ExpressionStep>,
 }
 
 impl Steps {
-    /// Loads the operands, each converted to `dtype` if it is another; returns where they are. Numbers come first.
-    fn load(operands: &[(Side<'_>, DType)]) -> (Steps, Vec<usize>) {
+    /// Loads the operands, converted to their `dtype`; returns the steps that hold them. Numbers come first.
+    fn load(operands: &[(Operand<'_>, DType)]) -> (Steps, Vec<usize>) {
         let mut this = Steps {
             inputs: vec![],
             steps: vec![],
         };
         let mut at: Vec<usize> = (operands.iter())
-            .map(|(side, _)| match *side {
-                Side::Number(value, dtype) => this.push(ExpressionStep::Constant { value, dtype }),
-                Side::Array(_) => 0,
+            .map(|(operand, _)| match *operand {
+                Operand::Number(value, dtype) => this.push(ExpressionStep::Constant { value, dtype }),
+                Operand::Array(_) => 0,
             })
             .collect();
-        for ((side, dtype), at) in operands.iter().zip(&mut at) {
-            if let Side::Array(array) = side {
+        for ((operand, dtype), at) in operands.iter().zip(&mut at) {
+            if let Operand::Array(array) = operand {
                 this.inputs.push(array.dtype());
                 *at = this.push(ExpressionStep::Input(this.inputs.len() - 1));
             }
-            if side.dtype() != *dtype {
+            if operand.dtype() != *dtype {
                 *at = this.push(ExpressionStep::Cast(*at, *dtype));
             }
         }
@@ -89,71 +89,75 @@ impl Steps {
     }
 }
 
-/// An operand: an array, or a number that stands beside one.
+/// An operand: an array or a number.
 #[derive(Clone, Copy)]
-enum Side<'a> {
+enum Operand<'a> {
     Array(&'a Array),
     Number(Scalar, DType),
 }
 
-impl<'a> Side<'a> {
+impl<'a> Operand<'a> {
     fn dtype(self) -> DType {
         match self {
-            Side::Array(array) => array.dtype(),
-            Side::Number(_, dtype) => dtype,
+            Operand::Array(array) => array.dtype(),
+            Operand::Number(_, dtype) => dtype,
         }
     }
 
     fn array(self) -> Option<&'a Array> {
         match self {
-            Side::Array(array) => Some(array),
-            Side::Number(..) => None,
+            Operand::Array(array) => Some(array),
+            Operand::Number(..) => None,
         }
     }
 }
 
-/// One value per element of the operands, each broadcast to the others and converted to its dtype. One at least is an
+/// One value per element of the operands, which are broadcast and converted to their dtype. At least one must be an
 /// array.
 fn apply(
-    operation: Caller,
-    operands: &[(Side<'_>, DType)],
+    call_site: CallSite,
+    operands: &[(Operand<'_>, DType)],
     last: impl Fn(&[usize]) -> ExpressionStep,
     dtype: DType,
 ) -> Array {
-    let arrays: Vec<&Array> = operands.iter().filter_map(|(side, _)| side.array()).collect();
+    let arrays: Vec<&Array> = operands.iter().filter_map(|(operand, _)| operand.array()).collect();
     let Some(shape) = broadcast_shapes(arrays.iter().map(|a| a.shape())) else {
         let shapes: Vec<String> = arrays.iter().map(|a| format!("{:?}", a.shape())).collect();
-        return operation.invalid(&arrays, format!("shapes {} do not broadcast", shapes.join(" and ")));
+        return call_site.invalid(&arrays, format!("shapes {} do not broadcast", shapes.join(" and ")));
     };
     let (steps, loaded) = Steps::load(operands);
     let expression = steps.finish(last(&loaded));
-    let inputs: Vec<Array> = arrays.iter().map(|a| operation.broadcast(a, &shape)).collect();
+    let inputs: Vec<Array> = arrays.iter().map(|a| call_site.broadcast(a, &shape)).collect();
     let inputs: Vec<&Array> = inputs.iter().collect();
-    operation.node(Primitive::Elementwise(expression), &inputs, &shape, dtype)
+    call_site.node(Primitive::Elementwise(expression), &inputs, &shape, dtype)
 }
 
-fn binary(operation: Caller, kind: BinaryOp, sides: [Side<'_>; 2]) -> Array {
+fn binary(call_site: CallSite, kind: BinaryOp, operands: [Operand<'_>; 2]) -> Array {
     use BinaryOp::*;
-    let common = promote(sides[0].dtype(), sides[1].dtype());
+    let common = promote(operands[0].dtype(), operands[1].dtype());
     let common = match kind {
-        // Numbers: truth values add up as integers, and a quotient or power is a fraction.
+        // Bool operands count as integers; a quotient or power of integers is a float.
         Add | Sub | Mul | Rem | Shl | Shr if common == DType::Bool => DType::I32,
         Div | Pow if !common.is_float() => DType::F32,
         _ => common,
     };
     if matches!(kind, And | Or | Xor | Shl | Shr) && common.is_float() {
-        let what = format!("{} and {} are not both integers", sides[0].dtype(), sides[1].dtype());
-        let arrays: Vec<&Array> = sides.iter().filter_map(|side| side.array()).collect();
-        return operation.invalid(&arrays, what);
+        let what = format!(
+            "{} and {} are not both integers",
+            operands[0].dtype(),
+            operands[1].dtype()
+        );
+        let arrays: Vec<&Array> = operands.iter().filter_map(|operand| operand.array()).collect();
+        return call_site.invalid(&arrays, what);
     }
     let result = if matches!(kind, Eq | Ne | Lt | Le | Gt | Ge) {
         DType::Bool
     } else {
         common
     };
-    let operands = sides.map(|side| (side, common));
+    let operands = operands.map(|operand| (operand, common));
     apply(
-        operation,
+        call_site,
         &operands,
         |x| ExpressionStep::Binary(kind, x[0], x[1]),
         result,
@@ -161,8 +165,8 @@ fn binary(operation: Caller, kind: BinaryOp, sides: [Side<'_>; 2]) -> Array {
 }
 
 impl Array {
-    /// Every element the same number: a float converted to `dtype` as [`Array::astype`] does, an integer
-    /// exact. Invalid for an integer that an integer `dtype` does not hold.
+    /// An array whose elements are all `value`. A float is converted to `dtype` as by [`Array::astype`]; an integer is
+    /// exact. Invalid if an integer is out of `dtype`'s range.
     ///
     /// ```
     /// # use refrain::{Array, DType, Device};
@@ -171,22 +175,22 @@ impl Array {
     /// ```
     #[track_caller]
     pub fn full(device: &Device, dtype: DType, shape: &[usize], value: impl Into<Number>) -> Array {
-        filled(Caller::new("full"), device, dtype, shape, value.into())
+        full(CallSite::new("full"), device, dtype, shape, value.into())
     }
 
-    /// Zeros.
+    /// An array of zeros.
     #[track_caller]
     pub fn zeros(device: &Device, dtype: DType, shape: &[usize]) -> Array {
         Array::full(device, dtype, shape, 0)
     }
 
-    /// Ones.
+    /// An array of ones.
     #[track_caller]
     pub fn ones(device: &Device, dtype: DType, shape: &[usize]) -> Array {
         Array::full(device, dtype, shape, 1)
     }
 
-    /// 0, 1, 2, … n−1 → `[n]`.
+    /// 0, 1, 2, … n−1: `[n]`.
     #[track_caller]
     pub fn arange(device: &Device, dtype: DType, n: usize) -> Array {
         let mut steps = vec![ExpressionStep::Index];
@@ -194,16 +198,16 @@ impl Array {
             steps.push(ExpressionStep::Cast(0, dtype));
         }
         let expression = Primitive::Elementwise(Expression { inputs: vec![], steps });
-        Caller::new("arange").source(device, expression, &[n], dtype)
+        CallSite::new("arange").source(device, expression, &[n], dtype)
     }
 
-    fn unary(&self, operation: Caller, kind: UnaryOp) -> Array {
+    fn unary(&self, call_site: CallSite, kind: UnaryOp) -> Array {
         if matches!(kind, UnaryOp::Floor | UnaryOp::Ceil | UnaryOp::Round) && !self.dtype().is_float() {
             return self.clone();
         }
         let dtype = match (kind, self.dtype()) {
             (UnaryOp::Not, dtype) => dtype,
-            // Numbers: truth values count as integers.
+            // Bool operands count as integers.
             (UnaryOp::Neg | UnaryOp::Abs | UnaryOp::Sign, DType::Bool) => DType::I32,
             (UnaryOp::Neg | UnaryOp::Abs | UnaryOp::Sign, dtype) => dtype,
             (_, dtype) if dtype.is_float() => dtype,
@@ -211,57 +215,56 @@ impl Array {
         };
         let result = if kind == UnaryOp::Not { DType::Bool } else { dtype };
         apply(
-            operation,
-            &[(Side::Array(self), dtype)],
+            call_site,
+            &[(Operand::Array(self), dtype)],
             |x| ExpressionStep::Unary(kind, x[0]),
             result,
         )
     }
 
-    fn binary(&self, operation: Caller, kind: BinaryOp, other: impl Term) -> Array {
-        match other.scalar_beside(self) {
-            Some((value, dtype)) => binary(operation, kind, [Side::Array(self), Side::Number(value, dtype)]),
+    fn binary(&self, call_site: CallSite, kind: BinaryOp, other: impl ArrayOrNumber) -> Array {
+        match other.to_scalar(self) {
+            Some((value, dtype)) => binary(call_site, kind, [Operand::Array(self), Operand::Number(value, dtype)]),
             None => {
-                let other = other.beside(operation, self);
-                binary(operation, kind, [self, &other].map(Side::Array))
+                let other = other.to_array(call_site, self);
+                binary(call_site, kind, [self, &other].map(Operand::Array))
             }
         }
     }
 
-    /// `number` beside and before this array.
-    fn binary_after(&self, operation: Caller, kind: BinaryOp, number: impl Term) -> Array {
-        match number.scalar_beside(self) {
-            Some((value, dtype)) => binary(operation, kind, [Side::Number(value, dtype), Side::Array(self)]),
+    /// A binary operation with `number` on the left.
+    fn binary_after(&self, call_site: CallSite, kind: BinaryOp, number: impl ArrayOrNumber) -> Array {
+        match number.to_scalar(self) {
+            Some((value, dtype)) => binary(call_site, kind, [Operand::Number(value, dtype), Operand::Array(self)]),
             None => {
-                let number = number.beside(operation, self);
-                binary(operation, kind, [&number, self].map(Side::Array))
+                let number = number.to_array(call_site, self);
+                binary(call_site, kind, [&number, self].map(Operand::Array))
             }
         }
     }
 
-    /// The elements converted, for every pair of dtypes: floats round to nearest even; to integers they
-    /// are truncated and saturate (NaN gives 0); integers wrap; to bool anything but zero is true.
+    /// Converts the elements, for every pair of dtypes. Floats round to nearest even; to integers they are truncated
+    /// and saturate (NaN gives 0); integers wrap; to bool, everything but zero is true.
     #[track_caller]
     pub fn astype(&self, dtype: DType) -> Array {
         if dtype == self.dtype() {
             return self.clone();
         }
         let cast = Primitive::Elementwise(Expression::cast(self.dtype(), dtype));
-        Caller::new("astype").node(cast, &[self], self.shape(), dtype)
+        CallSite::new("astype").node(cast, &[self], self.shape(), dtype)
     }
 
-    /// `self ? a : b` for each element, all three broadcast; `self` is true where it is not zero (NumPy's
-    /// `where`). The result has the dtype in which a's and b's meet; two numbers meet in i32 or f32. Invalid
-    /// where shapes do not broadcast.
+    /// `self ? a : b` for each element (NumPy's `where`); all three broadcast, and a nonzero `self` counts as true. The
+    /// result has the promoted dtype of a and b; two numbers give i32 or f32. Invalid if shapes do not broadcast.
     #[track_caller]
-    pub fn select(&self, a: impl Term, b: impl Term) -> Array {
-        let operation = Caller::new("select");
+    pub fn select(&self, a: impl ArrayOrNumber, b: impl ArrayOrNumber) -> Array {
+        let call_site = CallSite::new("select");
         let other = a.array().or(b.array()).unwrap_or(self);
-        let [a, b] = [a.beside(operation, other), b.beside(operation, other)];
+        let [a, b] = [a.to_array(call_site, other), b.to_array(call_site, other)];
         let dtype = promote(a.dtype(), b.dtype());
-        let operands = [(self, DType::Bool), (&a, dtype), (&b, dtype)].map(|(a, dtype)| (Side::Array(a), dtype));
+        let operands = [(self, DType::Bool), (&a, dtype), (&b, dtype)].map(|(a, dtype)| (Operand::Array(a), dtype));
         apply(
-            operation,
+            call_site,
             &operands,
             |x| ExpressionStep::Select(x[0], x[1], x[2]),
             dtype,
@@ -282,19 +285,19 @@ macro_rules! unary {
             ///
             #[doc = $of]
             #[track_caller]
-            pub fn $name(&self) -> Array { self.unary(Caller::new(stringify!($name)), UnaryOp::$op) }
+            pub fn $name(&self) -> Array { self.unary(CallSite::new(stringify!($name)), UnaryOp::$op) }
         )* }
     };
 }
 
-unary! { "Same shape and dtype; truth values count as i32, and integers wrap.":
+unary! { "Same shape and dtype; bool gives i32, and integers wrap.":
     /// |x|.
     abs => Abs;
-    /// −1, 0 or 1; NaN stays.
+    /// −1, 0 or 1; NaN for NaN.
     sign => Sign;
 }
 
-unary! { "Same shape; floats keep their dtype, integers and truth values become f32.":
+unary! { "Same shape; floats keep their dtype, integers and bool give f32.":
     /// eˣ.
     exp => Exp;
     /// Natural logarithm.
@@ -315,7 +318,7 @@ unary! { "Same shape; floats keep their dtype, integers and truth values become 
     sigmoid => Sigmoid;
 }
 
-unary! { "Same shape and dtype; integers and truth values stay as they are.":
+unary! { "Same shape and dtype; integers and bool are unchanged.":
     /// Largest integer ≤ x.
     floor => Floor;
     /// Smallest integer ≥ x.
@@ -336,75 +339,75 @@ macro_rules! binary {
             ///
             #[doc = $of]
             #[track_caller]
-            pub fn $name(&self, other: impl Term) -> Array {
-                self.binary(Caller::new(stringify!($name)), BinaryOp::$op, other)
+            pub fn $name(&self, other: impl ArrayOrNumber) -> Array {
+                self.binary(CallSite::new(stringify!($name)), BinaryOp::$op, other)
             }
         )* }
     };
 }
 
-binary! { "Shapes broadcast; dtypes meet. Invalid where shapes do not broadcast.":
-    /// The larger of two; NaN where either is.
+binary! { "Shapes broadcast; dtypes are promoted. Invalid if shapes do not broadcast.":
+    /// The larger of both; NaN if either is NaN.
     maximum => Max;
-    /// The smaller of two; NaN where either is.
+    /// The smaller of both; NaN if either is NaN.
     minimum => Min;
 }
 
-binary! { "Shapes broadcast; dtypes meet, integers in f32. Invalid where shapes do not broadcast.":
-    /// selfᵒᵗʰᵉʳ.
+binary! { "Shapes broadcast; dtypes are promoted, integers to f32. Invalid if shapes do not broadcast.":
+    /// `self` to the power of `other`.
     pow => Pow;
 }
 
-binary! { "Shapes broadcast, operands are compared in the dtype in which theirs meet → bool. Invalid where shapes do not broadcast.":
-    /// Whether equal.
+binary! { "Shapes broadcast; operands are compared in their promoted dtype → bool. Invalid if shapes do not broadcast.":
+    /// Whether both are equal.
     eq => Eq;
-    /// Whether different.
+    /// Whether both differ.
     ne => Ne;
-    /// Whether smaller.
+    /// Whether `self` is smaller.
     lt => Lt;
-    /// Whether smaller or equal.
+    /// Whether `self` is smaller or equal.
     le => Le;
-    /// Whether larger.
+    /// Whether `self` is larger.
     gt => Gt;
-    /// Whether larger or equal.
+    /// Whether `self` is larger or equal.
     ge => Ge;
 }
 
-binary! { "Shapes broadcast; dtypes meet. Invalid for floats, and where shapes do not broadcast.":
+binary! { "Shapes broadcast; dtypes are promoted. Invalid for floats, and if shapes do not broadcast.":
     /// Bitwise and; logical for bool.
     bit_and => And;
     /// Bitwise or; logical for bool.
     bit_or => Or;
     /// Bitwise exclusive or; logical for bool.
     bit_xor => Xor;
-    /// Shifted left by `other mod 32` bits; truth values count as i32.
+    /// Shifted left by `other mod 32` bits; bool counts as i32.
     shift_left => Shl;
-    /// Shifted right by `other mod 32` bits, keeping an i32's sign; truth values count as i32.
+    /// Shifted right by `other mod 32` bits, keeping the sign of i32; bool counts as i32.
     shift_right => Shr;
 }
 
 macro_rules! operators {
     ($($trait:ident $method:ident $op:ident;)*) => { $(
-        impl<T: Term> $trait<T> for &Array {
+        impl<T: ArrayOrNumber> $trait<T> for &Array {
             type Output = Array;
             #[track_caller]
-            fn $method(self, other: T) -> Array { self.binary(Caller::new(stringify!($method)), BinaryOp::$op, other) }
+            fn $method(self, other: T) -> Array { self.binary(CallSite::new(stringify!($method)), BinaryOp::$op, other) }
         }
-        impl<T: Term> $trait<T> for Array {
+        impl<T: ArrayOrNumber> $trait<T> for Array {
             type Output = Array;
             #[track_caller]
             fn $method(self, other: T) -> Array { (&self).$method(other) }
         }
         operators! { $trait $method $op of f32 i32 }
     )* };
-    // A literal has one of these two types; the others would leave the result's open.
+    // Literals default to these types; implementing more would make the type of a literal ambiguous.
     ($trait:ident $method:ident $op:ident of $($number:ty)*) => { $(
         impl $trait<&Array> for $number {
             type Output = Array;
             #[track_caller]
             fn $method(self, other: &Array) -> Array {
-                let operation = Caller::new(stringify!($method));
-                other.binary_after(operation, BinaryOp::$op, self)
+                let call_site = CallSite::new(stringify!($method));
+                other.binary_after(call_site, BinaryOp::$op, self)
             }
         }
         impl $trait<Array> for $number {
@@ -427,7 +430,7 @@ impl Neg for &Array {
     type Output = Array;
     #[track_caller]
     fn neg(self) -> Array {
-        self.unary(Caller::new("neg"), UnaryOp::Neg)
+        self.unary(CallSite::new("neg"), UnaryOp::Neg)
     }
 }
 

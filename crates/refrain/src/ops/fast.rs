@@ -1,30 +1,30 @@
-//! The operations that networks are made of.
+//! Neural network operations on plain arrays.
 
 pub use super::rms_norm::rms_norm;
 
-use super::Caller;
+use super::CallSite;
 use crate::{Array, DType};
 
-/// Which keys a query sees in [`scaled_dot_product_attention`].
+/// The keys that each query attends to in [`scaled_dot_product_attention`].
 #[derive(Clone, Copy)]
 pub enum Mask<'a> {
-    /// All of them.
+    /// All keys.
     None,
-    /// The last query sees all keys, each earlier one a key less.
+    /// The last query attends to all keys, each earlier query to one key less.
     Causal,
-    /// bool (true: seen) or float (added to the scores), broadcast to `[B, H, Tq, Tk]`.
+    /// A bool array (true: attend) or a float array (added to the scores), broadcast to `[B, H, Tq, Tk]`.
     Array(&'a Array),
 }
 
-/// softmax(q · kᵀ · scale + mask) · v. q `[B, H, Tq, D]`, k `[B, KVH, Tk, D]`, v `[B, KVH, Tk, E]`, floats,
-/// with H a multiple of KVH → `[B, H, Tq, E]` in v's dtype. Made of matmuls and a softmax, for arrays that
-/// are not in a paged cache. Invalid where shapes do not fit.
+/// softmax(q · kᵀ · scale + mask) · v, with floats q `[B, H, Tq, D]`, k `[B, KVH, Tk, D]`, v `[B, KVH, Tk, E]` and H a
+/// multiple of KVH. Returns `[B, H, Tq, E]` in v's dtype. Composed of matmuls and a softmax, for arrays that are not in
+/// a paged cache. Invalid if shapes do not fit.
 #[track_caller]
 pub fn scaled_dot_product_attention(q: &Array, k: &Array, v: &Array, scale: f32, mask: Mask<'_>) -> Array {
-    let operation = Caller::new("scaled_dot_product_attention");
+    let call_site = CallSite::new("scaled_dot_product_attention");
     let fail = || {
         let what = format!("q {:?}, k {:?} and v {:?} do not fit", q.shape(), k.shape(), v.shape());
-        operation.invalid(&[q, k, v], what)
+        call_site.invalid(&[q, k, v], what)
     };
     let (&[b, h, tq, d], &[bk, kvh, tk, dk], &[bv, hv, tv, e]) = (q.shape(), k.shape(), v.shape()) else {
         return fail();
@@ -32,11 +32,11 @@ pub fn scaled_dot_product_attention(q: &Array, k: &Array, v: &Array, scale: f32,
     if d != dk || [bk, bv] != [b, b] || tk != tv || kvh != hv || kvh == 0 || h % kvh != 0 {
         return fail();
     }
-    // Query heads that share a key head are a dimension of their own, so that nothing is repeated.
-    let group = |x: &Array, heads: usize, t: usize, n: usize| operation.reshape(x, &[b, kvh, heads, t, n]);
+    // The query heads of a key head get a dimension of their own, so that keys and values are not repeated.
+    let group = |x: &Array, heads: usize, t: usize, n: usize| call_site.reshape(x, &[b, kvh, heads, t, n]);
     let (q, k, v) = (group(q, h / kvh, tq, d), group(k, 1, tk, d), group(v, 1, tk, e));
     let mut scores = q.matmul(&k.swap_axes(-1, -2)).astype(DType::F32) * scale;
-    // Stands for minus infinity, of which differences would be NaN.
+    // Finite, because differences of infinities would be NaN.
     const MASKED: f32 = f32::MIN / 2.0;
     match mask {
         Mask::None => {}
@@ -47,7 +47,7 @@ pub fn scaled_dot_product_attention(q: &Array, k: &Array, v: &Array, scale: f32,
                 .select(&scores, MASKED);
         }
         Mask::Array(mask) => {
-            let mask = group(&operation.broadcast(mask, &[b, h, tq, tk]), h / kvh, tq, tk);
+            let mask = group(&call_site.broadcast(mask, &[b, h, tq, tk]), h / kvh, tq, tk);
             scores = if mask.dtype() == DType::Bool {
                 mask.select(&scores, MASKED)
             } else {
@@ -55,6 +55,6 @@ pub fn scaled_dot_product_attention(q: &Array, k: &Array, v: &Array, scale: f32,
             };
         }
     }
-    let mixed = scores.softmax().astype(v.dtype()).matmul(&v);
-    operation.reshape(&mixed, &[b, h, tq, e])
+    let attn_out = scores.softmax().astype(v.dtype()).matmul(&v);
+    call_site.reshape(&attn_out, &[b, h, tq, e])
 }

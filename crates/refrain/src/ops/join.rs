@@ -1,18 +1,18 @@
-//! Joining arrays.
+//! Concatenation, stacking and padding.
 
 use std::hash::{Hash, Hasher};
 
 use refrain_kernels::elementwise::{self, Expression};
 
 use super::elementwise::promote;
-use super::number::{Number, filled};
-use super::{Caller, axis_of};
-use crate::operation::{
+use super::number::{Number, full};
+use super::{CallSite, axis_of};
+use crate::operation::prelude::{
     ArraySpec, HostInputs, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, Values, renumber,
 };
 use crate::{Array, DType};
 
-/// (x0, x1, …), all of one dtype → joined along `axis`.
+/// (x0, x1, …), all of one dtype → concatenated along `axis`.
 #[derive(Hash, Debug)]
 struct Concatenate {
     axis: usize,
@@ -30,7 +30,7 @@ impl Operation for Concatenate {
     fn results(&self, inputs: &[&ArraySpec]) -> Result<Vec<ArraySpec>, String> {
         let axis = self.axis;
         let [first, others @ ..] = inputs else {
-            return Err("there is nothing to join".to_string());
+            return Err("there are no arrays to concatenate".to_string());
         };
         let mut joined = (*first).clone();
         for x in others {
@@ -41,13 +41,13 @@ impl Operation for Concatenate {
                 .dim(axis)
                 .checked_add(x.dim(axis))
                 .filter(|_| fits && axis < x.rank());
-            let misfit = || format!("{:?} does not join {:?} along axis {axis}", x.shape, first.shape);
+            let misfit = || format!("{:?} does not fit {:?} along axis {axis}", x.shape, first.shape);
             joined.shape[axis] = extent.ok_or_else(misfit)?;
         }
         Ok(vec![joined])
     }
 
-    /// Each input is copied into its part of the result.
+    /// Copies each input into its part of the result.
     fn lower(&self, traits: &Traits, operands: &[OperandSpec]) -> Result<Kernels, Unsupported> {
         let (out, inputs) = operands.split_last().expect("there is a result");
         let mut calls = Vec::new();
@@ -96,7 +96,7 @@ fn concatenated(x: &HostInputs<'_>, axis: usize) -> Values {
         ($variant:ident) => {{
             let parts = (0..x.count()).map(|n| match x.values(n) {
                 Values::$variant(values) => (values, x.shape(n)[axis..].iter().product()),
-                _ => unreachable!("joined arrays share a dtype"),
+                _ => unreachable!("concatenated arrays have one dtype"),
             });
             Values::$variant(join(&parts.collect::<Vec<_>>(), outer))
         }};
@@ -108,37 +108,37 @@ fn concatenated(x: &HostInputs<'_>, axis: usize) -> Values {
     }
 }
 
-/// The arrays `[.., n₀, ..]`, `[.., n₁, ..]` … one after the other along `axis` (which may count from
-/// the last) → `[.., n₀ + n₁ + …, ..]`, in the dtype in which theirs meet. Invalid when there are none,
-/// there is no such axis, or another extent differs.
+/// Concatenates arrays `[.., n₀, ..]`, `[.., n₁, ..]` … along `axis` (negative axes count from the last) →
+/// `[.., n₀ + n₁ + …, ..]`, in their promoted dtype. Invalid if there are no arrays, if there is no such axis, or if
+/// another extent differs.
 #[track_caller]
 pub fn concatenate(arrays: &[&Array], axis: isize) -> Array {
-    joined(Caller::new("concatenate"), arrays, axis)
+    joined(CallSite::new("concatenate"), arrays, axis)
 }
 
-/// Arrays of one shape `[.., ..]` side by side along a new dimension `axis` of the result (which may count
-/// from its last) → `[.., n, ..]`, in the dtype in which theirs meet. Invalid when there are none, the
-/// result has no such dimension, or shapes differ.
+/// Stacks arrays of one shape along a new dimension `axis` of the result (negative axes count from its last) →
+/// `[.., n, ..]`, in their promoted dtype. Invalid if there are no arrays, if the result has no such dimension, or if
+/// shapes differ.
 #[track_caller]
 pub fn stack(arrays: &[&Array], axis: isize) -> Array {
-    let operation = Caller::new("stack");
+    let call_site = CallSite::new("stack");
     if let Some(other) = arrays.iter().find(|x| x.shape() != arrays[0].shape()) {
-        let what = format!("{:?} does not stand beside {:?}", other.shape(), arrays[0].shape());
-        return operation.invalid(arrays, what);
+        let what = format!("{:?} cannot be stacked with {:?}", other.shape(), arrays[0].shape());
+        return call_site.invalid(arrays, what);
     }
-    let expanded: Vec<Array> = arrays.iter().map(|x| operation.expand_dims(x, axis)).collect();
-    joined(operation, &expanded.iter().collect::<Vec<_>>(), axis)
+    let expanded: Vec<Array> = arrays.iter().map(|x| call_site.expand_dims(x, axis)).collect();
+    joined(call_site, &expanded.iter().collect::<Vec<_>>(), axis)
 }
 
 impl Array {
-    /// As many elements of `value` before and after each dimension as `widths` says: `[n₀, ..]` →
+    /// Pads each dimension with `value`; `widths` has the number of elements before and after it: `[n₀, ..]` →
     /// `[before₀ + n₀ + after₀, ..]`. Invalid unless there is a pair for each dimension.
     #[track_caller]
     pub fn pad(&self, widths: &[(usize, usize)], value: impl Into<Number>) -> Array {
-        let operation = Caller::new("pad");
+        let call_site = CallSite::new("pad");
         if widths.len() != self.rank() {
-            let what = format!("{} pairs of widths for {:?}", widths.len(), self.shape());
-            return operation.invalid(&[self], what);
+            let what = format!("{} pairs of widths do not fit {:?}", widths.len(), self.shape());
+            return call_site.invalid(&[self], what);
         }
         let value = value.into();
         let mut padded = self.clone();
@@ -146,12 +146,12 @@ impl Array {
             let side = |extent: usize| {
                 let mut shape = padded.shape().to_vec();
                 shape[axis] = extent;
-                filled(operation, self.device(), self.dtype(), &shape, value)
+                full(call_site, self.device(), self.dtype(), &shape, value)
             };
             let parts = [(before, side(before)), (1, padded.clone()), (after, side(after))];
             let parts: Vec<&Array> = parts.iter().filter(|part| part.0 > 0).map(|part| &part.1).collect();
             if parts.len() > 1 {
-                padded = joined(operation, &parts, axis as isize);
+                padded = joined(call_site, &parts, axis as isize);
             }
             if padded.error().is_some() {
                 break;
@@ -161,15 +161,15 @@ impl Array {
     }
 }
 
-fn joined(operation: Caller, arrays: &[&Array], axis: isize) -> Array {
+fn joined(call_site: CallSite, arrays: &[&Array], axis: isize) -> Array {
     let [first, ..] = arrays else {
-        return operation.invalid(&[], "there is nothing to join".to_string());
+        return call_site.invalid(&[], "there are no arrays to concatenate".to_string());
     };
     let Some(axis) = axis_of(first, axis) else {
-        return operation.invalid(arrays, format!("there is no axis {axis} in {:?}", first.shape()));
+        return call_site.invalid(arrays, format!("there is no axis {axis} in {:?}", first.shape()));
     };
     let dtype = arrays.iter().map(|x| x.dtype()).fold(first.dtype(), promote);
     let converted: Vec<Array> = arrays.iter().map(|x| x.astype(dtype)).collect();
     let inputs: Vec<&Array> = converted.iter().collect();
-    operation.apply(Concatenate { axis }, &inputs)
+    call_site.apply(Concatenate { axis }, &inputs)
 }

@@ -5,11 +5,11 @@ use std::hash::Hasher;
 use refrain_kernels::matmul;
 use refrain_kernels::matmul::WeightRows;
 
-use super::Caller;
+use super::CallSite;
 use super::elementwise::{broadcast_shapes, promote};
 use crate::execute::dense;
-use crate::operation::{
-    ArraySpec, HostInputs, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, Values, exactly,
+use crate::operation::prelude::{
+    ArraySpec, HostInputs, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, Values, exact_inputs, spec,
 };
 use crate::{Array, Dimensions, Layout};
 
@@ -25,12 +25,12 @@ impl Operation for Matmul {
     fn key(&self, _state: &mut dyn Hasher) {}
 
     fn results(&self, inputs: &[&ArraySpec]) -> Result<Vec<ArraySpec>, String> {
-        let [a, b] = exactly(inputs)?;
+        let [a, b] = exact_inputs(inputs)?;
         let ([outer_a @ .., m, k_a], [outer_b @ .., k_b, n]) = (&a.shape[..], &b.shape[..]) else {
-            return Err(format!("{a} times {b}: matrices are needed"));
+            return Err(format!("{a} times {b}: operands must be matrices"));
         };
         if outer_a != outer_b || k_a != k_b || !a.dtype.is_float() || !b.dtype.is_float() {
-            return Err(format!("{a} times {b}: they do not fit"));
+            return Err(format!("{a} times {b}: shapes or dtypes do not fit"));
         }
         Ok(vec![ArraySpec {
             shape: [outer_a, &[*m, *n]].concat(),
@@ -39,9 +39,7 @@ impl Operation for Matmul {
     }
 
     fn lower(&self, traits: &Traits, operands: &[OperandSpec]) -> Result<Kernels, Unsupported> {
-        let [a, b, out] = operands else {
-            unreachable!("two inputs and a result")
-        };
+        let [a, b, out] = spec::operands(operands);
         Ok(matmul::call(traits, a, b, out)?.into())
     }
 
@@ -54,24 +52,24 @@ impl Operation for Matmul {
     }
 }
 
-/// Of each element of the result, the last operand, one for each column of the first.
+/// Number of multiplications: one per element of the result (the last operand) and column of the first operand.
 pub(super) fn multiplications(operands: &[OperandSpec]) -> u64 {
     let columns = operands[0].layout.shape.last().copied().unwrap_or(1) as u64;
     let out = operands.last().map_or(0, |out| out.layout.count() as u64);
     out.saturating_mul(columns)
 }
 
-/// A product of matrices; a right-hand side that is a transposed weight is read row by row.
+/// Computes the product. If the right-hand side is a transposed weight, it is read row by row.
 fn product(x: &HostInputs<'_>) -> Vec<f32> {
     let ([outer @ .., m, k], b) = (x.shape(0), x.layout(1)) else {
-        unreachable!("matrices")
+        unreachable!("operands are matrices")
     };
     let (rank, batch) = (b.rank(), outer.iter().product::<usize>());
     let n = b.shape[rank - 1];
     if *k == 0 || b.strides[rank - 2..] != [1, *k] {
         return matmul::reference(&x.f32(0), &x.f32(1), batch, *m, *k, n);
     }
-    // Where each of the matrices starts; one that repeats is read once for all.
+    // The offset of each matrix; a matrix that is repeated is read once.
     let mut starts = Vec::with_capacity(batch);
     let strides = Dimensions::from_slice(&b.strides[..rank - 2]);
     Layout {
@@ -91,48 +89,48 @@ fn product(x: &HostInputs<'_>) -> Vec<f32> {
 }
 
 impl Array {
-    /// `self [.., M, K]` · `other [.., K, N]` → `[.., M, N]`, leading dimensions broadcast. Vectors
-    /// count as a row on the left and as a column on the right, and that dimension is dropped again.
-    /// Floats only; accumulates in f32 and rounds to the dtype in which theirs meet. Invalid when
-    /// extents differ or an operand is a scalar or of integers.
+    /// The matrix product `self [.., M, K]` · `other [.., K, N]` → `[.., M, N]`; leading dimensions broadcast. A vector
+    /// is a row on the left and a column on the right, and that dimension is dropped from the result. Floats only;
+    /// accumulates in f32 and rounds to the promoted dtype. Invalid if extents differ, or if an operand is a scalar or
+    /// has an integer dtype.
     #[track_caller]
     pub fn matmul(&self, other: &Array) -> Array {
-        let operation = Caller::new("matmul");
-        let (a, b) = (self.as_matrix(operation, 0), other.as_matrix(operation, 1));
+        let call_site = CallSite::new("matmul");
+        let (a, b) = (self.as_matrix(call_site, 0), other.as_matrix(call_site, 1));
         let what = |what: &str| {
             let (a, b) = ((self.dtype(), self.shape()), (other.dtype(), other.shape()));
-            operation.invalid(
+            call_site.invalid(
                 &[self, other],
                 format!("{}{:?} times {}{:?}: {what}", a.0, a.1, b.0, b.1),
             )
         };
         if a.rank() < 2 || b.rank() < 2 || !a.dtype().is_float() || !b.dtype().is_float() {
-            return what("floating-point matrices or vectors are needed");
+            return what("operands must be floating-point matrices or vectors");
         }
         let ([outer_a @ .., m, k], [outer_b @ .., k_b, n]) = (a.shape(), b.shape()) else {
             unreachable!("ranks were checked");
         };
         if k != k_b {
-            return what(&format!("{k} columns meet {k_b} rows"));
+            return what(&format!("inner dimensions differ: {k} and {k_b}"));
         }
         let Some(batch) = broadcast_shapes([outer_a, outer_b]) else {
             return what("leading dimensions do not broadcast");
         };
         let with = |tail: [usize; 2]| batch.iter().copied().chain(tail).collect::<Vec<usize>>();
-        let inputs = [(&a, [*m, *k]), (&b, [*k, *n])].map(|(x, tail)| operation.broadcast(x, &with(tail)));
-        let product = operation.apply(Matmul, &[&inputs[0], &inputs[1]]);
+        let inputs = [(&a, [*m, *k]), (&b, [*k, *n])].map(|(x, tail)| call_site.broadcast(x, &with(tail)));
+        let product = call_site.apply(Matmul, &[&inputs[0], &inputs[1]]);
         let kept = batch
             .iter()
             .chain((self.rank() > 1).then_some(m))
             .chain((other.rank() > 1).then_some(n));
         let shape: Vec<usize> = kept.copied().collect();
-        operation.reshape(&product, &shape)
+        call_site.reshape(&product, &shape)
     }
 
-    /// A vector with a dimension `axis` of extent 1; others as they are.
-    fn as_matrix(&self, operation: Caller, axis: isize) -> Array {
+    /// Gives a vector a dimension `axis` of extent 1; other arrays are returned unchanged.
+    fn as_matrix(&self, call_site: CallSite, axis: isize) -> Array {
         if self.rank() == 1 {
-            operation.expand_dims(self, axis)
+            call_site.expand_dims(self, axis)
         } else {
             self.clone()
         }

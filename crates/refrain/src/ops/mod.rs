@@ -1,7 +1,7 @@
-//! What can be done with arrays: each operation checks shapes and makes a lazy node.
+//! The array operations: each checks shapes and adds a lazy node.
 
 mod argmax;
-mod caller;
+mod call_site;
 mod elementwise;
 pub mod fast;
 pub mod join;
@@ -22,21 +22,12 @@ pub(crate) mod take_along;
 pub(crate) mod top_k;
 pub(crate) mod write_rows;
 
-pub(crate) use caller::Caller;
+pub(crate) use call_site::CallSite;
 
 use crate::Array;
+pub(crate) use crate::array::resolve_axis;
 
-/// Resolves an axis that may count from the last dimension.
+/// Resolves an axis of `x`; negative axes count from the last.
 pub(crate) fn axis_of(x: &Array, axis: isize) -> Option<usize> {
-    resolve(axis, x.rank())
-}
-
-/// The same of `rank` dimensions.
-pub(crate) fn resolve(axis: isize, rank: usize) -> Option<usize> {
-    let resolved = if axis < 0 {
-        axis.checked_add_unsigned(rank)?
-    } else {
-        axis
-    };
-    usize::try_from(resolved).ok().filter(|&axis| axis < rank)
+    resolve_axis(axis, x.rank())
 }

@@ -1,22 +1,22 @@
-//! Numbers beside arrays.
+//! Numbers as operands of array operations.
 
 use refrain_kernels::elementwise::{Expression, ExpressionStep, Scalar};
 
-use super::Caller;
+use super::CallSite;
 use crate::{Array, DType, Device, Primitive};
 
-/// A number, exact until it takes a dtype.
+/// A number, exact until it is converted to a dtype.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Number {
-    /// A whole number.
+    /// An integer.
     Integer(i128),
-    /// Any other: also one written as such, like `2.0`.
+    /// A float, which may have an integral value, as `2.0` does.
     Float(f64),
 }
 
 impl Number {
-    /// The number in `dtype`: floats are rounded to floats and, to integers, truncated and saturated (NaN
-    /// gives 0); bool is whether it is not zero. `None` for an integer that an integer dtype does not hold.
+    /// Converts the number to `dtype`. Floats are rounded to a float dtype; to an integer dtype they are truncated and
+    /// saturate (NaN gives 0). Bool is whether the number is not zero. `None` if an integer is out of `dtype`'s range.
     fn in_dtype(self, dtype: DType) -> Option<Scalar> {
         Some(match (self, dtype) {
             (Number::Integer(n), DType::F32 | DType::F16 | DType::BF16) => Scalar::F32(n as f32),
@@ -32,22 +32,22 @@ impl Number {
         })
     }
 
-    /// The whole number that this is.
-    fn whole(self) -> Option<i128> {
+    /// The value, if it is integral.
+    fn integral(self) -> Option<i128> {
         match self {
             Number::Integer(n) => Some(n),
-            // Beyond, no integer dtype holds it.
+            // No integer dtype holds more.
             Number::Float(x) if x.fract() == 0.0 && x.abs() < 9.0e18 => Some(x as i128),
             Number::Float(_) => None,
         }
     }
 
-    /// The dtype that this takes beside an array of `dtype`: that, if it can hold the number; else the
-    /// narrowest that can hold both.
-    fn dtype_beside(self, dtype: DType) -> DType {
+    /// The dtype of this number as an operand of an operation with an array of `dtype`: `dtype` if it can hold the
+    /// number, else the narrowest dtype that can hold both.
+    fn dtype_with(self, dtype: DType) -> DType {
         let fits = |range: std::ops::RangeInclusive<i64>| {
             let range = i128::from(*range.start())..=i128::from(*range.end());
-            self.whole().is_some_and(|n| range.contains(&n))
+            self.integral().is_some_and(|n| range.contains(&n))
         };
         match (self, dtype) {
             (_, dtype) if dtype.is_float() => dtype,
@@ -60,80 +60,81 @@ impl Number {
     }
 }
 
-/// Every element `number`.
-pub(super) fn filled(operation: Caller, device: &Device, dtype: DType, shape: &[usize], number: Number) -> Array {
+/// An array whose elements are all `number`.
+pub(super) fn full(call_site: CallSite, device: &Device, dtype: DType, shape: &[usize], number: Number) -> Array {
     let Some(value) = number.in_dtype(dtype) else {
-        let what = format!("{dtype} does not hold {}", number.whole().unwrap_or_default());
-        return Array::invalid(device, dtype, operation.error(what));
+        let what = format!("{dtype} cannot represent {}", number.integral().unwrap_or_default());
+        return Array::invalid(device, dtype, call_site.error(what));
     };
     let expression = Expression {
         inputs: vec![],
         steps: vec![ExpressionStep::Constant { value, dtype }],
     };
-    let scalar = operation.source(device, Primitive::Elementwise(expression), &[], dtype);
-    operation.broadcast(&scalar, shape)
+    let scalar = call_site.source(device, Primitive::Elementwise(expression), &[], dtype);
+    call_site.broadcast(&scalar, shape)
 }
 
-/// What an operation takes beside an array: another array, or a number. A number takes the array's dtype
-/// if that can hold it, else the narrowest that can hold both: integers and a fraction meet in f32. Where
-/// no dtype does, the result is invalid.
-pub trait Term: Beside {}
+/// An operand of a binary operation: an array or a number.
+///
+/// A number takes the array's dtype if that can hold it, else the narrowest dtype that can hold both: an integer array
+/// and a fraction give f32. If no dtype does, the result is invalid.
+pub trait ArrayOrNumber: ToOperand {}
 
-impl<T: Beside> Term for T {}
+impl<T: ToOperand> ArrayOrNumber for T {}
 
-/// What [`Term`]s have in common; of this crate alone.
-pub trait Beside {
-    /// The array that this is.
+/// Conversions of a [`ArrayOrNumber`]; private to this crate.
+pub trait ToOperand {
+    /// The array, unless this is a number.
     fn array(&self) -> Option<&Array>;
 
-    /// The number that this is, where a dtype holds it beside `array`.
-    fn scalar_beside(&self, array: &Array) -> Option<(Scalar, DType)>;
+    /// The number, in the dtype that it takes with `array`. `None` for an array, or if no dtype holds the number.
+    fn to_scalar(&self, array: &Array) -> Option<(Scalar, DType)>;
 
-    /// This as an array, where `operation` takes it beside `array`.
-    fn beside(&self, operation: Caller, array: &Array) -> Array;
+    /// This operand as an array, for an operation with `array`.
+    fn to_array(&self, call_site: CallSite, array: &Array) -> Array;
 }
 
-impl Beside for Array {
+impl ToOperand for Array {
     fn array(&self) -> Option<&Array> {
         Some(self)
     }
 
-    fn scalar_beside(&self, _: &Array) -> Option<(Scalar, DType)> {
+    fn to_scalar(&self, _: &Array) -> Option<(Scalar, DType)> {
         None
     }
 
-    fn beside(&self, _: Caller, _: &Array) -> Array {
+    fn to_array(&self, _: CallSite, _: &Array) -> Array {
         self.clone()
     }
 }
 
-impl Beside for &Array {
+impl ToOperand for &Array {
     fn array(&self) -> Option<&Array> {
         Some(self)
     }
 
-    fn scalar_beside(&self, _: &Array) -> Option<(Scalar, DType)> {
+    fn to_scalar(&self, _: &Array) -> Option<(Scalar, DType)> {
         None
     }
 
-    fn beside(&self, _: Caller, _: &Array) -> Array {
+    fn to_array(&self, _: CallSite, _: &Array) -> Array {
         Array::clone(self)
     }
 }
 
-impl Beside for Number {
+impl ToOperand for Number {
     fn array(&self) -> Option<&Array> {
         None
     }
 
-    fn scalar_beside(&self, array: &Array) -> Option<(Scalar, DType)> {
-        let dtype = self.dtype_beside(array.dtype());
+    fn to_scalar(&self, array: &Array) -> Option<(Scalar, DType)> {
+        let dtype = self.dtype_with(array.dtype());
         Some((self.in_dtype(dtype)?, dtype))
     }
 
-    fn beside(&self, operation: Caller, array: &Array) -> Array {
-        let dtype = self.dtype_beside(array.dtype());
-        filled(operation, array.device(), dtype, &[], *self)
+    fn to_array(&self, call_site: CallSite, array: &Array) -> Array {
+        let dtype = self.dtype_with(array.dtype());
+        full(call_site, array.device(), dtype, &[], *self)
     }
 }
 
@@ -145,17 +146,17 @@ macro_rules! numbers {
             }
         }
 
-        impl Beside for $rust {
+        impl ToOperand for $rust {
             fn array(&self) -> Option<&Array> {
                 None
             }
 
-            fn scalar_beside(&self, array: &Array) -> Option<(Scalar, DType)> {
-                Number::from(*self).scalar_beside(array)
+            fn to_scalar(&self, array: &Array) -> Option<(Scalar, DType)> {
+                Number::from(*self).to_scalar(array)
             }
 
-            fn beside(&self, operation: Caller, array: &Array) -> Array {
-                Number::from(*self).beside(operation, array)
+            fn to_array(&self, call_site: CallSite, array: &Array) -> Array {
+                Number::from(*self).to_array(call_site, array)
             }
         }
     )*)* };

@@ -1,4 +1,4 @@
-//! Products of few tokens with what stands before and behind them.
+//! Fused products of few tokens: a norm before them and an epilogue after them.
 
 use std::hash::{Hash, Hasher};
 
@@ -7,12 +7,12 @@ use refrain_kernels::matmul::WeightRows;
 use refrain_kernels::projection::{self, Projection};
 
 use crate::DType;
-use crate::operation::{
+use crate::operation::prelude::{
     ArraySpec, HostInputs, HostMatrix, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, Values,
 };
 
-/// (x `[T, K]`, {norm weight `[K]`}, the planes of each matrix `[N, K]` …, the epilogues' further inputs
-/// `[T, N]` …) → `[T, Σ N]`, made by [`crate::passes::regions`].
+/// (x `[T, K]`, {norm weight `[K]`}, the planes of each matrix `[N, K]` …, the epilogues' further inputs `[T, N]` …) →
+/// `[T, Σ N]`. Made by [`crate::passes::regions`].
 #[derive(Clone, Hash, Debug)]
 pub struct JoinedProducts {
     /// What is computed.
@@ -24,7 +24,7 @@ pub struct JoinedProducts {
 }
 
 impl JoinedProducts {
-    /// The result in plain Rust.
+    /// Computes the result in plain Rust.
     pub fn product(&self, x: &HostInputs<'_>) -> Values {
         let projection = &self.projection;
         let weighted = projection.norm.is_some_and(|norm| norm.weighted);
@@ -74,7 +74,7 @@ impl Operation for JoinedProducts {
     }
 
     fn multiplications(&self, operands: &[OperandSpec]) -> u64 {
-        // A row of each of the matrices, of which those of a section end in one result.
+        // All rows of all matrices; the matrices of a section contribute to the same result.
         let mut next = 1 + usize::from(self.projection.norm.is_some_and(|norm| norm.weighted));
         let mut rows = 0;
         for part in self.projection.sections.iter().flat_map(|s| &s.parts) {

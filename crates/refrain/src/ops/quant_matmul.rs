@@ -1,4 +1,4 @@
-//! Products with quantised matrices.
+//! Matrix products with quantised matrices.
 
 use std::hash::{Hash, Hasher};
 
@@ -6,16 +6,18 @@ use refrain_kernels::matmul::WeightRows;
 use refrain_kernels::projection::WeightStorage;
 use refrain_kernels::quantised::{self, QuantFormat};
 
-use super::Caller;
+use super::CallSite;
 use super::matmul::multiplications;
 use super::quantised::{Quantised, check_planes};
-use crate::operation::{ArraySpec, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, Values};
+use crate::operation::prelude::{
+    ArraySpec, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, Values, spec,
+};
 use crate::{Array, DType};
 
-/// (x `[T, K]`, quants, scales, {biases}) → x · Wᵀ, `[T, N]`, W quantised in rows of K.
+/// (x `[T, K]`, quants, scales, {biases}) → x · Wᵀ, `[T, N]`, with W quantised in rows of K.
 #[derive(Hash, Debug)]
 pub(crate) struct QuantMatmul {
-    /// How W is stored.
+    /// The quantised format of W.
     pub format: QuantFormat,
 }
 
@@ -30,12 +32,12 @@ impl Operation for QuantMatmul {
 
     fn results(&self, inputs: &[&ArraySpec]) -> Result<Vec<ArraySpec>, String> {
         let [x, planes @ ..] = inputs else {
-            return Err("there is nothing to multiply".to_string());
+            return Err("it needs an array and a quantised matrix".to_string());
         };
         check_planes(&self.format, planes)?;
         let columns = self.format.columns(planes[0].dim(1));
         if x.rank() != 2 || x.dim(1) != columns || !x.dtype.is_float() {
-            return Err(format!("{x} does not meet rows of {columns} values"));
+            return Err(format!("{x} does not fit rows of {columns} values"));
         }
         Ok(vec![ArraySpec {
             shape: vec![x.dim(0), planes[0].dim(0)],
@@ -44,10 +46,8 @@ impl Operation for QuantMatmul {
     }
 
     fn lower(&self, traits: &Traits, operands: &[OperandSpec]) -> Result<Kernels, Unsupported> {
-        let [x, quants, scales, biases @ .., out] = operands else {
-            unreachable!("three inputs or four, and a result")
-        };
-        Ok(quantised::matmul(traits, &self.format, x, quants, scales, biases.first(), out)?.into())
+        let ([x, quants, scales], biases, [out]) = spec::operands_with_optional(operands);
+        Ok(quantised::matmul(traits, &self.format, x, quants, scales, biases, out)?.into())
     }
 
     fn reference(&self, step: &HostStep<'_>) {
@@ -70,21 +70,21 @@ impl Operation for QuantMatmul {
 }
 
 impl Quantised {
-    /// x (floats `[.., K]`) · Wᵀ → `[.., N]`, f32. Invalid when the planes or x do not fit.
+    /// x (floats `[.., K]`) · Wᵀ → f32 `[.., N]`. Invalid if the planes or x do not fit.
     #[track_caller]
     pub fn matmul(&self, x: &Array) -> Array {
-        let operation = Caller::new("quant_matmul");
+        let call_site = CallSite::new("quant_matmul");
         let multiply = |x: &Array| {
             let inputs: Vec<&Array> = [x].into_iter().chain(self.planes()).collect();
-            operation.apply(QuantMatmul { format: self.format }, &inputs)
+            call_site.apply(QuantMatmul { format: self.format }, &inputs)
         };
         match x.shape().split_last().filter(|(k, _)| **k == self.columns()) {
             Some((&k, outer)) => {
-                let product = multiply(&operation.reshape(x, &[outer.iter().product(), k]));
+                let product = multiply(&call_site.reshape(x, &[outer.iter().product(), k]));
                 let shape: Vec<usize> = outer.iter().copied().chain([self.rows()]).collect();
-                operation.reshape(&product, &shape)
+                call_site.reshape(&product, &shape)
             }
-            // Which it is not.
+            // Returns the error of the shape check.
             None => multiply(x),
         }
     }

@@ -1,4 +1,4 @@
-//! Rows of quantised matrices.
+//! Row lookup in quantised matrices.
 
 use std::hash::{Hash, Hasher};
 
@@ -6,16 +6,18 @@ use refrain_kernels::matmul::WeightRows;
 use refrain_kernels::projection::WeightStorage;
 use refrain_kernels::quantised::{self, QuantFormat};
 
-use super::Caller;
+use super::CallSite;
 use super::quantised::{Quantised, check_planes};
 use super::take::is_index;
-use crate::operation::{ArraySpec, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, Values};
+use crate::operation::prelude::{
+    ArraySpec, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, Values, spec,
+};
 use crate::{Array, DType};
 
 /// (quants, scales, {biases}, indices `[T]`) → dequantised rows, `[T, K]`.
 #[derive(Hash, Debug)]
 struct QuantTake {
-    /// How the table is stored.
+    /// The quantised format of the table.
     format: QuantFormat,
 }
 
@@ -30,11 +32,11 @@ impl Operation for QuantTake {
 
     fn results(&self, inputs: &[&ArraySpec]) -> Result<Vec<ArraySpec>, String> {
         let Some((indices, planes)) = inputs.split_last() else {
-            return Err("there are no indices".to_string());
+            return Err("it needs a quantised matrix and indices".to_string());
         };
         check_planes(&self.format, planes)?;
         if indices.rank() != 1 || !is_index(indices.dtype) {
-            return Err(format!("{indices} are not indices [T]"));
+            return Err(format!("indices must be u32 or i32 [T], not {indices}"));
         }
         Ok(vec![ArraySpec {
             shape: vec![indices.dim(0), self.format.columns(planes[0].dim(1))],
@@ -43,10 +45,8 @@ impl Operation for QuantTake {
     }
 
     fn lower(&self, traits: &Traits, operands: &[OperandSpec]) -> Result<Kernels, Unsupported> {
-        let [quants, scales, biases @ .., indices, out] = operands else {
-            unreachable!("three inputs or four, and a result")
-        };
-        let call = quantised::take_rows(traits, &self.format, quants, scales, biases.first(), indices, out)?;
+        let ([quants, scales], biases, [indices, out]) = spec::operands_with_optional(operands);
+        let call = quantised::take_rows(traits, &self.format, quants, scales, biases, indices, out)?;
         Ok(Kernels::one(call))
     }
 
@@ -68,7 +68,7 @@ impl Operation for QuantTake {
     }
 }
 
-/// Rows `indices` of a matrix; zeros for an index outside of it.
+/// Rows `indices` of a matrix; zeros for an index out of range.
 fn dequantised_rows(matrix: &dyn WeightRows, indices: &[i32]) -> Vec<f32> {
     let mut out = vec![0.0; indices.len() * matrix.columns()];
     for (row, &index) in out.chunks_exact_mut(matrix.columns()).zip(indices) {
@@ -80,11 +80,11 @@ fn dequantised_rows(matrix: &dyn WeightRows, indices: &[i32]) -> Vec<f32> {
 }
 
 impl Quantised {
-    /// Rows `indices` (u32 or i32 `[T]`), dequantised → f32 `[T, K]`. An index outside gives zeros.
-    /// Invalid when the planes or the indices do not fit.
+    /// Rows `indices` (u32 or i32 `[T]`), dequantised → f32 `[T, K]`. An index out of range gives zeros. Invalid if the
+    /// planes or the indices do not fit.
     #[track_caller]
     pub fn take(&self, indices: &Array) -> Array {
         let inputs: Vec<&Array> = self.planes().into_iter().chain([indices]).collect();
-        Caller::new("quant_take").apply(QuantTake { format: self.format }, &inputs)
+        CallSite::new("quant_take").apply(QuantTake { format: self.format }, &inputs)
     }
 }

@@ -1,20 +1,20 @@
-//! Random arrays: what they hold depends on seed and shape alone, and is the same on every device.
+//! Random arrays. The elements depend only on seed and shape, and are the same on every device.
 //!
-//! Numbers are Threefry's, 2×32 bits in 20 rounds (Salmon et al. 2011), keyed by the seed and counted by
-//! the element's number.
+//! The generator is Threefry-2×32 with 20 rounds (Salmon et al. 2011). The seed is the key, and the counter is the
+//! element's index.
 
 use refrain_kernels::elementwise::{BinaryOp, Expression, ExpressionStep, Scalar};
 
-use super::Caller;
+use super::CallSite;
 use crate::{Array, DType, Device, Primitive};
 
-/// Random bits: u32 of `shape`. Invalid where `shape` is beyond any memory.
+/// Random bits: u32 of `shape`. Invalid if the size of `shape` overflows.
 #[track_caller]
 pub fn bits(device: &Device, seed: u64, shape: &[usize]) -> Array {
-    words(Caller::new("bits"), device, seed, shape)[0].clone()
+    words(CallSite::new("bits"), device, seed, shape)[0].clone()
 }
 
-/// Uniform between 0 and 1, 1 excluded: f32 of `shape`, multiples of 2⁻²⁴. Invalid as [`bits`].
+/// Uniformly distributed in [0, 1): f32 of `shape`, multiples of 2⁻²⁴. Invalid as [`bits`].
 ///
 /// ```
 /// # use refrain::{Device, random};
@@ -24,38 +24,38 @@ pub fn bits(device: &Device, seed: u64, shape: &[usize]) -> Array {
 /// ```
 #[track_caller]
 pub fn uniform(device: &Device, seed: u64, shape: &[usize]) -> Array {
-    fraction(&words(Caller::new("uniform"), device, seed, shape)[0])
+    fraction(&words(CallSite::new("uniform"), device, seed, shape)[0])
 }
 
-/// Normal, of mean 0 and variance 1 (Box & Muller 1958): f32 of `shape`. Invalid as [`bits`].
+/// Normally distributed with mean 0 and variance 1 (Box & Muller 1958): f32 of `shape`. Invalid as [`bits`].
 #[track_caller]
 pub fn normal(device: &Device, seed: u64, shape: &[usize]) -> Array {
-    let [radius, angle] = words(Caller::new("normal"), device, seed, shape).map(|words| fraction(&words));
-    // The logarithm is of numbers above 0.
+    let [radius, angle] = words(CallSite::new("normal"), device, seed, shape).map(|words| fraction(&words));
+    // 1 - radius is positive, so that the logarithm is finite.
     let radius = ((1.0 - radius).log() * -2.0).sqrt();
     radius * (angle * std::f32::consts::TAU).cos()
 }
 
-/// The upper 24 bits as a fraction of 1, exactly.
+/// The upper 24 bits as a fraction in [0, 1), exactly.
 fn fraction(words: &Array) -> Array {
     words.shift_right(8).astype(DType::F32) * (1.0 / 16_777_216.0)
 }
 
-/// Both words of each element's block.
-fn words(operation: Caller, device: &Device, seed: u64, shape: &[usize]) -> [Array; 2] {
+/// Both words of each element's Threefry block.
+fn words(call_site: CallSite, device: &Device, seed: u64, shape: &[usize]) -> [Array; 2] {
     [0, 1].map(|word| {
         let primitive = Primitive::Elementwise(threefry(seed, word));
-        operation.source(device, primitive, shape, DType::U32)
+        call_site.source(device, primitive, shape, DType::U32)
     })
 }
 
-/// Distances of rotations, round by round.
+/// Rotation distances in bits, by round modulo 8.
 const ROTATIONS: [u32; 8] = [13, 15, 26, 6, 17, 29, 16, 24];
 const ROUNDS: usize = 20;
-/// What the third word of the key is made with.
+/// The constant from which the third key word is derived.
 const PARITY: u32 = 0x1bd1_1bda;
 
-/// Word `word` of Threefry of (the element's number, 0).
+/// Word `word` of the Threefry block with counter (element index, 0).
 fn threefry(seed: u64, word: usize) -> Expression {
     let key = [seed as u32, (seed >> 32) as u32];
     let key = [key[0], key[1], PARITY ^ key[0] ^ key[1]];
@@ -98,11 +98,11 @@ fn threefry(seed: u64, word: usize) -> Expression {
 mod tests {
     use super::*;
 
-    /// From the known answers that come with the authors' code, at counter 0.
+    /// The known answer for counter 0 that comes with the authors' code.
     #[test]
-    fn published_known_answers_come_out() {
+    fn threefry_matches_the_published_known_answer() {
         let block = |seed| {
-            let words = words(Caller::new("test"), &Device::cpu(), seed, &[1]);
+            let words = words(CallSite::new("test"), &Device::cpu(), seed, &[1]);
             words.map(|word| word.to_vec::<u32>().expect("computed")[0])
         };
         assert_eq!(block(0), [0x6b20_0159, 0x99ba_4efe]);

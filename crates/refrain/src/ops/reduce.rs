@@ -1,19 +1,21 @@
-//! Many elements to one.
+//! Reductions.
 
 use std::hash::{Hash, Hasher};
 
 use refrain_kernels::reduce::{self, ReduceOp, output_dtype};
 
-use super::{Caller, axis_of};
-use crate::operation::{ArraySpec, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, exactly};
+use super::{CallSite, axis_of};
+use crate::operation::prelude::{
+    ArraySpec, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, exact_inputs, spec,
+};
 use crate::{Array, DType};
 
-/// (x) → the last `axes` dimensions reduced to one value.
+/// (x) → x with its last `axes` dimensions reduced to one value.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Reduce {
     /// How values are combined.
     pub op: ReduceOp,
-    /// How many trailing dimensions disappear.
+    /// Number of trailing dimensions that are reduced.
     pub axes: usize,
 }
 
@@ -27,12 +29,12 @@ impl Operation for Reduce {
     }
 
     fn results(&self, inputs: &[&ArraySpec]) -> Result<Vec<ArraySpec>, String> {
-        let [x] = exactly(inputs)?;
+        let [x] = exact_inputs(inputs)?;
         let dtype = output_dtype(self.op, x.dtype).ok_or_else(|| format!("it is not defined for {}", x.dtype))?;
         let kept = x.rank().checked_sub(self.axes);
         let kept = kept.ok_or_else(|| format!("there are no {} axes in {:?}", self.axes, x.shape))?;
         let reduced: Vec<usize> = (kept..x.rank()).collect();
-        match nothing_to_choose(self.op, &x.shape, &reduced) {
+        match check_not_empty(self.op, &x.shape, &reduced) {
             Some(what) => Err(what),
             None => Ok(vec![ArraySpec {
                 shape: x.shape[..kept].to_vec(),
@@ -42,9 +44,7 @@ impl Operation for Reduce {
     }
 
     fn lower(&self, traits: &Traits, operands: &[OperandSpec]) -> Result<Kernels, Unsupported> {
-        let [x, out] = operands else {
-            unreachable!("an input and a result")
-        };
+        let [x, out] = spec::operands(operands);
         let made = reduce::calls(traits, self.op, x, self.axes, out)?;
         Ok(Kernels::with_workspace(made))
     }
@@ -61,7 +61,8 @@ impl Operation for Reduce {
     }
 }
 
-/// What a reduction goes over; negative axes count from the last. `&[0, 1]` is such a thing too: dimensions that disappear.
+/// The axes of a reduction; negative axes count from the last. `&[0, 1]` converts to axes that disappear from the
+/// result.
 ///
 /// ```
 /// # use refrain::{Array, Axes, DType, Device};
@@ -76,7 +77,7 @@ pub struct Axes<'a> {
 }
 
 impl<'a> Axes<'a> {
-    /// Dimensions that stay, with extent 1, so that the result broadcasts against what was reduced.
+    /// Axes that stay in the result with extent 1, so that it broadcasts against the reduced array.
     pub fn keepdims(axes: &'a [isize]) -> Self {
         Axes { axes, keep: true }
     }
@@ -94,17 +95,17 @@ impl<'a, const N: usize> From<&'a [isize; N]> for Axes<'a> {
     }
 }
 
-/// That there is no largest or smallest of nothing.
-fn nothing_to_choose(op: ReduceOp, shape: &[usize], reduced: &[usize]) -> Option<String> {
+/// The error of a maximum or minimum over no elements.
+fn check_not_empty(op: ReduceOp, shape: &[usize], reduced: &[usize]) -> Option<String> {
     let empty = reduced.iter().any(|&d| shape[d] == 0);
     let chooses = matches!(op, ReduceOp::Max | ReduceOp::Min);
-    (empty && chooses).then(|| format!("there is nothing to choose from in {shape:?}"))
+    (empty && chooses).then(|| format!("cannot take the maximum or minimum of no elements: {shape:?}"))
 }
 
 impl Array {
-    fn reduce(&self, operation: Caller, kind: ReduceOp, Axes { axes, keep }: Axes<'_>) -> Array {
+    fn reduce(&self, call_site: CallSite, kind: ReduceOp, Axes { axes, keep }: Axes<'_>) -> Array {
         let Some(resolved) = axes.iter().map(|&a| axis_of(self, a)).collect::<Option<Vec<_>>>() else {
-            return operation.invalid(&[self], format!("there are no axes {axes:?} in {:?}", self.shape()));
+            return call_site.invalid(&[self], format!("there are no axes {axes:?} in {:?}", self.shape()));
         };
         let x = if kind == ReduceOp::Mean && !self.dtype().is_float() {
             self.astype(DType::F32)
@@ -112,28 +113,28 @@ impl Array {
             self.clone()
         };
         let (kept, reduced): (Vec<usize>, Vec<usize>) = (0..self.rank()).partition(|d| !resolved.contains(d));
-        if let Some(what) = nothing_to_choose(kind, self.shape(), &resolved) {
-            return operation.invalid(&[self], what);
+        if let Some(what) = check_not_empty(kind, self.shape(), &resolved) {
+            return call_site.invalid(&[self], what);
         }
         let order: Vec<usize> = kept.into_iter().chain(reduced.iter().copied()).collect();
         let x = if order.is_sorted() {
             x
         } else {
-            operation.permute(&x, &order)
+            call_site.permute(&x, &order)
         };
         let axes = reduced.len();
-        let result = operation.apply(Reduce { op: kind, axes }, &[&x]);
+        let result = call_site.apply(Reduce { op: kind, axes }, &[&x]);
         if !keep {
             return result;
         }
         let mut kept = self.shape().to_vec();
         reduced.into_iter().for_each(|d| kept[d] = 1);
-        operation.reshape(&result, &kept)
+        call_site.reshape(&result, &kept)
     }
 
-    /// ln Σ eˣ over `axes` (negative ones count from the last), which disappear unless they are [`Axes::keepdims`]:
-    /// floats keep their dtype, integers as f32. Exact where eˣ alone would overflow; of infinities ∞ if one is, else −∞.
-    /// Invalid where there is no such axis, and of nothing.
+    /// ln Σ eˣ over `axes` (negative axes count from the last), which disappear unless they are [`Axes::keepdims`].
+    /// Floats keep their dtype; integers give f32. Does not overflow where eˣ would. With infinite elements, the result
+    /// is ∞ if one of them is ∞, else −∞. Invalid if there is no such axis, or if there are no elements.
     ///
     /// ```
     /// # use refrain::{Array, Device};
@@ -142,18 +143,20 @@ impl Array {
     /// ```
     #[track_caller]
     pub fn logsumexp<'a>(&self, axes: impl Into<Axes<'a>>) -> Array {
-        let caller = Caller::new("logsumexp");
+        let call_site = CallSite::new("logsumexp");
         let Axes { axes, keep } = axes.into();
-        // Rounded to the dtype at the end alone.
+        // Computed in f32 and rounded to the dtype only at the end.
         let x = self.astype(DType::F32);
-        let largest = x.reduce(caller, ReduceOp::Max, Axes::keepdims(axes));
-        // What is no number there is none to subtract: it comes back by the exponential.
+        let largest = x.reduce(call_site, ReduceOp::Max, Axes::keepdims(axes));
+        // Infinities and NaN are not subtracted; the exponential brings them back.
         let finite = largest.abs().lt(f32::INFINITY).select(&largest, 0.0);
-        let sum = (&x - &finite).exp().reduce(caller, ReduceOp::Sum, Axes { axes, keep });
+        let sum = (&x - &finite)
+            .exp()
+            .reduce(call_site, ReduceOp::Sum, Axes { axes, keep });
         let finite = if keep {
             finite
         } else {
-            caller.reshape(&finite, sum.shape())
+            call_site.reshape(&finite, sum.shape())
         };
         let dtype = if self.dtype().is_float() {
             self.dtype()
@@ -166,25 +169,26 @@ impl Array {
 
 macro_rules! reductions {
     ($($(#[$doc:meta])* $name:ident => $op:ident;)*) => {
-        impl Array { $($(#[$doc])* #[track_caller] pub fn $name<'a>(&self, axes: impl Into<Axes<'a>>) -> Array { self.reduce(Caller::new(stringify!($name)), ReduceOp::$op, axes.into()) })* }
+        impl Array { $($(#[$doc])* #[track_caller] pub fn $name<'a>(&self, axes: impl Into<Axes<'a>>) -> Array { self.reduce(CallSite::new(stringify!($name)), ReduceOp::$op, axes.into()) })* }
     };
 }
 
 reductions! {
-    /// Sum over `axes` (negative ones count from the last), which disappear unless they are [`Axes::keepdims`]: f32, f16, bf16, i32 and u32
-    /// stay, bool and u8 add up as u32; integers wrap. Of nothing 0. Invalid where there is no such axis.
+    /// Sum over `axes` (negative axes count from the last), which disappear unless they are [`Axes::keepdims`]. f32,
+    /// f16, bf16, i32 and u32 keep their dtype; bool and u8 give u32; integers wrap. 0 for no elements. Invalid if
+    /// there is no such axis.
     sum => Sum;
-    /// Mean over `axes`, which disappear; integers as f32. Of nothing NaN. Invalid as [`Array::sum`].
+    /// Mean over `axes`, which disappear; integers give f32. NaN for no elements. Invalid as [`Array::sum`].
     mean => Mean;
-    /// Product over `axes`, which disappear; dtypes as [`Array::sum`]. Of nothing 1.
+    /// Product over `axes`, which disappear; dtypes as [`Array::sum`]. 1 for no elements.
     prod => Prod;
-    /// Largest over `axes`, which disappear; NaN where there is one. Invalid as [`Array::sum`], and of
-    /// nothing.
+    /// Maximum over `axes`, which disappear; NaN if any element is NaN. Invalid as [`Array::sum`], and for no
+    /// elements.
     max => Max;
-    /// Smallest over `axes`, which disappear; NaN where there is one. Invalid as [`Array::max`].
+    /// Minimum over `axes`, which disappear; NaN if any element is NaN. Invalid as [`Array::max`].
     min => Min;
-    /// Whether any element over `axes` is not zero → bool. Of nothing false. Invalid as [`Array::sum`].
+    /// Whether any element over `axes` is nonzero → bool. False for no elements. Invalid as [`Array::sum`].
     any => Any;
-    /// Whether no element over `axes` is zero → bool. Of nothing true. Invalid as [`Array::sum`].
+    /// Whether all elements over `axes` are nonzero → bool. True for no elements. Invalid as [`Array::sum`].
     all => All;
 }

@@ -4,9 +4,11 @@ use std::hash::{Hash, Hasher};
 
 use refrain_kernels::rms_norm::{self, Norm};
 
-use super::Caller;
+use super::CallSite;
 use crate::Array;
-use crate::operation::{ArraySpec, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, Values};
+use crate::operation::prelude::{
+    ArraySpec, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, Values, spec,
+};
 
 /// (x `[.., n]`, {weight `[n]`}) → x / rms(x) · weight.
 #[derive(Hash, Debug)]
@@ -23,7 +25,7 @@ impl Operation for Normalisation {
 
     fn results(&self, inputs: &[&ArraySpec]) -> Result<Vec<ArraySpec>, String> {
         let [x, weight @ ..] = inputs else {
-            return Err("there is nothing to normalise".to_string());
+            return Err("there is no array to normalise".to_string());
         };
         let n = x.shape.last().copied().unwrap_or(0);
         let fits = n > 0
@@ -34,14 +36,12 @@ impl Operation for Normalisation {
             return Ok(vec![(*x).clone()]);
         }
         let with: String = weight.iter().map(|weight| format!(" with a weight {weight}")).collect();
-        Err(format!("{x}{with} is not normalised"))
+        Err(format!("cannot normalise {x}{with}"))
     }
 
     fn lower(&self, traits: &Traits, operands: &[OperandSpec]) -> Result<Kernels, Unsupported> {
-        let [x, weight @ .., out] = operands else {
-            unreachable!("an input or two, and a result")
-        };
-        let call = rms_norm::call(traits, x, weight.first(), out, self.0.eps)?;
+        let ([x], weight, [out]) = spec::operands_with_optional(operands);
+        let call = rms_norm::call(traits, x, weight, out, self.0.eps)?;
         Ok(Kernels::one(call))
     }
 
@@ -58,11 +58,11 @@ impl Operation for Normalisation {
     }
 }
 
-/// x / √(mean(x²) + eps) · weight over the last dimension (Zhang & Sennrich 2019), computed in f32.
-/// x floats `[.., n]`, weight floats `[n]` or none → as x. Invalid for n = 0 and where they do not fit.
+/// x / √(mean(x²) + eps) · weight over the last dimension (Zhang & Sennrich 2019), computed in f32. x is floats `[..,
+/// n]`, the weight floats `[n]` or none. Shape and dtype stay. Invalid for n = 0, or if shapes or dtypes do not fit.
 #[track_caller]
 pub fn rms_norm(x: &Array, weight: Option<&Array>, eps: f32) -> Array {
     let weighted = weight.is_some();
     let inputs: Vec<&Array> = [x].into_iter().chain(weight).collect();
-    Caller::new("rms_norm").apply(Normalisation(Norm { eps, weighted }), &inputs)
+    CallSite::new("rms_norm").apply(Normalisation(Norm { eps, weighted }), &inputs)
 }

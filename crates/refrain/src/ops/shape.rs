@@ -1,21 +1,21 @@
-//! The same elements seen differently: no operation here copies, except `contiguous`.
+//! Views: the same elements in another shape or order. Nothing is copied, except by `contiguous`.
 
 use refrain_kernels::elementwise::Expression;
 
-use super::{Caller, axis_of, resolve};
+use super::{CallSite, axis_of, resolve_axis};
 use crate::{Array, Layout, Primitive};
 
-impl Caller {
-    /// `x` with another shape of as many elements.
+impl CallSite {
+    /// `x` with another shape of the same number of elements.
     pub(crate) fn reshape(self, x: &Array, shape: &[usize]) -> Array {
         self.view(x, Primitive::Reshape, shape)
     }
 
-    /// `x` repeated to `shape`; invalid where the shapes do not allow it.
+    /// `x` broadcast to `shape`. Invalid if the shapes do not allow it.
     pub(crate) fn broadcast(self, x: &Array, shape: &[usize]) -> Array {
         match Layout::contiguous(x.shape()).broadcast(shape) {
             Some(_) => self.view(x, Primitive::Broadcast, shape),
-            None => self.invalid(&[x], format!("{:?} does not repeat to {shape:?}", x.shape())),
+            None => self.invalid(&[x], format!("{:?} does not broadcast to {shape:?}", x.shape())),
         }
     }
 
@@ -31,11 +31,11 @@ impl Caller {
         self.view(x, Primitive::Permute { axes: axes.to_vec() }, &shape)
     }
 
-    /// `x` with a new dimension of extent 1: dimension `axis` of the result.
+    /// `x` with a new dimension `axis` of extent 1.
     pub(crate) fn expand_dims(self, x: &Array, axis: isize) -> Array {
         let mut shape = x.shape().to_vec();
-        let Some(axis) = resolve(axis, shape.len() + 1) else {
-            return self.invalid(&[x], format!("there is no place {axis} in {:?}", x.shape()));
+        let Some(axis) = resolve_axis(axis, shape.len() + 1) else {
+            return self.invalid(&[x], format!("{:?} cannot get a new axis {axis}", x.shape()));
         };
         shape.insert(axis, 1);
         self.reshape(x, &shape)
@@ -46,14 +46,14 @@ impl Caller {
         let fits = axis_of(x, axis).filter(|&a| start <= stop && stop <= x.shape()[a] && step > 0);
         let Some(axis) = fits else {
             let what = format!(
-                "{start}..{stop} by {step} along axis {axis} does not lie in {:?}",
+                "{start}..{stop} by {step} along axis {axis} is out of range for {:?}",
                 x.shape()
             );
             return self.invalid(&[x], what);
         };
         let rank = x.rank();
         let (mut starts, mut stops, mut steps) = (vec![0; rank], x.shape().to_vec(), vec![1; rank]);
-        // A step beyond the end means the first element alone, whatever its size.
+        // A step beyond the end selects the first element only.
         (starts[axis], stops[axis], steps[axis]) = (start, stop, step.min((stop - start).max(1)));
         let shape = Layout::contiguous(x.shape()).slice(&starts, &stops, &steps).shape;
         self.view(
@@ -69,13 +69,12 @@ impl Caller {
 }
 
 impl Array {
-    /// The same elements in row-major order with another shape; one extent may be −1 (inferred from the
-    /// others). Invalid when the number of elements differs. Copies only if the elements do not lie in
-    /// that order.
+    /// The same elements in row-major order with another shape; one extent may be −1, which is inferred from the
+    /// others. Invalid if the number of elements differs. Copies only if the elements are not in that order in memory.
     #[track_caller]
     pub fn reshape(&self, shape: &[isize]) -> Array {
-        let operation = Caller::new("reshape");
-        let fail = || operation.invalid(&[self], format!("{:?} does not become {shape:?}", self.shape()));
+        let call_site = CallSite::new("reshape");
+        let fail = || call_site.invalid(&[self], format!("{:?} cannot be reshaped to {shape:?}", self.shape()));
         let unknown = shape.iter().filter(|&&n| n < 0).count();
         let extents = shape.iter().filter(|&&n| n >= 0).map(|&n| n as usize);
         let known = extents.clone().try_fold(1usize, usize::checked_mul);
@@ -90,97 +89,99 @@ impl Array {
             .iter()
             .map(|&n| if n < 0 { inferred } else { n as usize })
             .collect();
-        operation.reshape(self, &resolved)
+        call_site.reshape(self, &resolved)
     }
 
-    /// Dimensions reordered: result dimension `d` is dimension `axes[d]` of this array, negative ones
-    /// counted from the last. Invalid unless `axes` names each dimension once.
+    /// Reorders dimensions: result dimension `d` is dimension `axes[d]` of this array; negative axes count from the
+    /// last. Invalid unless `axes` names each dimension once.
     #[track_caller]
     pub fn permute(&self, axes: &[isize]) -> Array {
-        let operation = Caller::new("permute");
+        let call_site = CallSite::new("permute");
         let resolved: Vec<usize> = axes.iter().filter_map(|&axis| axis_of(self, axis)).collect();
         let mut sorted = resolved.clone();
         sorted.sort_unstable();
         if axes.len() != self.rank() || !sorted.into_iter().eq(0..self.rank()) {
             let what = format!("{axes:?} does not name each dimension of {:?} once", self.shape());
-            return operation.invalid(&[self], what);
+            return call_site.invalid(&[self], what);
         }
-        operation.permute(self, &resolved)
+        call_site.permute(self, &resolved)
     }
 
-    /// Two dimensions exchanged; negative axes count from the last. Invalid where there is no such axis.
+    /// Swaps two dimensions; negative axes count from the last. Invalid if there is no such axis.
     #[track_caller]
     pub fn swap_axes(&self, a: isize, b: isize) -> Array {
-        let operation = Caller::new("swap_axes");
+        let call_site = CallSite::new("swap_axes");
         let (Some(a), Some(b)) = (axis_of(self, a), axis_of(self, b)) else {
-            return operation.invalid(&[self], format!("there are no axes {a} and {b} in {:?}", self.shape()));
+            return call_site.invalid(&[self], format!("there are no axes {a} and {b} in {:?}", self.shape()));
         };
         let mut axes: Vec<usize> = (0..self.rank()).collect();
         axes.swap(a, b);
-        operation.permute(self, &axes)
+        call_site.permute(self, &axes)
     }
 
-    /// All dimensions in reverse order: `[a, b, ..]` → `[.., b, a]`.
+    /// Reverses the order of the dimensions: `[a, b, ..]` → `[.., b, a]`.
     #[track_caller]
     pub fn transpose(&self) -> Array {
-        Caller::new("transpose").permute(self, &(0..self.rank()).rev().collect::<Vec<_>>())
+        CallSite::new("transpose").permute(self, &(0..self.rank()).rev().collect::<Vec<_>>())
     }
 
-    /// Elements `start..stop` along one axis (negative axes count from the last). Invalid unless they
-    /// lie in it.
+    /// Elements `start..stop` along one axis (negative axes count from the last). Invalid if the range is not within
+    /// the axis.
     #[track_caller]
     pub fn slice(&self, axis: isize, start: usize, stop: usize) -> Array {
-        Caller::new("slice").slice(self, axis, [start, stop, 1])
+        CallSite::new("slice").slice(self, axis, [start, stop, 1])
     }
 
-    /// Elements `start, start + step, …` before `stop` along one axis. Invalid as [`Array::slice`], and
-    /// for step 0.
+    /// Elements `start, start + step, …` before `stop` along one axis. Invalid as [`Array::slice`], and for step 0.
     #[track_caller]
     pub fn slice_by(&self, axis: isize, start: usize, stop: usize, step: usize) -> Array {
-        Caller::new("slice_by").slice(self, axis, [start, stop, step])
+        CallSite::new("slice_by").slice(self, axis, [start, stop, step])
     }
 
-    /// Split into N equal pieces along an axis: `let [gate, up] = x.split(-1);`. All are invalid where
-    /// there is no such axis or its extent does not divide.
+    /// Splits an axis into N equal parts: `let [gate, up] = x.split(-1);`. All are invalid if there is no such axis, or
+    /// if its extent is not divisible by N.
     #[track_caller]
     pub fn split<const N: usize>(&self, axis: isize) -> [Array; N] {
-        let operation = Caller::new("split");
+        let call_site = CallSite::new("split");
         let n = self.dim(axis);
         std::array::from_fn(|piece| {
             if !n.is_multiple_of(N) {
-                return operation.invalid(
+                return call_site.invalid(
                     &[self],
-                    format!("axis {axis} of {:?} does not divide into {N} pieces", self.shape()),
+                    format!(
+                        "axis {axis} of {:?} cannot be split evenly into {N} pieces",
+                        self.shape()
+                    ),
                 );
             }
-            operation.slice(self, axis, [piece * (n / N), (piece + 1) * (n / N), 1])
+            call_site.slice(self, axis, [piece * (n / N), (piece + 1) * (n / N), 1])
         })
     }
 
-    /// Repeated to a larger shape by NumPy's rules, without a copy. Invalid where they do not allow it.
+    /// Broadcasts to a larger shape by NumPy's rules, without a copy. Invalid if the rules do not allow it.
     #[track_caller]
     pub fn broadcast_to(&self, shape: &[usize]) -> Array {
-        Caller::new("broadcast_to").broadcast(self, shape)
+        CallSite::new("broadcast_to").broadcast(self, shape)
     }
 
-    /// A new dimension of extent 1, dimension `axis` of the result; negative ones count from its last.
-    /// Invalid where the result has no such dimension.
+    /// Adds a dimension of extent 1, which is dimension `axis` of the result; negative axes count from its last.
+    /// Invalid if the result has no such dimension.
     #[track_caller]
     pub fn expand_dims(&self, axis: isize) -> Array {
-        Caller::new("expand_dims").expand_dims(self, axis)
+        CallSite::new("expand_dims").expand_dims(self, axis)
     }
 
-    /// All dimensions of extent 1 dropped.
+    /// Drops all dimensions of extent 1.
     #[track_caller]
     pub fn squeeze(&self) -> Array {
         let shape: Vec<usize> = self.shape().iter().copied().filter(|&n| n != 1).collect();
-        Caller::new("squeeze").reshape(self, &shape)
+        CallSite::new("squeeze").reshape(self, &shape)
     }
 
-    /// A copy in row-major order without gaps. Never needed for correctness: operations read any layout.
+    /// A contiguous copy in row-major order. Never needed for correctness: operations read any layout.
     #[track_caller]
     pub fn contiguous(&self) -> Array {
         let copy = Primitive::Elementwise(Expression::cast(self.dtype(), self.dtype()));
-        Caller::new("contiguous").node(copy, &[self], self.shape(), self.dtype())
+        CallSite::new("contiguous").node(copy, &[self], self.shape(), self.dtype())
     }
 }

@@ -4,9 +4,11 @@ use std::hash::Hasher;
 
 use refrain_kernels::softmax;
 
-use super::Caller;
+use super::CallSite;
 use crate::Array;
-use crate::operation::{ArraySpec, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, Values, exactly};
+use crate::operation::prelude::{
+    ArraySpec, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, Values, exact_inputs, spec,
+};
 
 /// (x) → softmax over the last dimension.
 #[derive(Debug)]
@@ -20,15 +22,16 @@ impl Operation for Softmax {
     fn key(&self, _state: &mut dyn Hasher) {}
 
     fn results(&self, inputs: &[&ArraySpec]) -> Result<Vec<ArraySpec>, String> {
-        let [x] = exactly(inputs)?;
+        let [x] = exact_inputs(inputs)?;
         if x.rank() == 0 || !x.dtype.is_float() {
-            return Err(format!("floats along an axis are needed, not {x}"));
+            return Err(format!("it needs floats of at least one dimension, not {x}"));
         }
         Ok(vec![(*x).clone()])
     }
 
     fn lower(&self, traits: &Traits, operands: &[OperandSpec]) -> Result<Kernels, Unsupported> {
-        Ok(Kernels::one(softmax::call(traits, &operands[0], &operands[1])?))
+        let [x, out] = spec::operands(operands);
+        Ok(Kernels::one(softmax::call(traits, x, out)?))
     }
 
     fn reference(&self, step: &HostStep<'_>) {
@@ -37,10 +40,10 @@ impl Operation for Softmax {
 }
 
 impl Array {
-    /// Softmax over the last dimension: floats `[.., n]` → the same, computed in f32. Invalid for
-    /// scalars and integers.
+    /// Softmax over the last dimension of floats `[.., n]`, computed in f32. Shape and dtype stay. Invalid for scalars
+    /// and integers.
     #[track_caller]
     pub fn softmax(&self) -> Array {
-        Caller::new("softmax").apply(Softmax, &[self])
+        CallSite::new("softmax").apply(Softmax, &[self])
     }
 }

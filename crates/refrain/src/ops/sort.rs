@@ -1,14 +1,16 @@
-//! The elements along an axis in ascending order.
+//! Sorting along an axis.
 
 use std::hash::{Hash, Hasher};
 
 use refrain_kernels::sort;
 
-use super::{Caller, axis_of};
+use super::{CallSite, axis_of};
 use crate::Array;
-use crate::operation::{ArraySpec, HostArray, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, exactly};
+use crate::operation::prelude::{
+    ArraySpec, HostArray, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, exact_inputs, spec,
+};
 
-/// Sorts the last dimension.
+/// (x) → x sorted along its last dimension.
 #[derive(Hash, Debug)]
 struct Sort;
 
@@ -22,12 +24,13 @@ impl Operation for Sort {
     }
 
     fn results(&self, inputs: &[&ArraySpec]) -> Result<Vec<ArraySpec>, String> {
-        let [x] = exactly(inputs)?;
+        let [x] = exact_inputs(inputs)?;
         Ok(vec![(*x).clone()])
     }
 
     fn lower(&self, traits: &Traits, operands: &[OperandSpec]) -> Result<Kernels, Unsupported> {
-        let made = sort::calls(traits, &operands[0], &operands[1])?;
+        let [x, out] = spec::operands(operands);
+        let made = sort::calls(traits, x, out)?;
         Ok(Kernels::with_workspace(made))
     }
 
@@ -39,7 +42,7 @@ impl Operation for Sort {
     }
 
     fn multiplications(&self, operands: &[OperandSpec]) -> u64 {
-        // Each step of the network touches every element.
+        // Each step of the sorting network accesses every element.
         let layout = &operands[0].layout;
         let steps = u64::from(layout.shape.last().copied().unwrap_or(1).max(2).ilog2() + 1);
         layout.count() as u64 * steps * (steps + 1) / 2
@@ -47,8 +50,8 @@ impl Operation for Sort {
 }
 
 impl Array {
-    /// The elements along `axis` (negative ones count from the last) in ascending order, of any dtype; NaN comes last,
-    /// -0 before 0. Invalid where there is no such axis.
+    /// The elements sorted along `axis` (negative axes count from the last) in ascending order, of any dtype. NaN comes
+    /// last and -0 before 0. Invalid if there is no such axis.
     ///
     /// ```
     /// # use refrain::{Array, Device};
@@ -58,14 +61,14 @@ impl Array {
     /// ```
     #[track_caller]
     pub fn sort(&self, axis: isize) -> Array {
-        let caller = Caller::new("sort");
+        let call_site = CallSite::new("sort");
         let Some(axis) = axis_of(self, axis) else {
-            return caller.invalid(&[self], format!("there is no axis {axis} in {:?}", self.shape()));
+            return call_site.invalid(&[self], format!("there is no axis {axis} in {:?}", self.shape()));
         };
         let mut axes: Vec<usize> = (0..self.rank()).collect();
         axes.swap(axis, self.rank() - 1);
-        let last = caller.permute(self, &axes);
+        let last = call_site.permute(self, &axes);
         let [sorted] = Array::apply(Sort, &[&last]);
-        caller.permute(&sorted, &axes)
+        call_site.permute(&sorted, &axes)
     }
 }

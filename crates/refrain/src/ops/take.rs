@@ -1,14 +1,16 @@
-//! Choosing slices by index.
+//! Indexing along an axis.
 
 use std::hash::{Hash, Hasher};
 
 use refrain_kernels::take;
 
-use super::{Caller, axis_of};
-use crate::operation::{ArraySpec, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, exactly};
+use super::{CallSite, axis_of};
+use crate::operation::prelude::{
+    ArraySpec, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, exact_inputs, spec,
+};
 use crate::{Array, DType};
 
-/// (table, indices) → slices of the table along an axis, which the indices replace.
+/// (table, indices) → slices of the table along an axis; the shape of the indices replaces the axis.
 #[derive(Hash, Debug)]
 struct Take {
     axis: usize,
@@ -24,7 +26,7 @@ impl Operation for Take {
     }
 
     fn results(&self, inputs: &[&ArraySpec]) -> Result<Vec<ArraySpec>, String> {
-        let [table, indices] = exactly(inputs)?;
+        let [table, indices] = exact_inputs(inputs)?;
         if self.axis >= table.rank() || !is_index(indices.dtype) {
             let (axis, shape) = (self.axis, &table.shape);
             return Err(format!("{indices} does not index axis {axis} of {shape:?}"));
@@ -37,9 +39,7 @@ impl Operation for Take {
     }
 
     fn lower(&self, traits: &Traits, operands: &[OperandSpec]) -> Result<Kernels, Unsupported> {
-        let [table, indices, out] = operands else {
-            unreachable!("two inputs and a result")
-        };
+        let [table, indices, out] = spec::operands(operands);
         Ok(Kernels::one(take::call(traits, table, indices, self.axis, out)?))
     }
 
@@ -61,18 +61,18 @@ pub(super) fn is_index(dtype: DType) -> bool {
 }
 
 impl Array {
-    /// The slices at `indices` (u32 or i32, any shape) along `axis` (negative ones count from the last),
-    /// which the shape of `indices` replaces: `[.., n, ..]` → `[.., indices.., ..]`. An index outside
-    /// the axis gives zeros. Invalid where there is no such axis, and for other indices.
+    /// The slices at `indices` (u32 or i32, any shape) along `axis` (negative axes count from the last). The shape of
+    /// `indices` replaces the axis: `[.., n, ..]` → `[.., indices.., ..]`. An index out of range gives zeros. Invalid
+    /// if there is no such axis, or if the indices have another dtype.
     #[track_caller]
     pub fn take(&self, indices: &Array, axis: isize) -> Array {
-        let operation = Caller::new("take");
+        let call_site = CallSite::new("take");
         match axis_of(self, axis) {
-            Some(axis) => operation.apply(Take { axis }, &[self, indices]),
+            Some(axis) => call_site.apply(Take { axis }, &[self, indices]),
             None => {
                 let (indices_spec, shape) = (indices.spec(), self.shape());
                 let what = format!("{indices_spec} does not index axis {axis} of {shape:?}");
-                operation.invalid(&[self, indices], what)
+                call_site.invalid(&[self, indices], what)
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Choosing elements by index, row by row.
+//! Elementwise indexing along the last axis.
 
 use std::hash::Hasher;
 
@@ -6,7 +6,9 @@ use refrain_kernels::take_along;
 
 use super::take::is_index;
 use crate::Array;
-use crate::operation::{ArraySpec, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, exactly};
+use crate::operation::prelude::{
+    ArraySpec, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, exact_inputs, spec,
+};
 
 /// (x, indices) → elements of x along the last dimension.
 #[derive(Debug)]
@@ -20,7 +22,7 @@ impl Operation for TakeAlong {
     fn key(&self, _state: &mut dyn Hasher) {}
 
     fn results(&self, inputs: &[&ArraySpec]) -> Result<Vec<ArraySpec>, String> {
-        let [x, indices] = exactly(inputs)?;
+        let [x, indices] = exact_inputs(inputs)?;
         let fits = x.rank() > 0
             && x.rank() == indices.rank()
             && x.shape[..x.rank() - 1] == indices.shape[..x.rank() - 1]
@@ -33,9 +35,7 @@ impl Operation for TakeAlong {
     }
 
     fn lower(&self, traits: &Traits, operands: &[OperandSpec]) -> Result<Kernels, Unsupported> {
-        let [x, indices, out] = operands else {
-            unreachable!("two inputs and a result")
-        };
+        let [x, indices, out] = spec::operands(operands);
         Ok(Kernels::one(take_along::call(traits, x, indices, out)?))
     }
 
@@ -49,7 +49,7 @@ impl Operation for TakeAlong {
 
 impl Array {
     /// `result[.., j] = self[.., indices[.., j]]`: `[.., n]` and u32 or i32 indices `[.., m]` → `[.., m]`.
-    /// An index outside 0..n gives zero. Invalid unless the leading dimensions are equal.
+    /// An index out of range gives zero. Invalid unless the leading dimensions are equal.
     #[track_caller]
     pub fn take_along(&self, indices: &Array) -> Array {
         let [taken] = Array::apply(TakeAlong, &[self, indices]);

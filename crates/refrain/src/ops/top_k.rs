@@ -4,15 +4,17 @@ use std::hash::{Hash, Hasher};
 
 use refrain_kernels::{take_along, top_k};
 
-use crate::operation::{ArraySpec, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, Values, exactly};
+use crate::operation::prelude::{
+    ArraySpec, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, Values, exact_inputs, spec,
+};
 use crate::{Array, DType};
 
-/// (x) → indices of the `k` largest values along the last dimension, descending, u32, and perhaps these values.
+/// (x) → indices (u32) of the `k` largest values along the last dimension, descending, and optionally these values.
 #[derive(Hash, Debug)]
 pub struct TopK {
-    /// How many.
+    /// Number of elements.
     pub k: usize,
-    /// Whether the values are a result too.
+    /// Whether the values are a second result.
     pub values: bool,
 }
 
@@ -26,7 +28,7 @@ impl Operation for TopK {
     }
 
     fn results(&self, inputs: &[&ArraySpec]) -> Result<Vec<ArraySpec>, String> {
-        let [x] = exactly(inputs)?;
+        let [x] = exact_inputs(inputs)?;
         match x.shape.split_last() {
             Some((&n, outer)) if self.k <= n => {
                 let shape: Vec<usize> = outer.iter().copied().chain([self.k]).collect();
@@ -37,15 +39,13 @@ impl Operation for TopK {
                 };
                 Ok(dtypes.map(result).collect())
             }
-            _ => Err(format!("there are no {} largest in {:?}", self.k, x.shape)),
+            _ => Err(format!("{:?} has no {} elements along its last axis", x.shape, self.k)),
         }
     }
 
     fn lower(&self, traits: &Traits, operands: &[OperandSpec]) -> Result<Kernels, Unsupported> {
-        let [x, out, values @ ..] = operands else {
-            unreachable!("an input and a result or two")
-        };
-        let made = top_k::calls(traits, x, out, values.first())?;
+        let ([x, out], values, []) = spec::operands_with_optional(operands);
+        let made = top_k::calls(traits, x, out, values)?;
         Ok(Kernels::with_workspace(made))
     }
 
@@ -53,11 +53,11 @@ impl Operation for TopK {
         let x = step.read();
         let (elements, columns) = (x.values(0), x.columns(0));
         drop(x);
-        let places = Values::U32(top_k::reference(&elements, columns, self.k));
+        let indices = Values::U32(top_k::reference(&elements, columns, self.k));
         if self.values {
-            step.store(1, &take_along::reference(&elements, columns, &places, self.k));
+            step.store(1, &take_along::reference(&elements, columns, &indices, self.k));
         }
-        step.store(0, &places);
+        step.store(0, &indices);
     }
 
     fn detail(&self) -> String {
@@ -67,28 +67,28 @@ impl Operation for TopK {
 }
 
 impl Array {
-    /// Indices of the `k` largest elements along the last dimension, largest first: `[.., n]` of any
-    /// dtype → `[.., k]`, u32; the lower index first among equals, NaN above all numbers.
-    /// [`Array::take_along`] fetches elements. Invalid for scalars and k > n.
+    /// Indices of the `k` largest elements along the last dimension, largest first: `[.., n]` of any dtype → u32 `[..,
+    /// k]`. Of equal elements the lower index comes first; NaN counts as larger than all numbers. [`Array::take_along`]
+    /// fetches the elements. Invalid for scalars and k > n.
     #[track_caller]
     pub fn top_k(&self, k: usize) -> Array {
-        let [places] = Array::apply(TopK { k, values: false }, &[self]);
-        places
+        let [indices] = Array::apply(TopK { k, values: false }, &[self]);
+        indices
     }
 
-    /// The `k` largest elements along the last dimension, largest first, and their indices as [`Array::top_k`] gives them:
-    /// `[.., k]` of the dtype, and u32. Invalid as that.
+    /// The `k` largest elements along the last dimension, largest first, and their indices as from [`Array::top_k`]:
+    /// `[.., k]` of this dtype, and u32 `[.., k]`. Invalid as [`Array::top_k`].
     ///
     /// ```
     /// # use refrain::{Array, Device};
     /// let x = Array::from_slice(&Device::cpu(), &[3.0f32, 1.0, 4.0, 1.5], &[4]);
-    /// let (largest, places) = x.top_k_with_values(2);
+    /// let (largest, indices) = x.top_k_with_values(2);
     /// assert_eq!(largest.to_vec::<f32>().unwrap(), [4.0, 3.0]);
-    /// assert_eq!(places.to_vec::<u32>().unwrap(), [2, 0]);
+    /// assert_eq!(indices.to_vec::<u32>().unwrap(), [2, 0]);
     /// ```
     #[track_caller]
     pub fn top_k_with_values(&self, k: usize) -> (Array, Array) {
-        let [places, largest] = Array::apply(TopK { k, values: true }, &[self]);
-        (largest, places)
+        let [indices, largest] = Array::apply(TopK { k, values: true }, &[self]);
+        (largest, indices)
     }
 }

@@ -1,13 +1,15 @@
-//! Writing rows of a state.
+//! Row updates of a state.
 
 use std::hash::Hasher;
 
 use refrain_kernels::write_rows;
 
-use crate::operation::{ArraySpec, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, exactly, renumber};
+use crate::operation::prelude::{
+    ArraySpec, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, exact_inputs, renumber, spec,
+};
 use crate::{Array, DType};
 
-/// (state `[N, ..]`, rows `[T, ..]`, slots `[T]`) → the state: `state[slots[t]] = rows[t]`; slots outside the state are
+/// (state `[N, ..]`, rows `[T, ..]`, slots `[T]`) → the state with `state[slots[t]] = rows[t]`; slots out of range are
 /// skipped.
 #[derive(Debug)]
 pub struct WriteRows;
@@ -20,7 +22,7 @@ impl Operation for WriteRows {
     fn key(&self, _state: &mut dyn Hasher) {}
 
     fn results(&self, inputs: &[&ArraySpec]) -> Result<Vec<ArraySpec>, String> {
-        let [state, rows, slots] = exactly(inputs)?;
+        let [state, rows, slots] = exact_inputs(inputs)?;
         let fits = state.rank() > 0
             && rows.rank() == state.rank()
             && rows.shape[1..] == state.shape[1..]
@@ -30,7 +32,7 @@ impl Operation for WriteRows {
             return Ok(vec![]);
         }
         Err(format!(
-            "rows {:?} at {slots} do not go into {:?}",
+            "rows {:?} at {slots} do not fit into {:?}",
             rows.shape, state.shape
         ))
     }
@@ -40,9 +42,7 @@ impl Operation for WriteRows {
     }
 
     fn lower(&self, traits: &Traits, operands: &[OperandSpec]) -> Result<Kernels, Unsupported> {
-        let [state, rows, slots] = operands else {
-            unreachable!("three inputs")
-        };
+        let [state, rows, slots] = spec::operands(operands);
         if [state, rows].iter().any(|operand| operand.layout.count() == 0) {
             return Ok(Kernels::default());
         }
@@ -60,10 +60,10 @@ impl Operation for WriteRows {
 }
 
 impl Array {
-    /// The next version of this state `[N, ..]`, in place: row `slots[t]` becomes `rows[t]`
-    /// (converted); slots (i32 `[T]`) outside 0..N are skipped, and of equal ones any may win. Older
-    /// versions may not be read after: evaluating that gives [`crate::Error::StaleState`]. Invalid when
-    /// shapes do not fit, or this is no state.
+    /// The next version of this state `[N, ..]`, updated in place: row `slots[t]` becomes `rows[t]`, converted to its
+    /// dtype. Slots (i32 `[T]`) out of range are skipped; if slots are equal, any of their rows may win. Older versions
+    /// cannot be read afterwards: evaluation returns [`crate::Error::StaleState`]. Invalid if shapes do not fit, or if
+    /// this is not a state.
     #[track_caller]
     pub fn write_rows(&self, rows: &Array, slots: &Array) -> Array {
         let both_floats = rows.dtype().is_float() && self.dtype().is_float();

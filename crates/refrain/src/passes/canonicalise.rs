@@ -3,59 +3,60 @@ use refrain_kernels::elementwise::Expression;
 use crate::graph::{Edge, Graph, Node};
 use crate::{Layout, Primitive};
 
-/// Removes the nodes that only see elements differently: their users see the source through a layout
-/// instead. Where a reshape cannot be seen without a copy, the copy becomes a node.
+/// Removes view nodes: their users read the source through a layout instead. If a reshape is not a layout of its
+/// source, it becomes a copy.
 pub fn canonicalise(graph: Graph) -> Graph {
     let mut nodes: Vec<Node> = Vec::new();
-    // What stands for each old node: one of the new graph, or what is seen through a view.
-    let mut stands: Vec<Stand> = Vec::new();
-    let translate = |stands: &[Stand], edge: &Edge| match &stands[edge.node] {
-        Stand::Node(node) => Edge {
+    // The replacement of each old node.
+    let mut replacements: Vec<Replacement> = Vec::new();
+    let translate = |replacements: &[Replacement], edge: &Edge| match &replacements[edge.node] {
+        Replacement::Node(node) => Edge {
             node: *node,
             ..edge.clone()
         },
-        Stand::View(view) => view.clone(),
+        Replacement::View(view) => view.clone(),
     };
     for node in graph.nodes {
-        let inputs: Vec<Edge> = node.inputs.iter().map(|e| translate(&stands, e)).collect();
-        let stand = match &node.primitive {
-            Primitive::Permute { axes } => Stand::View(inputs[0].through(inputs[0].layout.permute(axes))),
+        let inputs: Vec<Edge> = node.inputs.iter().map(|e| translate(&replacements, e)).collect();
+        let replacement = match &node.primitive {
+            Primitive::Permute { axes } => Replacement::View(inputs[0].through(inputs[0].layout.permute(axes))),
             Primitive::Slice { start, stop, step } => {
-                Stand::View(inputs[0].through(inputs[0].layout.slice(start, stop, step)))
+                Replacement::View(inputs[0].through(inputs[0].layout.slice(start, stop, step)))
             }
             Primitive::Broadcast => {
                 let view = inputs[0]
                     .layout
                     .broadcast(&node.shape)
                     .expect("checked when the array was made");
-                Stand::View(inputs[0].through(view))
+                Replacement::View(inputs[0].through(view))
             }
             Primitive::Reshape => match inputs[0].layout.reshape(&node.shape) {
-                Some(view) => Stand::View(inputs[0].through(view)),
+                Some(view) => Replacement::View(inputs[0].through(view)),
                 None => {
                     let shape = inputs[0].layout.shape.clone();
                     nodes.push(copy_of(inputs[0].clone(), shape.to_vec(), node.dtype));
-                    Stand::View(Edge::first(nodes.len() - 1, Layout::contiguous(&node.shape)))
+                    Replacement::View(Edge::first(nodes.len() - 1, Layout::contiguous(&node.shape)))
                 }
             },
             _ => {
                 let inputs = if node.primitive.updates().is_empty() {
                     inputs
                 } else {
-                    apart(&mut nodes, &node.primitive, inputs)
+                    copy_overlapping_inputs(&mut nodes, &node.primitive, inputs)
                 };
                 nodes.push(Node { inputs, ..node });
-                Stand::Node(nodes.len() - 1)
+                Replacement::Node(nodes.len() - 1)
             }
         };
-        stands.push(stand);
+        replacements.push(replacement);
     }
-    let outputs = graph.outputs.iter().map(|e| translate(&stands, e)).collect();
+    let outputs = graph.outputs.iter().map(|e| translate(&replacements, e)).collect();
     Graph { nodes, outputs }
 }
 
-/// Inputs of an update, with a copy of those that lie in a state that it changes: it does so in any order.
-fn apart(nodes: &mut Vec<Node>, update: &Primitive, mut inputs: Vec<Edge>) -> Vec<Edge> {
+/// The inputs of an update. Inputs that read a state being updated are copied first, because an update writes in any
+/// order.
+fn copy_overlapping_inputs(nodes: &mut Vec<Node>, update: &Primitive, mut inputs: Vec<Edge>) -> Vec<Edge> {
     let updated = update.updates();
     let states: Vec<Option<usize>> = updated.iter().map(|&n| slot_of(nodes, &inputs[n])).collect();
     for (number, edge) in inputs.iter_mut().enumerate() {
@@ -69,7 +70,7 @@ fn apart(nodes: &mut Vec<Node>, update: &Primitive, mut inputs: Vec<Edge>) -> Ve
     inputs
 }
 
-/// The slot in which lies what an edge sees, where it is known before memory is placed.
+/// The slot of the memory that an edge reads, if it is a leaf's.
 fn slot_of(nodes: &[Node], edge: &Edge) -> Option<usize> {
     let mut edge = edge;
     loop {
@@ -81,13 +82,13 @@ fn slot_of(nodes: &[Node], edge: &Edge) -> Option<usize> {
     }
 }
 
-/// What stands for a node of the graph before.
-enum Stand {
+/// What replaces a node of the old graph.
+enum Replacement {
     Node(usize),
     View(Edge),
 }
 
-/// A node that copies what an edge sees into gapless memory.
+/// A node that copies what an edge reads into contiguous memory.
 pub(super) fn copy_of(edge: Edge, shape: Vec<usize>, dtype: crate::DType) -> Node {
     Node::new(
         Primitive::Elementwise(Expression::cast(dtype, dtype)),
@@ -97,7 +98,7 @@ pub(super) fn copy_of(edge: Edge, shape: Vec<usize>, dtype: crate::DType) -> Nod
     )
 }
 
-/// Drops nodes that nothing needs (updates of states are needed).
+/// Removes nodes that nothing needs. Updates of states are always needed.
 pub(super) fn sweep(graph: Graph) -> Graph {
     let mut needed = vec![false; graph.nodes.len()];
     graph.outputs.iter().for_each(|e| needed[e.node] = true);
@@ -111,18 +112,20 @@ pub(super) fn sweep(graph: Graph) -> Graph {
         return graph;
     }
     let Graph { mut nodes, mut outputs } = graph;
-    let mut renamed = vec![usize::MAX; nodes.len()];
+    let mut new_indices = vec![usize::MAX; nodes.len()];
     let (mut number, mut kept) = (0, 0);
     nodes.retain_mut(|node| {
         let keep = needed[number];
         if keep {
-            node.inputs.iter_mut().for_each(|edge| edge.node = renamed[edge.node]);
-            renamed[number] = kept;
+            node.inputs
+                .iter_mut()
+                .for_each(|edge| edge.node = new_indices[edge.node]);
+            new_indices[number] = kept;
             kept += 1;
         }
         number += 1;
         keep
     });
-    outputs.iter_mut().for_each(|edge| edge.node = renamed[edge.node]);
+    outputs.iter_mut().for_each(|edge| edge.node = new_indices[edge.node]);
     Graph { nodes, outputs }
 }

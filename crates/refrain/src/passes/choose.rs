@@ -1,78 +1,27 @@
 use std::hash::Hash;
 
-use refrain_kernels::projection::ProjectionCalls;
-use refrain_kernels::{Call, CallOrder, OperandSpec, Push, Traits, Unsupported, elementwise};
+use refrain_kernels::{OperandSpec, Traits, Unsupported, elementwise};
 
 use super::canonicalise::copy_of;
 use crate::device::Backend;
 use crate::graph::{Edge, Graph, Node};
+use crate::operation::Kernels;
 use crate::signature::{FastMap, Signature};
 use crate::{DType, Device, Error, Layout, Primitive};
 
-/// A graph whose nodes know their dispatches.
+/// A graph with the kernels of each node.
 #[derive(Clone, Debug)]
 pub struct Chosen {
-    /// The graph, with copies where a kernel cannot take an operand as it lies.
+    /// The graph, with copies added for kernels that cannot read an operand in its layout.
     pub graph: Graph,
-    /// For each node, how it is computed.
+    /// The kernels of each node.
     pub kernels: Vec<Kernels>,
-}
-
-/// The dispatches of one node; none on the CPU executor, for leaves and for empty results.
-#[derive(Clone, Debug, Default)]
-pub struct Kernels {
-    /// In order. Operands are numbered inputs, new results, workspace.
-    pub calls: Vec<Call>,
-    /// What they wait for.
-    pub order: CallOrder,
-    /// Memory for the calls alone.
-    pub workspace: Option<OperandSpec>,
-    /// Counters (u32) that are zero before and after the calls: the operand behind the workspace.
-    pub tickets: usize,
-}
-
-impl Kernels {
-    /// One dispatch, without more.
-    pub fn one(call: Call) -> Kernels {
-        Kernels {
-            calls: vec![call],
-            ..Kernels::default()
-        }
-    }
-
-    /// Dispatches each of which needs what the one before it wrote.
-    pub fn chained(calls: Vec<Call>) -> Kernels {
-        Kernels {
-            order: CallOrder::InTurn,
-            calls,
-            ..Kernels::default()
-        }
-    }
-
-    /// [`Kernels::chained`], with memory for them alone.
-    pub fn with_workspace((calls, workspace): (Vec<Call>, Option<OperandSpec>)) -> Kernels {
-        Kernels {
-            workspace,
-            ..Kernels::chained(calls)
-        }
-    }
-}
-
-impl From<ProjectionCalls> for Kernels {
-    fn from(made: ProjectionCalls) -> Kernels {
-        Kernels {
-            calls: made.calls,
-            order: made.order,
-            workspace: made.workspace,
-            tickets: made.tickets,
-        }
-    }
 }
 
 /// Chooses the kernels that compute each node on `device`.
 ///
 /// # Errors
-/// [`Error::Unsupported`] naming the operation, dtype and device where there is none.
+/// [`Error::Unsupported`], with operation, dtype and device, if there is no kernel.
 pub fn choose(graph: Graph, device: &Device) -> Result<Chosen, Error> {
     let Backend::Vulkan { traits, .. } = device.backend() else {
         let kernels = graph.nodes.iter().map(|_| Kernels::default()).collect();
@@ -114,12 +63,12 @@ struct Chooser<'a> {
     traits: &'a Traits,
     nodes: Vec<Node>,
     kernels: Vec<Kernels>,
-    /// Kernels found so far, by primitive and operands: layers are alike, and texts take time to build.
+    /// Kernels found so far, by primitive and operands. Layers are alike, and building shader sources takes time.
     found: FastMap<Signature, Kernels>,
 }
 
 impl Chooser<'_> {
-    /// Adds a node and its kernels, behind the copies that they need; returns its number.
+    /// Adds a node and its kernels, after the copies that they need. Returns its number.
     fn add(&mut self, mut node: Node) -> Result<usize, Error> {
         let kernels = loop {
             match self.kernels_of(&node) {
@@ -130,13 +79,13 @@ impl Chooser<'_> {
                     let copy = self.add(copy_of(edge, shape.to_vec(), dtype))?;
                     node.inputs[operand] = Edge::first(copy, Layout::contiguous(&shape));
                 }
-                // No copy of an input helps: what the kernel cannot write is the layout that its user wants.
-                Err(Unsupported::NeedsContiguous { .. }) if !node.written.is_contiguous() => {
-                    let wanted = std::mem::replace(&mut node.written, Layout::contiguous(&node.shape));
+                // No copy of an input helps: the kernel cannot write the layout that the consumer reads.
+                Err(Unsupported::NeedsContiguous { .. }) if !node.layout.is_contiguous() => {
+                    let wanted = std::mem::replace(&mut node.layout, Layout::contiguous(&node.shape));
                     let (shape, dtype) = (node.shape.clone(), node.dtype);
                     let edge = Edge::first(self.add(node)?, Layout::contiguous(&shape));
                     return self.add(Node {
-                        written: wanted,
+                        layout: wanted,
                         ..copy_of(edge, shape, dtype)
                     });
                 }
@@ -157,7 +106,7 @@ impl Chooser<'_> {
 
     fn kernels_of(&mut self, node: &Node) -> Result<Kernels, Unsupported> {
         let new = 0..node.new_results();
-        let is_empty = !new.is_empty() && new.clone().all(|result| node.written_of(result).count() == 0);
+        let is_empty = !new.is_empty() && new.clone().all(|result| node.layout_of(result).count() == 0);
         if node.primitive.is_leaf() || is_empty {
             return Ok(Kernels::default());
         }
@@ -167,7 +116,7 @@ impl Chooser<'_> {
         };
         let result = |result: usize| OperandSpec {
             dtype: node.dtype_of(result),
-            layout: node.written_of(result),
+            layout: node.layout_of(result),
         };
         let operands: Vec<OperandSpec> = node.inputs.iter().map(input).chain(new.map(result)).collect();
         let mut key = Signature::default();
@@ -185,13 +134,13 @@ impl Chooser<'_> {
     }
 }
 
-/// Whether a copy of this input could help.
+/// Whether copying this input could help.
 fn has_gaps(node: &Node, operand: usize) -> bool {
-    let lies_well = |e: &Edge| e.layout.is_contiguous() && e.layout.offset == 0;
-    node.inputs.get(operand).is_some_and(|edge| !lies_well(edge))
+    let is_plain = |e: &Edge| e.layout.is_contiguous() && e.layout.offset == 0;
+    node.inputs.get(operand).is_some_and(|edge| !is_plain(edge))
 }
 
-/// The kernels of a primitive over its inputs and, behind them, its new results.
+/// The kernels of a primitive. `operands` are its inputs, then its new results.
 fn kernels(traits: &Traits, primitive: &Primitive, operands: &[OperandSpec]) -> Result<Kernels, Unsupported> {
     match primitive {
         Primitive::Elementwise(expression) => {
@@ -201,16 +150,7 @@ fn kernels(traits: &Traits, primitive: &Primitive, operands: &[OperandSpec]) -> 
         Primitive::Operation(operation) => operation.lower(traits, operands),
         Primitive::Stored { .. } | Primitive::Input { .. } => Ok(Kernels::default()),
         Primitive::Reshape | Primitive::Permute { .. } | Primitive::Slice { .. } | Primitive::Broadcast => {
-            unreachable!("views are gone after canonicalise")
-        }
-    }
-}
-
-/// Gives a call's operands other numbers: operand `i` becomes `numbers[i]`.
-pub fn renumber(call: &mut Call, numbers: &[usize]) {
-    for push in &mut call.push {
-        if let Push::Address { operand, .. } = push {
-            *operand = numbers[*operand];
+            unreachable!("canonicalise removes views")
         }
     }
 }

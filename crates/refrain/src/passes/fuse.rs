@@ -4,20 +4,20 @@ use super::canonicalise::sweep;
 use crate::graph::{Edge, Graph, Node};
 use crate::{Layout, Primitive};
 
-/// The most inputs that one generated kernel reads.
+/// Maximum number of inputs of one generated kernel.
 const MAX_INPUTS: usize = 8;
-/// The most steps that one generated kernel takes.
+/// Maximum number of steps of one generated kernel.
 const MAX_STEPS: usize = 64;
 
-/// Joins chains of elementwise nodes: a node that a single other elementwise node uses, over the same
-/// elements, becomes part of it. Constants join every use.
+/// Fuses elementwise nodes: a node becomes part of its user if that is elementwise, the only user, and over the same
+/// elements. Constants become part of every user.
 pub fn fuse(mut graph: Graph) -> Graph {
     graph.nodes.iter_mut().for_each(share_inputs);
     let mut uses = graph.use_counts();
     for number in 0..graph.nodes.len() {
         let mut input = 0;
         while input < graph.nodes[number].inputs.len() {
-            match joined(&graph, &uses, number, input) {
+            match fused(&graph, &uses, number, input) {
                 Some(node) => replace(&mut graph, &mut uses, number, node),
                 None => input += 1,
             }
@@ -26,7 +26,7 @@ pub fn fuse(mut graph: Graph) -> Graph {
     sweep(graph)
 }
 
-/// Lets an elementwise node that sees the same elements twice read them as one input.
+/// Merges inputs of an elementwise node that read the same elements.
 fn share_inputs(node: &mut Node) {
     let Primitive::Elementwise(expression) = &mut node.primitive else {
         return;
@@ -43,13 +43,13 @@ fn share_inputs(node: &mut Node) {
     expression.steps = expression
         .steps
         .iter()
-        .map(|step| shifted(step, |i| i, &slots))
+        .map(|step| renumbered(step, |i| i, &slots))
         .collect();
     expression.inputs = kept.iter().map(|&k| expression.inputs[k]).collect();
     node.inputs = kept.iter().map(|&k| node.inputs[k].clone()).collect();
 }
 
-/// Puts `node` in the place of node `number` and keeps the counts of uses exact.
+/// Replaces node `number` and updates the use counts.
 fn replace(graph: &mut Graph, uses: &mut [usize], number: usize, node: Node) {
     node.inputs.iter().for_each(|e| uses[e.node] += 1);
     let mut dropped = vec![std::mem::replace(&mut graph.nodes[number], node).inputs];
@@ -63,8 +63,8 @@ fn replace(graph: &mut Graph, uses: &mut [usize], number: usize, node: Node) {
     }
 }
 
-/// Node `number` with the source of its input `input` made part of it, where that is allowed.
-fn joined(graph: &Graph, uses: &[usize], number: usize, input: usize) -> Option<Node> {
+/// Node `number` with the source of its input `input` fused into it, if that is possible.
+fn fused(graph: &Graph, uses: &[usize], number: usize, input: usize) -> Option<Node> {
     let node = &graph.nodes[number];
     let edge = &node.inputs[input];
     let source = &graph.nodes[edge.node];
@@ -72,7 +72,7 @@ fn joined(graph: &Graph, uses: &[usize], number: usize, input: usize) -> Option<
         return None;
     };
     let constant = inner.inputs.is_empty() && !inner.steps.contains(&ExpressionStep::Index);
-    let whole = edge.layout.is_contiguous() && edge.layout.offset == 0 && edge.layout.count() == source.written.count();
+    let whole = edge.layout.is_contiguous() && edge.layout.offset == 0 && edge.layout.count() == source.layout.count();
     let reads_state = source.inputs.iter().any(|e| graph.is_state(e));
     if !constant && (uses[edge.node] != 1 || !whole || reads_state) {
         return None;
@@ -85,12 +85,12 @@ fn joined(graph: &Graph, uses: &[usize], number: usize, input: usize) -> Option<
     let (expression, inputs) = substitute(outer, &node.inputs, input, inner, &seen);
     let fits = inputs.len() <= MAX_INPUTS && expression.steps.len() <= MAX_STEPS;
     fits.then(|| Node {
-        written: Layout::contiguous(&node.shape),
+        layout: Layout::contiguous(&node.shape),
         primitive: Primitive::Elementwise(expression),
         inputs,
         shape: node.shape.clone(),
         dtype: node.dtype,
-        further: vec![],
+        extra_results: vec![],
     })
 }
 
@@ -123,7 +123,7 @@ fn substitute(
         })
         .collect();
     let inner_slots: Vec<usize> = seen.iter().enumerate().map(|(i, e)| slot(e, inner.inputs[i])).collect();
-    let mut steps: Vec<ExpressionStep> = inner.steps.iter().map(|s| shifted(s, |i| i, &inner_slots)).collect();
+    let mut steps: Vec<ExpressionStep> = inner.steps.iter().map(|s| renumbered(s, |i| i, &inner_slots)).collect();
     let result = steps.len() - 1;
     let mut at = Vec::with_capacity(outer.steps.len());
     for step in &outer.steps {
@@ -131,17 +131,17 @@ fn substitute(
             at.push(result);
             continue;
         }
-        steps.push(shifted(step, |i| at[i], &outer_slots));
+        steps.push(renumbered(step, |i| at[i], &outer_slots));
         at.push(steps.len() - 1);
     }
-    // The last step is the result: a bare use of the replaced input needs a step of its own.
+    // The last step is the result. If it was the replaced input itself, the result is that of `inner`.
     if at.last() != Some(&(steps.len() - 1)) {
         steps.truncate(result + 1);
     }
     (Expression { inputs: dtypes, steps }, edges)
 }
 
-fn shifted(step: &ExpressionStep, at: impl Fn(usize) -> usize, slots: &[usize]) -> ExpressionStep {
+fn renumbered(step: &ExpressionStep, at: impl Fn(usize) -> usize, slots: &[usize]) -> ExpressionStep {
     match step {
         ExpressionStep::Input(i) => ExpressionStep::Input(slots[*i]),
         ExpressionStep::Constant { .. } | ExpressionStep::Index => *step,

@@ -1,18 +1,25 @@
-//! From a graph to a plan, in small passes. Each takes the whole and returns the whole, and what it
-//! returns can be printed.
+//! Lowering: small passes that turn a graph into a plan. Each takes the whole program and returns a new one, which can
+//! be printed.
+//!
+//! [`canonicalise()`] removes views, [`fuse()`] joins elementwise nodes, [`regions()`] joins products with what
+//! surrounds them, [`write_through()`] removes transposing copies, [`choose()`] selects kernels, [`order()`] groups
+//! independent nodes, [`place()`] assigns memory and [`schedule()`] finds the dependencies.
 
 mod canonicalise;
 mod choose;
 mod fuse;
+mod options;
 mod order;
 mod place;
 mod regions;
 mod schedule;
 mod write_through;
 
+pub use crate::operation::{Kernels, renumber};
 pub use canonicalise::canonicalise;
-pub use choose::{Chosen, Kernels, choose, renumber};
+pub use choose::{Chosen, choose};
 pub use fuse::fuse;
+pub use options::LowerOptions;
 pub use order::{Ordered, order};
 pub use place::place;
 pub use regions::regions;
@@ -25,35 +32,16 @@ use crate::graph::Graph;
 use crate::plan::Plan;
 use crate::{Array, Device, Error};
 
-/// The plan by which [`crate::eval`] would compute arrays, or a function's calls its outputs; runs nothing.
+/// The plan by which [`crate::eval`] would compute arrays. Runs nothing.
 ///
 /// # Errors
-/// Those of [`crate::eval`] short of running: invalid arrays, stale states, what the device cannot do;
-/// and no arrays at all.
+/// As [`crate::eval`], except for errors of running; also fails if there are no arrays.
 pub fn plan(outputs: &[&Array]) -> Result<Plan, Error> {
     let graph = Graph::trace(outputs)?;
     lower(graph, outputs[0].device())
 }
 
-/// How a graph is lowered.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct LowerOptions {
-    /// Sequences of nodes that one dispatch can compute become one.
-    pub regions: bool,
-    /// Every result keeps its own memory, so that all can be looked at afterwards.
-    pub keep: bool,
-}
-
-impl Default for LowerOptions {
-    fn default() -> LowerOptions {
-        LowerOptions {
-            regions: true,
-            keep: false,
-        }
-    }
-}
-
-/// [`lower_with`] the usual options.
+/// [`lower_with`] default options.
 ///
 /// # Errors
 /// As [`lower_with`].
@@ -61,16 +49,16 @@ pub fn lower(graph: Graph, device: &Device) -> Result<Plan, Error> {
     lower_with(graph, device, LowerOptions::default())
 }
 
-/// All passes in order.
+/// Runs all passes in order.
 ///
 /// # Errors
-/// [`Error::Unsupported`] where the device has no kernel for a node.
+/// [`Error::Unsupported`] if the device has no kernel for a node.
 pub fn lower_with(graph: Graph, device: &Device, options: LowerOptions) -> Result<Plan, Error> {
     stages(graph, device, options, &mut |_, _| ())
 }
 
-/// The stages of a lowering, in order: the program as it was traced, and what each pass makes of it.
-pub const NAMES: [&str; 9] = [
+/// The stages of lowering, in order: the traced graph, then the result of each pass.
+pub const STAGE_NAMES: [&str; 9] = [
     "trace",
     "canonicalise",
     "fuse",
@@ -82,11 +70,10 @@ pub const NAMES: [&str; 9] = [
     "schedule",
 ];
 
-/// The program that computes `outputs` after the stage `after`, one of [`NAMES`]; nothing else is done
-/// with it.
+/// The program that computes `outputs` as text, after the stage `after`, one of [`STAGE_NAMES`].
 ///
 /// # Errors
-/// As [`plan`]; no such stage.
+/// As [`plan`]; also fails if there is no such stage.
 pub fn printed(outputs: &[&Array], options: LowerOptions, after: &str) -> Result<String, Error> {
     let mut found = None;
     stages(
@@ -99,10 +86,15 @@ pub fn printed(outputs: &[&Array], options: LowerOptions, after: &str) -> Result
             }
         },
     )?;
-    found.ok_or_else(|| Error::Call(format!("there is no pass {after}; there are {}", NAMES.join(", "))))
+    found.ok_or_else(|| {
+        Error::Call(format!(
+            "there is no pass {after}; the passes are {}",
+            STAGE_NAMES.join(", ")
+        ))
+    })
 }
 
-/// All passes in order, each stage shown to `watch`.
+/// Runs all passes in order, and calls `watch` with the result of each.
 fn stages(
     graph: Graph,
     device: &Device,

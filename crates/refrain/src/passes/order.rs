@@ -1,22 +1,23 @@
-use super::choose::{Chosen, Kernels};
+use super::choose::Chosen;
 use crate::graph::Graph;
+use crate::operation::Kernels;
 
-/// How many steps of the program are looked at together: results of steps taken early are kept longer.
+/// Number of program steps considered at a time. A larger window would keep results of early steps alive for longer.
 const WINDOW: usize = 32;
 
-/// A graph whose nodes stand in the order in which they are computed.
+/// A graph with its nodes in the order in which they are computed.
 #[derive(Clone, Debug)]
 pub struct Ordered {
     /// Leaves first, then level by level.
     pub graph: Graph,
-    /// For each node, how it is computed.
+    /// The kernels of each node.
     pub kernels: Vec<Kernels>,
-    /// For each node, its level: nodes of one level do not wait for each other. Leaves have level 0.
+    /// The level of each node. Nodes of one level are independent. Leaves have level 0.
     pub levels: Vec<usize>,
 }
 
-/// Brings nodes that do not depend on each other together, so that they need no barrier between them:
-/// each level takes what is ready among the next steps of the program.
+/// Reorders nodes into levels of independent nodes, which need no barrier between them. Each level takes the nodes that
+/// are ready among the next steps of the program.
 pub fn order(chosen: Chosen) -> Ordered {
     let Chosen { graph, kernels } = chosen;
     let needs = dependencies(&graph);
@@ -26,7 +27,7 @@ pub fn order(chosen: Chosen) -> Ordered {
     let mut rest = computed.into_iter();
     let mut window: Vec<usize> = rest.by_ref().take(WINDOW).collect();
     let mut level = 0;
-    // The first of the window only needs what stands before it, so every level takes at least one.
+    // The first node of the window only needs nodes before it, so every level takes at least one.
     while !window.is_empty() {
         level += 1;
         let is_ready = |n: &usize| needs[*n].iter().all(|&need| level_of[need].is_some());
@@ -49,8 +50,8 @@ pub fn order(chosen: Chosen) -> Ordered {
     }
 }
 
-/// For each node, the nodes that must be done before it: its inputs and, before an update of a state,
-/// whatever reads the version that is updated.
+/// For each node, the nodes that must complete before it: its inputs and, for an update of a state, the readers of the
+/// version that it overwrites.
 fn dependencies(graph: &Graph) -> Vec<Vec<usize>> {
     let mut needs: Vec<Vec<usize>> = graph
         .nodes

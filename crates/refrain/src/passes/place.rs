@@ -5,11 +5,11 @@ use crate::graph::{Edge, Graph, Node};
 use crate::plan::{Block, Input, Leaf, Operand, Place, Plan, Step};
 use crate::{DType, Primitive};
 
-/// Memory is handed out in multiples of this many bytes, so that any load may be 16 bytes wide.
+/// Alignment in bytes of every allocation, so that all loads may be vectorised.
 const ALIGNMENT: u64 = 256;
 
-/// Gives every node its memory: weights, states and arguments where they are, outputs in blocks of
-/// their own, everything between in one arena by liveness; with `keep`, each in memory of its own there.
+/// Assigns memory to every node. Weights, states and arguments have theirs, outputs get blocks of their own, and
+/// intermediate results share scratch memory by liveness. With `keep`, none of it is reused.
 pub fn place(ordered: Ordered, keep: bool) -> Plan {
     let Ordered { graph, kernels, levels } = ordered;
     let mut placer = Placer::new(&graph);
@@ -20,7 +20,7 @@ pub fn place(ordered: Ordered, keep: bool) -> Plan {
             let result = |result: usize| Operand {
                 place: placer.places[placer.first[number] + result],
                 dtype: node.dtype_of(result),
-                layout: node.written_of(result),
+                layout: node.layout_of(result),
             };
             let outputs = (0..node.new_results()).map(result).collect();
             let inputs = node.inputs.iter().map(|edge| placer.operand(&graph, edge)).collect();
@@ -39,7 +39,7 @@ pub fn place(ordered: Ordered, keep: bool) -> Plan {
         if !keep {
             placer.retire(&graph, number);
         }
-        // Steps of one level may run at once, so none of them gets memory that another still uses.
+        // Steps of one level may run concurrently, so memory is reused only by later levels.
         if levels.get(number + 1) != Some(&levels[number]) {
             placer.release();
         }
@@ -53,32 +53,32 @@ pub fn place(ordered: Ordered, keep: bool) -> Plan {
         inputs: placer.inputs,
         control_bytes: placer.control_bytes,
         scratch_bytes: placer.arena.peak,
-        least_scratch_bytes: placer.arena.most_in_use,
+        min_scratch_bytes: placer.arena.peak_in_use,
         ticket_bytes: placer.ticket_bytes,
         output_bytes: placer.output_bytes,
     }
 }
 
 struct Placer {
-    /// Of each node, the number of its first result among all results.
+    /// For each node, the index of its first result among all results.
     first: Vec<usize>,
-    /// Where results so far lie.
+    /// The places of all results so far.
     places: Vec<Place>,
-    /// Of each result, the last node that uses it.
+    /// For each result, the last node that uses it.
     last_use: Vec<usize>,
-    /// Of each result, whether the program returns it.
+    /// For each result, whether the program returns it.
     is_returned: Vec<bool>,
     leaves: Vec<Leaf>,
-    /// Of each slot, its place among the leaves.
+    /// For each slot, its index among the leaves.
     leaf_numbers: HashMap<usize, usize>,
     inputs: Vec<Input>,
     control_bytes: u64,
     output_bytes: Vec<u64>,
     ticket_bytes: u64,
     arena: Arena,
-    /// By result.
+    /// The allocation of each result that is in scratch memory.
     in_arena: HashMap<usize, (u64, u64)>,
-    /// Pieces that are free once the level is done.
+    /// Allocations that become free after the level.
     retired: Vec<(u64, u64)>,
 }
 
@@ -114,7 +114,7 @@ impl Placer {
         }
     }
 
-    /// What an edge sees, where it lies.
+    /// The operand that an edge reads.
     fn operand(&self, graph: &Graph, edge: &Edge) -> Operand {
         Operand {
             place: self.places[self.result(edge)],
@@ -123,7 +123,7 @@ impl Placer {
         }
     }
 
-    /// Gives all results of the next node their places.
+    /// Assigns places to all results of the next node.
     fn visit(&mut self, graph: &Graph, number: usize) {
         let node = &graph.nodes[number];
         for result in 0..node.results() {
@@ -132,18 +132,18 @@ impl Placer {
         }
     }
 
-    /// The number among all results of what an edge sees.
+    /// The index among all results of the result that an edge reads.
     fn result(&self, edge: &Edge) -> usize {
         self.first[edge.node] + edge.result
     }
 
-    /// The place of a node's result, which is number `number` of all.
+    /// The place of a node's result, which has index `number` among all results.
     fn place(&mut self, node: &Node, result: usize, number: usize) -> Place {
-        // An update happens in the memory of the state that it updates.
+        // An update writes into the memory of its state.
         if let Some(state) = node.updated(result) {
             return self.places[self.result(state)];
         }
-        let bytes = (node.written_of(result).end() * node.dtype_of(result).size()) as u64;
+        let bytes = (node.layout_of(result).end() * node.dtype_of(result).size()) as u64;
         match &node.primitive {
             &Primitive::Stored { slot, class, .. } => {
                 let next = self.leaves.len();
@@ -178,7 +178,7 @@ impl Placer {
                 }
             }
             _ => {
-                let piece = self.arena.take(bytes);
+                let piece = self.arena.allocate(bytes);
                 self.in_arena.insert(number, piece);
                 Place {
                     block: Block::Scratch,
@@ -188,9 +188,11 @@ impl Placer {
         }
     }
 
-    /// Memory for one step's calls alone.
+    /// Memory for one step's calls only.
     fn workspace(&mut self, operand: refrain_kernels::OperandSpec) -> Operand {
-        let piece = self.arena.take((operand.layout.end() * operand.dtype.size()) as u64);
+        let piece = self
+            .arena
+            .allocate((operand.layout.end() * operand.dtype.size()) as u64);
         self.retired.push(piece);
         Operand {
             place: Place {
@@ -202,7 +204,7 @@ impl Placer {
         }
     }
 
-    /// Counters of one step, apart from all others: they are zero between the runs of that step.
+    /// Counters of one step. Steps do not share them, because they are zero between the runs of their step.
     fn tickets(&mut self, count: usize) -> Operand {
         let operand = refrain_kernels::OperandSpec::contiguous(DType::U32, &[count]);
         let offset = self.ticket_bytes;
@@ -217,7 +219,7 @@ impl Placer {
         }
     }
 
-    /// Sets aside what no node after `number` uses.
+    /// Queues the memory that no node after `number` uses.
     fn retire(&mut self, graph: &Graph, number: usize) {
         let node = &graph.nodes[number];
         let read = node.inputs.iter().map(|edge| self.first[edge.node] + edge.result);
@@ -231,29 +233,29 @@ impl Placer {
         }
     }
 
-    /// Gives back what was set aside.
+    /// Frees the queued memory.
     fn release(&mut self) {
-        self.retired.drain(..).for_each(|piece| self.arena.give(piece));
+        self.retired.drain(..).for_each(|piece| self.arena.free(piece));
     }
 }
 
-/// First fit over one growing range; pieces are (offset, bytes).
+/// A first-fit allocator over one growing range. Allocations are (offset, bytes).
 #[derive(Default)]
 struct Arena {
-    /// Free pieces by offset, never touching each other; what lies beyond `end` is free too.
+    /// Free pieces by offset, merged. Everything beyond `end` is free too.
     free: Vec<(u64, u64)>,
     end: u64,
     peak: u64,
     in_use: u64,
-    /// The most bytes in use at once: no arena could be smaller.
-    most_in_use: u64,
+    /// Maximum bytes in use at once: a lower bound of `peak`.
+    peak_in_use: u64,
 }
 
 impl Arena {
-    fn take(&mut self, bytes: u64) -> (u64, u64) {
+    fn allocate(&mut self, bytes: u64) -> (u64, u64) {
         let bytes = bytes.max(1).next_multiple_of(ALIGNMENT);
         self.in_use += bytes;
-        self.most_in_use = self.most_in_use.max(self.in_use);
+        self.peak_in_use = self.peak_in_use.max(self.in_use);
         if let Some(i) = self.free.iter().position(|&(_, size)| size >= bytes) {
             let (offset, size) = self.free[i];
             if size == bytes {
@@ -269,7 +271,7 @@ impl Arena {
         (offset, bytes)
     }
 
-    fn give(&mut self, (offset, bytes): (u64, u64)) {
+    fn free(&mut self, (offset, bytes): (u64, u64)) {
         self.in_use -= bytes;
         let at = self.free.partition_point(|&(o, _)| o < offset);
         self.free.insert(at, (offset, bytes));
@@ -297,13 +299,13 @@ mod tests {
     #[test]
     fn freed_pieces_are_used_again_and_merge() {
         let mut arena = Arena::default();
-        let (a, b, c) = (arena.take(100), arena.take(300), arena.take(256));
+        let (a, b, c) = (arena.allocate(100), arena.allocate(300), arena.allocate(256));
         assert_eq!((a.0, b.0, c.0), (0, 256, 768));
-        arena.give(a);
-        arena.give(b);
-        assert_eq!(arena.take(700), (0, 768), "two neighbours make one piece");
-        arena.give(c);
-        assert_eq!(arena.take(512).0, 768, "the end moves back");
+        arena.free(a);
+        arena.free(b);
+        assert_eq!(arena.allocate(700), (0, 768), "two neighbours make one piece");
+        arena.free(c);
+        assert_eq!(arena.allocate(512).0, 768, "the end moves back");
         assert_eq!(arena.peak, 1280);
     }
 }

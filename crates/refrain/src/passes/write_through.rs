@@ -5,11 +5,11 @@ use crate::graph::{Edge, Graph, Node};
 use crate::ops::matmul::Matmul;
 use crate::{Dimensions, Layout, Primitive};
 
-/// Lets a matmul write the layout that its consumer wants: a copy that only reorders the result of a
-/// matmul is dropped, and the matmul writes where the copy would have.
+/// Removes copies that only reorder the result of a matmul: the matmul then writes its result in the layout of the
+/// copy.
 pub fn write_through(mut graph: Graph) -> Graph {
     let uses = graph.use_counts();
-    // For each node, the node whose memory now holds its result.
+    // For each node, the node that now holds its result.
     let mut holder: Vec<usize> = (0..graph.nodes.len()).collect();
     for number in 0..graph.nodes.len() {
         for edge in &mut graph.nodes[number].inputs {
@@ -26,8 +26,8 @@ pub fn write_through(mut graph: Graph) -> Graph {
     sweep(graph)
 }
 
-/// When node `number` copies the whole result of a matmul in another order: that matmul's number, and
-/// the matmul that writes the copy.
+/// If node `number` is a copy that reorders the whole result of a matmul: the index of the matmul, and the matmul that
+/// writes the copy's layout.
 fn reordered_matmul(graph: &Graph, uses: &[usize], number: usize) -> Option<(usize, Node)> {
     let copy = &graph.nodes[number];
     let Primitive::Elementwise(expression) = &copy.primitive else {
@@ -38,31 +38,31 @@ fn reordered_matmul(graph: &Graph, uses: &[usize], number: usize) -> Option<(usi
     }
     let Edge { node, layout, .. } = &copy.inputs[0];
     let source: &Node = &graph.nodes[*node];
-    if source.primitive.operation::<Matmul>().is_none() || uses[*node] != 1 || !source.written.is_contiguous() {
+    if source.primitive.operation::<Matmul>().is_none() || uses[*node] != 1 || !source.layout.is_contiguous() {
         return None;
     }
-    // Sorted by stride, a reordering of the whole result is the result again.
+    // Permuted to descending strides, a reordering of the whole result must be contiguous.
     let mut order: Vec<usize> = (0..layout.rank()).collect();
     order.sort_by_key(|&d| std::cmp::Reverse((layout.strides[d], layout.shape[d])));
     let sorted = layout.permute(&order);
-    if layout.offset != 0 || !sorted.is_contiguous() || sorted.count() != source.written.count() {
+    if layout.offset != 0 || !sorted.is_contiguous() || sorted.count() != source.layout.count() {
         return None;
     }
     let target = Layout::contiguous(&copy.shape).permute(&order);
     let matmul = match target.reshape(&source.shape) {
-        Some(written) => Node {
-            written,
+        Some(layout) => Node {
+            layout,
             ..source.clone()
         },
-        None => by_parts(source, &target)?,
+        None => as_batch(source, &target)?,
     };
     Some((*node, matmul))
 }
 
-/// The matmul `[.., M, N]` as one of more, smaller matrices `[.., M₁, N₁, M₂, N₂]`, M = M₁ · M₂ and
-/// N = N₁ · N₂, where `target` (the places of its elements, in their order) does not keep the rows or
-/// columns of one matrix at one distance: heads of columns that become rows of their own, say.
-fn by_parts(matmul: &Node, target: &Layout) -> Option<Node> {
+/// The matmul `[.., M, N]` as a batch of smaller matrices `[.., M₁, N₁, M₂, N₂]` with M = M₁ · M₂ and N = N₁ · N₂.
+/// Needed if the rows or columns of one matrix have no single stride in `target`: heads of columns that become rows,
+/// say.
+fn as_batch(matmul: &Node, target: &Layout) -> Option<Node> {
     let rank = matmul.shape.len();
     let (batch, &[m, n]) = matmul.shape.split_at(rank - 2) else {
         return None;
@@ -70,13 +70,13 @@ fn by_parts(matmul: &Node, target: &Layout) -> Option<Node> {
     let columns = trailing(target, n)?;
     let rows = trailing(&leading(target, columns.0), m)?;
     let ((_, [m1, m2]), (_, [n1, n2])) = (rows, columns);
-    // Kernels walk two batch dimensions.
+    // Kernels support two batch dimensions.
     if batch.iter().chain([&m1, &n1]).filter(|&&extent| extent > 1).count() > 2 {
         return None;
     }
     let with = |tail: &[usize]| [batch, tail].concat();
     let at = rank - 2;
-    // The dimensions M₁ and N₁ are batch dimensions: each operand repeats along the other's.
+    // M₁ and N₁ are batch dimensions: each operand is broadcast along the other's.
     let a = matmul.inputs[0]
         .layout
         .reshape(&with(&[m1, m2, matmul.inputs[0].layout.shape[rank - 1]]))?;
@@ -88,7 +88,7 @@ fn by_parts(matmul: &Node, target: &Layout) -> Option<Node> {
         layout.permute(&axes)
     };
     let layouts = [repeated(a, at + 1, n1), repeated(swapped(&b, at), at, m1)];
-    let written = swapped(&target.reshape(&with(&[m1, m2, n1, n2]))?, at + 1);
+    let layout = swapped(&target.reshape(&with(&[m1, m2, n1, n2]))?, at + 1);
     let inputs = matmul
         .inputs
         .iter()
@@ -96,14 +96,14 @@ fn by_parts(matmul: &Node, target: &Layout) -> Option<Node> {
         .map(|(edge, layout)| edge.through(layout))
         .collect();
     Some(Node {
-        shape: written.shape.to_vec(),
+        shape: layout.shape.to_vec(),
         inputs,
-        written,
+        layout,
         ..matmul.clone()
     })
 }
 
-/// How many trailing dimensions make up `extent` elements, and these as two dimensions.
+/// The number of trailing dimensions that have `extent` elements together, and their shape as two dimensions.
 fn trailing(layout: &Layout, extent: usize) -> Option<(usize, [usize; 2])> {
     let rank = layout.rank();
     let taken = (0..=rank).find(|&taken| layout.shape[rank - taken..].iter().product::<usize>() == extent)?;
@@ -130,7 +130,7 @@ fn leading(layout: &Layout, dropped: usize) -> Layout {
     }
 }
 
-/// The layout with a dimension of extent `n` before dimension `at` along which it repeats.
+/// The layout with an additional dimension `at` of extent `n` along which it is broadcast.
 fn repeated(mut layout: Layout, at: usize, n: usize) -> Layout {
     layout.shape.insert(at, n);
     layout.strides.insert(at, 0);

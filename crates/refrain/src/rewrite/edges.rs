@@ -1,4 +1,4 @@
-//! What nodes see, and whether a device computes them so.
+//! Helpers for rewrites: operands of nodes, and whether a device supports them.
 
 use std::sync::LazyLock;
 
@@ -10,7 +10,7 @@ use crate::graph::{Edge, Graph, Node};
 use crate::ops::rms_norm::Normalisation;
 use crate::{Device, Layout, Primitive};
 
-/// What a node's kernel is given: what it reads as it lies, then its results.
+/// The operands of a node's kernel: its inputs in their layouts, then its results.
 pub(crate) fn operands(
     graph: &Graph,
     inputs: &[Edge],
@@ -23,37 +23,36 @@ pub(crate) fn operands(
     inputs.iter().map(operand).chain(results).collect()
 }
 
-/// What kernels are chosen by; the least that there is where none run.
+/// The traits that kernels are chosen by; minimal traits for the CPU executor.
 fn traits(device: &Device) -> &Traits {
-    static LEAST: LazyLock<Traits> = LazyLock::new(Traits::minimal);
+    static MINIMAL: LazyLock<Traits> = LazyLock::new(Traits::minimal);
     match device.backend() {
         Backend::Vulkan { traits, .. } => traits,
-        Backend::Cpu => &LEAST,
+        Backend::Cpu => &MINIMAL,
     }
 }
 
-/// Whether a node, an operation that is not in the graph yet, is one that the device computes over its inputs as they
-/// lie.
+/// Whether the device supports an operation node, not yet in the graph, over its inputs in their layouts.
 pub fn computes(graph: &Graph, node: &Node, device: &Device) -> bool {
     let Primitive::Operation(operation) = &node.primitive else {
         return false;
     };
     let result = |result: usize| OperandSpec {
         dtype: node.dtype_of(result),
-        layout: node.written_of(result),
+        layout: node.layout_of(result),
     };
     let operands = operands(graph, &node.inputs, (0..node.new_results()).map(result));
     operation.check(traits(device), &operands).is_ok()
 }
 
-/// The norm that a node computes, if it is one.
+/// The norm that a node computes, if it computes one.
 pub fn norm_of(node: &Node) -> Option<Norm> {
     let Normalisation(norm) = node.primitive.operation()?;
     Some(*norm)
 }
 
-/// Whether both see the same places: strides of dimensions of one element do not matter.
-pub fn same_places(a: &Layout, b: &Layout) -> bool {
+/// Whether both layouts visit the same elements. Strides of dimensions of extent 1 do not matter.
+pub fn same_elements(a: &Layout, b: &Layout) -> bool {
     let steps = |layout: &Layout| -> Vec<(usize, usize)> {
         let pairs = layout.shape.iter().copied().zip(layout.strides.iter().copied());
         pairs.filter(|(n, _)| *n > 1).collect()

@@ -1,10 +1,15 @@
 use refrain_kernels::elementwise::{Expression, ExpressionStep};
 
-/// The expression with its inputs in another order: input `order[i]` becomes input `i`.
+/// The expression with its inputs reordered: input `order[i]` becomes input `i`.
 pub fn reordered(expression: &Expression, order: &[usize]) -> Expression {
-    let place = |input: usize| order.iter().position(|&o| o == input).expect("every input has a place");
+    let index = |input: usize| {
+        order
+            .iter()
+            .position(|&o| o == input)
+            .expect("`order` names every input")
+    };
     let step = |step: &ExpressionStep| match step {
-        ExpressionStep::Input(input) => ExpressionStep::Input(place(*input)),
+        ExpressionStep::Input(input) => ExpressionStep::Input(index(*input)),
         other => *other,
     };
     Expression {

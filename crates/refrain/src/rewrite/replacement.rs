@@ -1,30 +1,31 @@
-//! A node in the place of several, some of which change states.
+//! Replaces several nodes, some of which may update states, by one.
 
 use std::collections::HashMap;
 
 use crate::graph::{Edge, Graph, Node};
 
-/// What takes the place of a node.
+/// The replacement of a node.
 pub struct Replacement {
-    /// The node.
+    /// The new node.
     pub node: Node,
-    /// Other nodes whose work it does: nothing stays that needs them but for the results that are named next.
+    /// Other nodes whose work it does. Remaining nodes may use only those of their results that `next` lists.
     pub dropped: Vec<usize>,
-    /// What these made, next versions of states say, by node and result, and which of its results those are now.
+    /// Results of dropped nodes, such as next versions of states, by node and result, and the result of the new node
+    /// that replaces each.
     pub next: Vec<((usize, usize), usize)>,
-    /// A later node whose result it gives.
+    /// A later node whose result it computes.
     pub absorbed: Option<usize>,
 }
 
-/// The graph with what was found in the place of the nodes of these numbers.
-pub fn replace(graph: Graph, mut found: Vec<Option<Replacement>>) -> Graph {
-    if found.iter().all(Option::is_none) {
+/// The graph with the replacements `replacements` of the nodes with these indices.
+pub fn replace(graph: Graph, mut replacements: Vec<Option<Replacement>>) -> Graph {
+    if replacements.iter().all(Option::is_none) {
         return graph;
     }
     let count = graph.nodes.len();
     let mut dropped = vec![false; count];
     let mut absorbed_by: Vec<Option<usize>> = vec![None; count];
-    for (number, replacement) in found.iter().enumerate() {
+    for (number, replacement) in replacements.iter().enumerate() {
         let Some(replacement) = replacement else { continue };
         replacement.dropped.iter().for_each(|&n| dropped[n] = true);
         if let Some(absorbed) = replacement.absorbed {
@@ -32,7 +33,7 @@ pub fn replace(graph: Graph, mut found: Vec<Option<Replacement>>) -> Graph {
         }
     }
     let mut renamed = vec![usize::MAX; count];
-    // Results of nodes that were dropped: the node and the result that they are now.
+    // Results of dropped nodes, with the node and result that replace them.
     let mut moved: HashMap<(usize, usize), (usize, usize)> = HashMap::new();
     let mut nodes: Vec<Node> = Vec::new();
     for (number, mut node) in graph.nodes.into_iter().enumerate() {
@@ -44,7 +45,7 @@ pub fn replace(graph: Graph, mut found: Vec<Option<Replacement>>) -> Graph {
             continue;
         }
         renamed[number] = nodes.len();
-        if let Some(replacement) = found[number].take() {
+        if let Some(replacement) = replacements[number].take() {
             node = replacement.node;
             let here = replacement.next.into_iter();
             moved.extend(here.map(|(before, result)| (before, (nodes.len(), result))));

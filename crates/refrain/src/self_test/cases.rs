@@ -1,4 +1,4 @@
-//! Small random programs, one or more for each kernel family.
+//! Small random programs, at least one for each kernel family.
 
 use super::FamilyTest;
 use super::random::{RandomArrays, quantised};
@@ -19,10 +19,10 @@ pub const FAMILIES: &[FamilyTest] = &[
     ("RMS norm", rms_norm),
 ];
 
-/// The floats that kernels store.
+/// The float dtypes that kernels store.
 pub const FLOATS: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
 
-/// A result with its name.
+/// A named result.
 pub fn named(name: impl ToString, array: Array) -> (String, Array) {
     (name.to_string(), array)
 }
@@ -100,8 +100,8 @@ fn gather(device: &Device) -> Vec<(String, Array)> {
     for dtype in FLOATS {
         let (table, rows) = (source.floats(dtype, &[20, 48]), source.indices(&[9], 20));
         results.push(named(format!("rows of {dtype}"), table.take(&rows, 0)));
-        let places = source.indices(&[20, 5], 48);
-        results.push(named(format!("elements of {dtype}"), table.take_along(&places)));
+        let indices = source.indices(&[20, 5], 48);
+        results.push(named(format!("elements of {dtype}"), table.take_along(&indices)));
     }
     results
 }
@@ -112,7 +112,7 @@ fn write_rows(device: &Device) -> Vec<(String, Array)> {
     for dtype in FLOATS {
         let slots: Vec<i32> = vec![3, 0, -1, 2, 1];
         let slots = Array::from_slice(device, &slots, &[5]);
-        // Without memory for a state, the others tell.
+        // If a state cannot be allocated, the other results still fail with the error.
         if let Ok(state) = Array::state(device, dtype, &[4, 3, 16]) {
             let rows = source.floats(DType::F32, &[5, 3, 16]);
             results.push(named(dtype, state.write_rows(&rows.astype(dtype), &slots)));
@@ -140,7 +140,7 @@ fn products(device: &Device) -> Vec<(String, Array)> {
 fn quantised_products(device: &Device) -> Vec<(String, Array)> {
     let mut source = RandomArrays::new(device);
     let mut results = Vec::new();
-    // The group's size is a number that kernels are given: one is as good as another.
+    // Group sizes are kernel arguments, so that testing one size suffices.
     let formats = QuantFormat::ALL.into_iter().filter(|format| format.group != 128);
     for format in formats {
         let weight = quantised(&mut source, format, 24, 256);

@@ -1,15 +1,15 @@
-//! Random operands, the same on every device.
+//! Pseudorandom operands for the self-test.
 
 use crate::{Array, DType, Device, QuantFormat, Quantised};
 
-/// Random elements, the same on every device.
+/// A generator of pseudorandom arrays, the same on every device.
 pub struct RandomArrays<'a> {
     device: &'a Device,
     state: u64,
 }
 
 impl<'a> RandomArrays<'a> {
-    /// Numbers from the first one on.
+    /// A generator with a fixed seed.
     pub fn new(device: &'a Device) -> Self {
         Self { device, state: 1 }
     }
@@ -23,7 +23,7 @@ impl<'a> RandomArrays<'a> {
         z ^ (z >> 31)
     }
 
-    /// Random u32.
+    /// Random u32 words.
     pub fn words(&mut self, shape: &[usize]) -> Array {
         let words: Vec<u32> = (0..shape.iter().product()).map(|_| self.bits() as u32).collect();
         Array::from_slice(self.device, &words, shape)
@@ -36,7 +36,7 @@ impl<'a> RandomArrays<'a> {
         Array::from_slice(self.device, &indices, shape)
     }
 
-    /// Floats between -1 and 1.
+    /// Floats in [-1, 1).
     pub fn floats(&mut self, dtype: DType, shape: &[usize]) -> Array {
         let count: usize = shape.iter().product();
         let unit = |bits: u64| (bits >> 40) as f32 / (1 << 23) as f32 - 1.0;
@@ -44,7 +44,7 @@ impl<'a> RandomArrays<'a> {
         Array::from_slice(self.device, &values, shape).astype(dtype)
     }
 
-    /// The numbers from 0 on in a random order: no two are equal.
+    /// The numbers 0, 1, 2 … in a random order, so that no two are equal.
     pub fn shuffled(&mut self, shape: &[usize]) -> Array {
         let count: usize = shape.iter().product();
         let mut values: Vec<f32> = (0..count).map(|value| value as f32).collect();
@@ -54,7 +54,7 @@ impl<'a> RandomArrays<'a> {
         Array::from_slice(self.device, &values, shape)
     }
 
-    /// i32 from `first` on.
+    /// The i32 numbers `first`, `first + 1`, ….
     pub fn positions(&self, first: i32, count: i32) -> Array {
         let positions: Vec<i32> = (first..first + count).collect();
         Array::from_slice(self.device, &positions, &[count as usize])
@@ -65,7 +65,7 @@ impl<'a> RandomArrays<'a> {
 pub fn quantised(source: &mut RandomArrays<'_>, format: QuantFormat, n: usize, k: usize) -> Quantised {
     let groups = [n, format.scales(k)];
     let scales = match DType::of_scales(format, DType::F16) {
-        // Each record begins with two factors in f16: these bits keep them below 1/32.
+        // Each record begins with two factors in f16: this mask keeps them below 1/32.
         DType::U32 => {
             let record = format.scales(256);
             let mask: Vec<u32> = (0..n * groups[1])
@@ -74,7 +74,7 @@ pub fn quantised(source: &mut RandomArrays<'_>, format: QuantFormat, n: usize, k
             let mask = Array::from_slice(source.device, &mask, &groups);
             source.words(&groups).bit_and(&mask)
         }
-        // Exponents of numbers about 1/64.
+        // Exponents of numbers around 1/64.
         DType::U8 => {
             let exponents: Vec<u8> = (0..n * groups[1]).map(|group| 118 + (group % 5) as u8).collect();
             Array::from_slice(source.device, &exponents, &groups)

@@ -2,8 +2,8 @@ use refrain::{Array, DType, Device, eval};
 
 use crate::common::{assert_equal, assert_silent, contents, plain, vulkan};
 
-/// Values at the edges of every dtype: zeros, ties, the ends of integers, what f16 and bf16 overflow
-/// and lose, subnormals that f32 keeps as f16 or bf16 values, infinities and NaN.
+/// Edge cases of every dtype: zeros, ties, integer limits, values that overflow or underflow in f16 and bf16,
+/// subnormals of f16 and bf16 that f32 represents, infinities and NaN.
 fn floats() -> Vec<f32> {
     let plain = [
         0.0,
@@ -77,7 +77,7 @@ fn integers() -> Vec<i32> {
     plain.iter().flat_map(|&x| [x, -x]).chain([i32::MIN]).collect()
 }
 
-/// An array of each dtype that holds its awkward values, made without a conversion.
+/// An array of each dtype with its edge cases, created without a conversion.
 fn awkward(device: &Device, dtype: DType) -> Array {
     let floats = floats();
     let n = [floats.len()];
@@ -103,13 +103,13 @@ fn awkward(device: &Device, dtype: DType) -> Array {
     }
 }
 
-/// The sign bits of zeros, which comparisons do not see.
+/// The bytes, which distinguish zeros of different sign.
 fn bytes(array: &Array) -> Vec<u8> {
     array.to_bytes().expect("evaluated")
 }
 
 #[test]
-fn every_pair_of_dtypes_converts_to_the_same_values() {
+fn conversions_between_all_pairs_of_dtypes_agree() {
     let pairs = || {
         DType::ALL
             .iter()
@@ -146,7 +146,7 @@ fn every_pair_of_dtypes_converts_to_the_same_values() {
 }
 
 #[test]
-fn conversions_round_to_even_saturate_and_know_truth() {
+fn conversions_round_to_even_saturate_and_map_nonzero_to_true() {
     let device = Device::cpu();
     let x = Array::from_slice(&device, &[-1.5f32, 0.0, 2.9, 300.0, f32::NAN, f32::INFINITY], &[6]);
     assert_eq!(x.astype(DType::U8).to_vec::<u8>().unwrap(), [0, 0, 2, 255, 0, 255]);
@@ -167,7 +167,7 @@ fn conversions_round_to_even_saturate_and_know_truth() {
 }
 
 #[test]
-fn numbers_beside_integers_keep_their_value() {
+fn numbers_keep_their_value_as_operands_of_integer_arrays() {
     let device = Device::cpu();
     let bytes = Array::from_slice(&device, &[1u8, 200], &[2]);
     assert_eq!((&bytes + 100.0).to_vec::<u8>().unwrap(), [101, 44], "u8 wraps");

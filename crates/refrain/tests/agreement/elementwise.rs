@@ -11,7 +11,7 @@ type Unary = fn(&Array) -> Array;
 type Binary = fn(&Array, &Array) -> Array;
 
 #[test]
-fn functions_of_one_array_agree() {
+fn unary_functions_agree() {
     let functions: [(Unary, &[DType]); 16] = [
         (|x| -x, &DType::ALL),
         (Array::abs, &DType::ALL),
@@ -40,7 +40,7 @@ fn functions_of_one_array_agree() {
 }
 
 #[test]
-fn functions_of_two_broadcast_arrays_agree() {
+fn binary_functions_of_broadcast_arrays_agree() {
     let functions: [(Binary, &[DType]); 20] = [
         (|a, b| a + b, &DType::ALL),
         (|a, b| a - b, &DType::ALL),
@@ -76,7 +76,7 @@ fn functions_of_two_broadcast_arrays_agree() {
     }
 }
 
-/// Some trailing dimensions of a shape, some of them 1.
+/// Some trailing dimensions of a shape, some of them replaced by 1.
 fn broadcastable(random: &mut Random, shape: &[usize]) -> Vec<usize> {
     let from = if random.one_in(3) {
         random.below(shape.len() + 1)

@@ -1,4 +1,4 @@
-//! Delta nets and mixtures of experts of few tokens, lowered with regions and without, on both executors.
+//! Delta nets and mixtures of experts of few tokens, with and without regions, on both executors.
 
 use refrain::passes::LowerOptions;
 use refrain::{Array, DType, Device, Function, fast};
@@ -20,7 +20,7 @@ fn unit(x: &Array, scale: f32) -> Array {
     fast::rms_norm(x, None, 1e-6) * scale
 }
 
-/// A gated delta net between its projections: its states, and the result with their next versions.
+/// A gated delta net without its projections: the states, and the result with their next versions.
 pub fn delta_net(device: &Device, random: &mut Random, tokens: usize) -> ([Array; 2], [Array; 3]) {
     let (key_heads, ratio) = (random.pick(&[1, 2]), random.pick(&[1, 2, 3]));
     let (key_dim, value_dim, taps) = (random.pick(&[8, 20]), random.pick(&[5, 16]), random.pick(&[2, 4]));
@@ -32,7 +32,7 @@ pub fn delta_net(device: &Device, random: &mut Random, tokens: usize) -> ([Array
     let all = Array::input(device, "x", DType::F32, &[tokens, 2 * keys + 2 * values + 2 * heads]);
     let input = |name: &str, dtype| Array::input(device, name, dtype, &[tokens]);
     let (positions, sequences) = (input("positions", DType::I32), input("sequences", DType::U32));
-    let places = BatchTokens {
+    let batch = BatchTokens {
         positions: &positions,
         sequences: &sequences,
         pages: &positions,
@@ -43,25 +43,25 @@ pub fn delta_net(device: &Device, random: &mut Random, tokens: usize) -> ([Array
         all.slice(1, next - n, next)
     });
     let weights = stored(device, random, &[2 * keys + values, taps]);
-    let (mixed, next_window) = causal_conv(&x, &weights, places, &window);
-    let mixed = mixed.silu();
+    let (conv_out, next_window) = causal_conv(&x, &weights, batch, &window);
+    let conv_out = conv_out.silu();
     let mut start = 0;
     let [q, k, v] = [(key_heads, key_dim), (key_heads, key_dim), (heads, value_dim)].map(|(heads, n)| {
         start += heads * n;
-        let part = mixed.slice(1, start - heads * n, start);
+        let part = conv_out.slice(1, start - heads * n, start);
         part.reshape(&[-1, heads as isize, n as isize])
     });
     let scale = (key_dim as f32).powf(-0.5);
     let (q, k) = (unit(&q, scale) * 0.5, unit(&k, scale));
     let (decay, beta) = (decay.sigmoid(), beta.sigmoid());
-    let (recalled, next_memory) = gated_delta([&q, &k, &v], [&decay, &beta], places, &memory);
+    let (outputs, next_state) = gated_delta([&q, &k, &v], [&decay, &beta], batch, &memory);
     let weight = stored(device, random, &[value_dim]);
     let weight = if random.one_in(3) { None } else { Some(&weight) };
-    let normed = fast::rms_norm(&recalled, weight, 1e-5).reshape(&[-1, values as isize]);
-    ([window, memory], [normed * z.silu(), next_window, next_memory])
+    let normed = fast::rms_norm(&outputs, weight, 1e-5).reshape(&[-1, values as isize]);
+    ([window, memory], [normed * z.silu(), next_window, next_state])
 }
 
-/// A mixture of experts, with weights by softmax of the scores of all or of those that are used.
+/// A mixture of experts, weighted by a softmax over the scores of all experts or of the selected ones.
 pub fn mixture(device: &Device, random: &mut Random, tokens: usize) -> Array {
     let (experts, used) = (random.pick(&[3, 6]), random.pick(&[1, 2]));
     let (hidden, inner) = (random.pick(&[32, 64]), random.pick(&[16, 32]));
@@ -97,7 +97,7 @@ pub fn mixture(device: &Device, random: &mut Random, tokens: usize) -> Array {
 }
 
 #[test]
-fn delta_nets_compute_alike_joined_and_apart_from_step_to_step() {
+fn delta_nets_agree_with_and_without_regions_over_several_steps() {
     for seed in sample(740..748, 6) {
         let mut results: Vec<Vec<f32>> = Vec::new();
         for (on_gpu, device) in [(false, &Device::cpu()), (true, vulkan())] {
@@ -123,7 +123,7 @@ fn delta_nets_compute_alike_joined_and_apart_from_step_to_step() {
                 let mut found = Vec::new();
                 for step in 0..5 {
                     let x: Vec<f32> = (0..tokens * columns).map(|_| random.unit()).collect();
-                    // Sequences begin at different steps; the last token is padding at times.
+                    // Sequences begin at different steps; the last token is sometimes padding.
                     let position = |t: usize| if t == 3 && step % 2 == 1 { -1 } else { step };
                     let positions: Vec<i32> = (0..tokens).map(position).collect();
                     let sequences: Vec<u32> = (0..tokens).map(|t| (t % SEQUENCES) as u32).collect();
@@ -147,7 +147,7 @@ fn delta_nets_compute_alike_joined_and_apart_from_step_to_step() {
 }
 
 #[test]
-fn mixtures_compute_alike_joined_and_apart() {
+fn mixtures_of_experts_agree_with_and_without_regions() {
     let mut joined = 0;
     for seed in 760..772 {
         let mut results: Vec<Vec<f32>> = Vec::new();

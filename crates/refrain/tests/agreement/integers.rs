@@ -1,10 +1,10 @@
-//! Integers beyond the 24 bits that f32 holds stay what they are, on every way that they can take.
+//! Integers beyond the 24 bits that f32 can represent stay exact in every operation.
 
 use refrain::{Array, DType, Device, Error, concatenate};
 
 use crate::common::{assert_silent, plain, vulkan};
 
-/// The first integer that f32 does not hold.
+/// The first integer that f32 cannot represent.
 const ODD: i32 = (1 << 24) + 1;
 
 fn each_device(test: impl Fn(&Device)) {
@@ -27,11 +27,11 @@ fn bools(x: &Array) -> Vec<bool> {
 }
 
 #[test]
-fn numbers_fill_arrays_exactly() {
+fn fills_are_exact() {
     each_device(|device| {
         for n in [ODD, -ODD, i32::MAX, i32::MIN] {
             assert_eq!(i32s(&Array::full(device, DType::I32, &[2], n)), [n; 2]);
-            // Written as a fraction, and as a wider integer.
+            // As a float, and as a wider integer.
             assert_eq!(i32s(&Array::full(device, DType::I32, &[1], f64::from(n))), [n]);
             assert_eq!(i32s(&Array::full(device, DType::I32, &[1], i64::from(n))), [n]);
         }
@@ -43,7 +43,7 @@ fn numbers_fill_arrays_exactly() {
 }
 
 #[test]
-fn numbers_beside_integers_are_exact() {
+fn numbers_as_operands_of_integer_arrays_are_exact() {
     each_device(|device| {
         let x = Array::from_slice(device, &[0, 1, ODD, ODD - 1], &[4]);
         assert_eq!(i32s(&(&x + ODD)), [ODD, ODD + 1, 2 * ODD, 2 * ODD - 1]);
@@ -74,7 +74,7 @@ fn integers_are_compared_as_integers() {
 }
 
 #[test]
-fn what_is_made_of_integers_keeps_them() {
+fn operations_on_integers_are_exact() {
     each_device(|device| {
         let x = Array::from_slice(device, &[ODD, 1 - ODD, -ODD, 3], &[2, 2]);
         assert_eq!(i32s(&x.sum(&[0])), [0, 4 - ODD]);
@@ -94,21 +94,21 @@ fn what_is_made_of_integers_keeps_them() {
 }
 
 #[test]
-fn an_integer_that_no_dtype_holds_is_refused() {
+fn an_integer_out_of_range_is_rejected() {
     let device = Device::cpu();
     let x = Array::from_slice(&device, &[1, 2], &[2]);
     for (wrong, says) in [
-        (Array::full(&device, DType::U8, &[1], 256), "u8 does not hold 256"),
-        (Array::full(&device, DType::U32, &[1], -1), "u32 does not hold -1"),
-        (&x + 3_000_000_000u32, "i32 does not hold 3000000000"),
-        (x.lt(i64::MIN), "i32 does not hold -9223372036854775808"),
+        (Array::full(&device, DType::U8, &[1], 256), "u8 cannot represent 256"),
+        (Array::full(&device, DType::U32, &[1], -1), "u32 cannot represent -1"),
+        (&x + 3_000_000_000u32, "i32 cannot represent 3000000000"),
+        (x.lt(i64::MIN), "i32 cannot represent -9223372036854775808"),
     ] {
         let Err(Error::Invalid { what, at, .. }) = wrong.eval() else {
-            panic!("{wrong:?} is no number of its dtype")
+            panic!("{wrong:?} is not an invalid array")
         };
         assert_eq!(what, says);
         assert!(at.file().ends_with("integers.rs"));
     }
-    // As fractions they meet in floats.
+    // A float promotes the integers to f32.
     assert_eq!((&x + 3e9).to_vec::<f32>().expect("floats"), [3e9, 3e9]);
 }

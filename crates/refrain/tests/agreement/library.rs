@@ -1,4 +1,4 @@
-//! What makes arrays easy to use: text, random numbers, joins.
+//! Printing, random numbers, stacking and padding.
 
 use refrain::{Array, DType, Device, Error, random, stack};
 
@@ -41,7 +41,7 @@ fn random_numbers_are_the_same_on_every_device() {
 }
 
 #[test]
-fn random_numbers_are_distributed_as_they_say() {
+fn random_numbers_have_the_documented_distribution() {
     let device = Device::cpu();
     let [x, y] = [1, 2].map(|seed| random::uniform(&device, seed, &[20_000]));
     let mean = |x: &Array| x.mean(&[0]).to_vec::<f32>().expect("a mean")[0];

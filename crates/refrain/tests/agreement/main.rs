@@ -27,7 +27,7 @@ mod threads;
 use common::{Random, assert_agree, assert_silent, contents, plain, vulkan};
 use refrain::{Array, Device, eval};
 
-/// Fails unless the results of all ways to compute a program are those of the first within `bound` times the largest.
+/// Fails unless all results equal the first within `bound` times its largest absolute value.
 fn assert_alike(what: &str, results: &[Vec<f32>], bound: f32) {
     let largest = results[0].iter().fold(0.0f32, |a, v| a.max(v.abs()));
     for (which, result) in results.iter().enumerate() {
@@ -40,8 +40,8 @@ fn assert_alike(what: &str, results: &[Vec<f32>], bound: f32) {
     }
 }
 
-/// Builds the same arrays on the CPU executor, on the Vulkan device, and (for every third seed) on the
-/// Vulkan device without its optional features; fails unless they agree.
+/// Builds the same arrays on the CPU executor, on the Vulkan device and, for every third seed, on the Vulkan device
+/// without optional features. Fails unless they agree.
 fn check(seed: u64, build: impl Fn(&Device, &mut Random) -> Vec<Array>) {
     let computed = |device: &Device| {
         let arrays = build(device, &mut Random::new(seed));

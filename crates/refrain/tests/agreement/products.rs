@@ -49,9 +49,9 @@ fn products_of_weights_and_vectors_agree() {
     }
 }
 
-/// The product's user sees it in another order: the matmul writes that, and no copy is made.
+/// If the product is read in another order, the matmul writes that order, and nothing is copied.
 #[test]
-fn products_that_write_what_their_user_wants_agree() {
+fn products_written_in_the_layout_of_their_user_agree() {
     for seed in sample(652..664, 6) {
         check(seed, |device, random| {
             let parted = random
@@ -77,7 +77,7 @@ fn products_that_write_what_their_user_wants_agree() {
 }
 
 #[test]
-fn batched_products_in_orders_that_no_kernel_writes_agree() {
+fn batched_products_in_layouts_that_no_kernel_writes_agree() {
     check(666, |device, random| {
         let a = random.dense(device, DType::F32, &[2, 3, 4, 5, 6]);
         let b = random.dense(device, DType::F32, &[2, 3, 4, 6, 7]);
@@ -89,7 +89,7 @@ fn batched_products_in_orders_that_no_kernel_writes_agree() {
     });
 }
 
-/// Random records of scales in two levels, factors below 1/32.
+/// Random records of two-level scales, with factors below 1/32.
 fn records(random: &mut Random, device: &Device, shape: [usize; 2], record: usize) -> Array {
     let words: Vec<u32> = (0..shape[0] * shape[1])
         .map(|word| random.bits() as u32 & if word % record == 0 { 0xa7ff_a7ff } else { u32::MAX })
@@ -119,7 +119,7 @@ fn quantised(random: &mut Random, device: &Device, format: QuantFormat, n: usize
     }
 }
 
-/// Values of which rows are whole multiples.
+/// The number of values of which rows must be a multiple.
 fn unit(format: QuantFormat) -> usize {
     if format.has_records() {
         256
@@ -138,7 +138,7 @@ fn quantised_products_and_rows_agree() {
             let dtype = random.pick(&FLOATS);
             let x = random.viewed(device, dtype, &[&batch[..], &[k]].concat());
             let indices = random.viewed(device, DType::I32, &[7]);
-            // Rows of a matrix that lies within another one.
+            // Rows of a matrix that is a view of another one.
             let from = random.below(n);
             let part = |plane: &Array| plane.slice(0, from, n);
             let biases = w.biases.as_ref().map(part);
@@ -179,7 +179,7 @@ fn rotary_embeddings_agree() {
 }
 
 #[test]
-fn attention_made_of_matmuls_agrees() {
+fn attention_composed_of_matmuls_agrees() {
     for seed in sample(720..735, 6) {
         check(seed, |device, random| {
             let (b, kvh, group) = (1 + random.below(2), 1 + random.below(2), 1 + random.below(3));

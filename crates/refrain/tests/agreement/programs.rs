@@ -1,5 +1,5 @@
-//! Random programs of 5 to 20 operations on numbers that every device computes exactly, so that whole
-//! programs (fused, written through, placed, scheduled) must equal operations computed one at a time.
+//! Random programs of 5 to 20 operations on numbers that every device computes exactly. Whole programs (fused, written
+//! through, placed, scheduled) must equal their operations computed one at a time.
 
 use refrain::{Array, DType, Device, Function, concatenate, eval, fast};
 use refrain_testing::sample;
@@ -8,12 +8,12 @@ use crate::common::{Contents, Random, assert_equal, assert_silent, contents, pla
 
 const ROWS: usize = 6;
 
-/// Where a program runs, and how.
+/// Device and mode of a run.
 struct Run<'a> {
     device: &'a Device,
-    /// Whether each operation is computed by itself.
+    /// Whether each operation is evaluated separately.
     stepwise: bool,
-    /// Makes the program's argument of a number and shape.
+    /// Creates the program's argument with a number and a shape.
     argument: &'a mut dyn FnMut(usize, &[usize]) -> Array,
 }
 
@@ -25,7 +25,7 @@ struct Program<'a> {
     state: Array,
 }
 
-/// Multiples of 1/8 between ±8: sums and products of some of them are exact in f32, in any order.
+/// Multiples of 1/8 in ±8: sums and products of a few of them are exact in f32, in any order.
 fn snapped(x: &Array) -> Array {
     ((x.astype(DType::F32) * 8.0).round() * 0.125)
         .minimum(8.0)
@@ -43,7 +43,7 @@ impl Program<'_> {
     }
 
     fn any(&mut self) -> Array {
-        // Rather the latest, so that chains grow.
+        // Prefers recent arrays, so that chains grow.
         let n = self.arrays.len();
         let back = if self.random.one_in(2) {
             self.random.below(n.min(2))
@@ -53,7 +53,7 @@ impl Program<'_> {
         self.arrays[n - 1 - back].clone()
     }
 
-    /// An array that broadcasts against `x`.
+    /// An array that broadcasts with `x`.
     fn partner(&mut self, x: &Array) -> Array {
         let fits = |y: &&Array| y.rank() <= x.rank() && y.shape() == &x.shape()[x.rank() - y.rank()..];
         let found: Vec<Array> = self.arrays.iter().filter(fits).cloned().collect();
@@ -130,7 +130,7 @@ impl Program<'_> {
         self.add(made);
     }
 
-    /// Rows go to random places of the state, some of them outside.
+    /// Writes rows to random slots of the state, some of them out of range.
     fn write(&mut self, x: &Array) {
         let width = self.state.shape()[1];
         let t = (x.count() / width).min(ROWS);
@@ -138,10 +138,10 @@ impl Program<'_> {
             .reshape(&[-1])
             .slice(0, 0, t * width)
             .reshape(&[t as isize, width as isize]);
-        let places = self.random.order(ROWS);
+        let rows_order = self.random.order(ROWS);
         let outside =
             |random: &mut Random, slot: usize| random.pick(&[slot as i32, slot as i32, slot as i32 - ROWS as i32]);
-        let slots: Vec<i32> = places[..t]
+        let slots: Vec<i32> = rows_order[..t]
             .iter()
             .map(|&slot| outside(&mut self.random, slot))
             .collect();
@@ -156,7 +156,7 @@ impl Program<'_> {
         let state = self.state.clone();
         match self.random.below(4) {
             0 => self.add(snapped(&(&state * 0.5))),
-            // Rows move within the state that they are read from.
+            // Writes rows of the state into the state itself.
             1 => self.write(&state.slice(0, 1, 5)),
             2 => self.add(state.transpose().contiguous()),
             _ => self.add(state.slice(0, 1, ROWS).astype(DType::F32) + 0.0),
@@ -168,7 +168,7 @@ fn signed(shape: &[usize]) -> Vec<isize> {
     shape.iter().map(|&n| n as isize).collect()
 }
 
-/// Runs the program of a seed; returns its results, the state's newest version last.
+/// Runs the program of a seed. Returns its results, the state's newest version last.
 fn program(seed: u64, run: Run<'_>, state: &Array) -> Vec<Array> {
     let mut random = Random::new(seed);
     let (m, n) = (random.pick(&[1, 3, 8]), random.pick(&[2, 5, 17]));
@@ -191,7 +191,7 @@ fn program(seed: u64, run: Run<'_>, state: &Array) -> Vec<Array> {
     let kept = results.len().saturating_sub(6);
     let mut results = results.split_off(kept);
     results.push(x.astype(DType::F32).reshape(&[-1, 1]).sum(&[0]));
-    // The copy is a new array: what is read later is not a version of the state.
+    // The copy is a new array: later reads of it are not reads of an old version of the state.
     results.push(program.state.astype(DType::F32) + 0.0);
     results
 }
@@ -209,7 +209,7 @@ fn elements(seed: u64, call: u64, number: usize, shape: &[usize]) -> Vec<f32> {
         .collect()
 }
 
-/// Two runs of a program with other arguments and the same state.
+/// Two runs of a program with different arguments and the same state.
 fn evaluated(seed: u64, device: &Device, stepwise: bool) -> Vec<Contents> {
     let mut state = new_state(device, seed);
     let mut found = vec![];
@@ -362,7 +362,7 @@ fn programs_on_the_device_equal_those_on_the_cpu() {
 }
 
 #[test]
-fn smooth_programs_agree() {
+fn programs_with_transcendental_functions_agree() {
     for seed in sample(1200..1212, 6) {
         crate::check(seed, |device, random| {
             let (t, n) = (random.pick(&[1, 5, 12]), random.pick(&[8, 24]));

@@ -6,7 +6,7 @@ use refrain_testing::sample;
 use crate::check;
 use crate::common::{Random, assert_silent, plain, vulkan};
 
-/// Sizes of a recurrence: sequences, key heads, width of one, value heads, width of one, taps.
+/// Sizes of a recurrence: sequences, key heads and their width, value heads and their width, taps.
 #[derive(Clone, Copy)]
 struct Sizes {
     sequences: usize,
@@ -35,7 +35,7 @@ impl Sizes {
     }
 }
 
-/// What one token brings along.
+/// The inputs of one token.
 struct Row {
     position: i32,
     sequence: u32,
@@ -73,7 +73,7 @@ impl Layer {
         }
     }
 
-    /// `[T, H, E]`: the answers to `rows`, which the states take in.
+    /// The outputs `[T, H, E]` for `rows`, which update the states.
     fn step(&mut self, rows: &[Row]) -> Array {
         let (device, s, t) = (self.weights.device().clone(), self.sizes, rows.len());
         let positions: Vec<i32> = rows.iter().map(|row| row.position).collect();
@@ -89,10 +89,10 @@ impl Layer {
             pages: &pages,
         };
         let x = Array::from_slice(&device, &x, &[t, s.channels()]);
-        let (mixed, window) = causal_conv(&x, &self.weights, tokens, &self.window);
+        let (conv_out, window) = causal_conv(&x, &self.weights, tokens, &self.window);
         let (keys, values) = (s.key_heads * s.key_dim, s.heads * s.value_dim);
         let part = |start: usize, n: usize, heads: usize| {
-            mixed
+            conv_out
                 .slice(-1, start, start + n)
                 .reshape(&[-1, heads as isize, (n / heads) as isize])
         };
@@ -122,7 +122,7 @@ fn recurrences_over_several_calls_agree() {
                         if random.one_in(5) {
                             return row(sizes, -1, sequence, random);
                         }
-                        // Now and then a sequence begins anew.
+                        // Sometimes restarts a sequence.
                         let position = if random.one_in(6) { 0 } else { positions[sequence] };
                         positions[sequence] = position + 1;
                         row(sizes, position, sequence, random)
@@ -140,7 +140,7 @@ fn recurrences_over_several_calls_agree() {
 }
 
 #[test]
-fn cutting_a_sequence_into_calls_changes_nothing() {
+fn splitting_a_sequence_into_calls_changes_nothing() {
     for device in [&Device::cpu(), vulkan(), plain()] {
         let sizes = Sizes {
             sequences: 1,
@@ -200,7 +200,7 @@ fn products_with_experts_agree() {
 }
 
 #[test]
-fn states_go_on_in_order_and_older_versions_are_gone() {
+fn states_are_updated_in_order_and_older_versions_become_stale() {
     for device in [&Device::cpu(), vulkan()] {
         let sizes = Sizes {
             sequences: 1,

@@ -34,7 +34,7 @@ fn reductions_over_any_axes_agree() {
 }
 
 #[test]
-fn reductions_of_nothing_agree() {
+fn reductions_of_empty_arrays_agree() {
     check(540, |device, random| {
         let x = random.viewed(device, DType::F32, &[3, 0, 2]);
         vec![
@@ -50,7 +50,7 @@ fn reductions_of_nothing_agree() {
 }
 
 #[test]
-fn rows_agree_in_softmax_norms_and_argmax() {
+fn softmax_norms_and_argmax_of_rows_agree() {
     for seed in sample(550..570, 8) {
         check(seed, |device, random| {
             let rank = 1 + random.below(3);
@@ -87,7 +87,7 @@ fn long_rows_agree() {
 }
 
 #[test]
-fn kept_dimensions_have_extent_one_wherever_they_lie() {
+fn keepdims_keeps_reduced_dimensions_with_extent_one() {
     check(560, |device, random| {
         let x = random.viewed(device, DType::F32, &[3, 4, 5]);
         let kept = [

@@ -1,4 +1,4 @@
-//! Random layers, lowered with regions and without, on both executors.
+//! Random layers, with and without regions, on both executors.
 
 use refrain::passes::LowerOptions;
 use refrain::{Array, DType, Device, Function, QuantFormat, Quantised, concatenate, fast};
@@ -53,7 +53,7 @@ impl Weight {
 const FLOATS: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
 const HIDDEN: usize = 128;
 
-/// A nonlinearity that some feed-forward network has.
+/// A random activation function of feed-forward networks.
 fn activation(random: &mut Random, x: &Array) -> Array {
     match random.below(5) {
         0 => x.silu(),
@@ -64,9 +64,8 @@ fn activation(random: &mut Random, x: &Array) -> Array {
     }
 }
 
-/// One layer of a kind that nobody may have thought of, without attention over a cache: with norms before and
-/// behind or none, of queries and keys or not, biases, gates, blocks one after the other or side by side,
-/// results bent to a range.
+/// A random layer without attention over a cache: norms before and after, or none; norms of queries and keys; biases,
+/// gates, sequential or parallel blocks, soft-capped results.
 fn layer(device: &Device, random: &mut Random, x: &Array) -> Array {
     let tokens = x.dim(0) as isize;
     let stored = |random: &mut Random, shape: &[usize]| {
@@ -96,17 +95,17 @@ fn layer(device: &Device, random: &mut Random, x: &Array) -> Array {
     });
     let [k, v] = [k, v].map(|heads| concatenate(&[&heads, &heads], 1).swap_axes(0, 1));
     let scores = q.swap_axes(0, 1).matmul(&k.swap_axes(-1, -2)) * 0.125;
-    let mixed = scores.softmax().matmul(&v).swap_axes(0, 1).reshape(&[tokens, -1]);
-    let mixed = if random.one_in(3) {
-        mixed * product(random, &h, 64).sigmoid()
+    let attn_out = scores.softmax().matmul(&v).swap_axes(0, 1).reshape(&[tokens, -1]);
+    let attn_out = if random.one_in(3) {
+        attn_out * product(random, &h, 64).sigmoid()
     } else {
-        mixed
+        attn_out
     };
-    let o = product(random, &mixed, HIDDEN);
+    let o = product(random, &attn_out, HIDDEN);
     let between = if random.one_in(3) { x + norm(&o) } else { x + o };
     let h = match random.below(4) {
         0 => between.clone(),
-        // Side by side with attention.
+        // In parallel with attention.
         1 => h,
         _ => norm(&between),
     };
@@ -127,7 +126,7 @@ fn layer(device: &Device, random: &mut Random, x: &Array) -> Array {
 }
 
 #[test]
-fn layers_joined_to_regions_compute_what_they_compute_apart() {
+fn layers_agree_with_and_without_regions() {
     let mut normed = 0;
     for seed in 700..710 {
         let mut results: Vec<Vec<f32>> = Vec::new();
@@ -152,15 +151,15 @@ fn layers_joined_to_regions_compute_what_they_compute_apart() {
                 results.push(function.read(0).expect("the result"));
             }
         }
-        // Where results are bent, the largest are smaller than the numbers that were rounded.
+        // Soft-capped results are smaller than the numbers that were rounded.
         assert_alike(&format!("seed {seed}"), &results, 3e-4);
     }
     assert!(normed > 10, "{normed} of 20 plans");
     assert_silent();
 }
 
-/// Attention over a paged cache, as few models have it: the states of keys and values, and the result with
-/// their next versions.
+/// Attention over a paged cache with random options: the states of keys and values, and the result with their next
+/// versions.
 pub fn attention(device: &Device, random: &mut Random, tokens: usize, decode: bool) -> ([Array; 2], [Array; 3]) {
     const PAGE: usize = 4;
     let (kv_heads, group, d) = (random.pick(&[1, 2]), random.pick(&[1, 3]), random.pick(&[8, 20]));
@@ -172,7 +171,7 @@ pub fn attention(device: &Device, random: &mut Random, tokens: usize, decode: bo
     let [positions, sequences] = [("positions", DType::I32), ("sequences", DType::U32)].map(|(n, t)| input(n, t));
     let pages: Vec<u32> = random.order(tokens * 4).into_iter().map(|p| p as u32).collect();
     let pages = Array::from_slice(device, &pages, &[tokens, 4]);
-    let places = BatchTokens {
+    let batch = BatchTokens {
         positions: &positions,
         sequences: &sequences,
         pages: &pages,
@@ -210,7 +209,7 @@ pub fn attention(device: &Device, random: &mut Random, tokens: usize, decode: bo
         }
     };
     let [q, k] = [q, k].map(turned);
-    let slots = slots(places, PAGE);
+    let slots = slots(batch, PAGE);
     let states = [keys.clone(), values.clone()];
     let (keys, values) = (keys.write_rows(&k, &slots), values.write_rows(&v, &slots));
     let params = AttentionParams {
@@ -220,14 +219,14 @@ pub fn attention(device: &Device, random: &mut Random, tokens: usize, decode: bo
         decode,
     };
     let sinks = random.one_in(2).then(|| weight(random, &[kv_heads * group]));
-    let mixed = match sinks {
-        Some(sinks) => paged_attention_with_sinks(&q, &keys, &values, places, &sinks, params),
-        None => paged_attention(&q, &keys, &values, places, params),
+    let attn_out = match sinks {
+        Some(sinks) => paged_attention_with_sinks(&q, &keys, &values, batch, &sinks, params),
+        None => paged_attention(&q, &keys, &values, batch, params),
     };
-    (states, [mixed * 2.0, keys, values])
+    (states, [attn_out * 2.0, keys, values])
 }
 
-/// What attention gives for the next tokens.
+/// The result of attention for the next tokens.
 fn attended(function: &Function, x: &[f32], positions: &[i32], sequences: &[u32]) -> Vec<f32> {
     let arguments: [(&str, &[u8]); 3] = [
         ("x", bytemuck::cast_slice(x)),
@@ -243,7 +242,7 @@ fn kept(state: Array) -> Vec<f32> {
 }
 
 #[test]
-fn single_tokens_attend_alike_joined_and_apart_from_step_to_step() {
+fn attention_of_single_tokens_agrees_with_and_without_regions_over_several_steps() {
     for seed in sample(720..726, 6) {
         let mut results: Vec<Vec<f32>> = Vec::new();
         for device in [&Device::cpu(), vulkan()] {
@@ -272,14 +271,14 @@ fn single_tokens_attend_alike_joined_and_apart_from_step_to_step() {
                 results.push(found);
             }
         }
-        // What is kept may be rounded the other way.
+        // Rounding to the dtype of the states may differ.
         assert_alike(&format!("seed {seed}"), &results, 1e-2);
     }
     assert_silent();
 }
 
 #[test]
-fn prompts_are_prepared_alike_joined_and_apart_from_chunk_to_chunk() {
+fn attention_of_prompts_agrees_with_and_without_regions_over_several_chunks() {
     const TOKENS: usize = 5;
     for seed in sample(730..742, 6) {
         let mut results: Vec<Vec<f32>> = Vec::new();
@@ -300,7 +299,7 @@ fn prompts_are_prepared_alike_joined_and_apart_from_chunk_to_chunk() {
                 let mut found = Vec::new();
                 for chunk in 0..3 {
                     let x: Vec<f32> = (0..TOKENS * HIDDEN).map(|_| random.unit()).collect();
-                    // Three tokens of a sequence, and two of another, the last of which may be padding.
+                    // Three tokens of one sequence and two of another, the last of which may be padding.
                     let position = |t: i32| match t {
                         0..3 => 3 * chunk + t,
                         3 => 2 * chunk,

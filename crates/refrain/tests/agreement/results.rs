@@ -1,17 +1,18 @@
-//! Operations of several results, through the door that is open to everybody.
+//! Operations with several results, implemented by the public interface.
 
 use std::hash::{Hash, Hasher};
 
 use refrain::operation::glsl::{self, AccessorKind};
 use refrain::operation::{
-    ArraySpec, Call, HostStep, KernelText, Kernels, OperandSpec, Operation, Push, Traits, Unsupported, Values,
+    ArraySpec, Call, HostArray, HostStep, KernelSource, Kernels, OperandSpec, Operation, Push, Traits, Unsupported,
+    Values,
 };
 use refrain::{Array, DType, Device, Error, Function, eval};
 
 use crate::common::{assert_silent, plain, vulkan};
 
-/// (totals, x), both f32 of one shape → totals + x, whether x is more than the total before (u32), and the totals,
-/// which are the sums now.
+/// (totals, x), both f32 of one shape → totals + x, whether x exceeds the old total (u32), and the totals, which become
+/// the sums.
 #[derive(Debug)]
 struct AddUp;
 
@@ -69,7 +70,7 @@ impl Operation for AddUp {
         let count = operands[1].layout.count() as u32;
         let mut push: Vec<Push> = (0..).zip(operands).map(|(n, operand)| operand.address(n)).collect();
         push.push(Push::U32(count));
-        let kernel = KernelText::new(&format!("own.{op}"), source + SHADER, &[(0, workgroup)]);
+        let kernel = KernelSource::new(&format!("own.{op}"), source + SHADER, &[(0, workgroup)]);
         Ok(Kernels {
             calls: vec![Call {
                 kernel,
@@ -82,9 +83,7 @@ impl Operation for AddUp {
 
     fn reference(&self, step: &HostStep<'_>) {
         step.compute(|inputs| {
-            let [totals, x] = inputs else {
-                unreachable!("the results are those of two inputs")
-            };
+            let [totals, x]: &mut [HostArray; 2] = inputs.try_into().expect("`results` accepts two inputs");
             let pairs = || totals.values.f32().iter().zip(x.values.f32());
             let sums: Vec<f32> = pairs().map(|(total, x)| total + x).collect();
             let more: Vec<u32> = pairs().map(|(total, x)| u32::from(x > total)).collect();
@@ -103,7 +102,7 @@ fn two(device: &Device, x: [f32; 2]) -> Array {
 }
 
 #[test]
-fn results_are_read_one_after_the_other() {
+fn results_can_be_read_one_after_the_other() {
     for device in devices() {
         let mut totals = Array::state(&device, DType::F32, &[2]).expect("a small state");
         for (x, sums, more) in [
@@ -121,7 +120,7 @@ fn results_are_read_one_after_the_other() {
 }
 
 #[test]
-fn results_that_are_named_are_there_after_others_were_evaluated() {
+fn results_that_are_still_referred_to_are_computed_with_the_others() {
     for device in devices() {
         let totals = Array::state(&device, DType::F32, &[2]).expect("a small state");
         let [sums, more, next] = Array::apply(AddUp, &[&totals, &two(&device, [1.0, 2.0])]);
@@ -136,7 +135,7 @@ fn results_that_are_named_are_there_after_others_were_evaluated() {
 }
 
 #[test]
-fn what_needs_a_result_that_went_with_its_state_is_an_error() {
+fn using_a_result_that_was_dropped_is_an_error() {
     let device = Device::cpu();
     let totals = Array::state(&device, DType::F32, &[2]).expect("a small state");
     let [sums, _, next] = Array::apply(AddUp, &[&totals, &two(&device, [1.0, 2.0])]);
@@ -149,7 +148,7 @@ fn what_needs_a_result_that_went_with_its_state_is_an_error() {
 }
 
 #[test]
-fn results_leave_a_function_and_states_stay() {
+fn functions_return_several_results_and_update_states() {
     for device in devices() {
         let totals = Array::state(&device, DType::F32, &[2]).expect("a small state");
         let x = Array::input(&device, "x", DType::F32, &[2]);
@@ -167,7 +166,7 @@ fn results_leave_a_function_and_states_stay() {
 }
 
 #[test]
-fn results_are_replayed() {
+fn several_results_can_be_replayed() {
     for device in devices() {
         for executor in device.executors() {
             let totals = Array::state(&device, DType::F32, &[2]).expect("a small state");
@@ -192,12 +191,15 @@ fn results_are_replayed() {
 }
 
 #[test]
-fn another_number_of_results_than_there_are_is_an_error() {
+fn expecting_another_number_of_results_is_an_error() {
     let device = Device::cpu();
     let totals = Array::state(&device, DType::F32, &[2]).expect("a small state");
     let [sums, _] = Array::apply(AddUp, &[&totals, &two(&device, [1.0, 2.0])]);
     let error = sums.eval().expect_err("three are not two").to_string();
-    assert!(error.contains("3 results") && error.contains("2 are taken"), "{error}");
+    assert!(
+        error.contains("3 results") && error.contains("2 are expected"),
+        "{error}"
+    );
     let [sums, more, next] = Array::apply(AddUp, &[&two(&device, [1.0, 2.0]), &two(&device, [1.0, 2.0])]);
     for result in [sums, more, next] {
         let error = result.eval().expect_err("no state").to_string();
@@ -205,7 +207,7 @@ fn another_number_of_results_than_there_are_is_an_error() {
     }
 }
 
-/// x · `factor`, which stands in the shader's text.
+/// x · `factor`, which is part of the shader's source.
 #[derive(Debug)]
 struct Times {
     factor: f32,
@@ -237,7 +239,7 @@ impl Operation for Times {
         source += &format!("void main() {{ store_y(push.y, {at}, load_x(push.x, {at}) * {factor:?}); }}\n");
         let push = (0..).zip(operands).map(|(number, operand)| operand.address(number));
         Ok(Kernels::one(Call {
-            kernel: KernelText::new("times", source, &[(0, operands[0].layout.count() as u32)]),
+            kernel: KernelSource::new("times", source, &[(0, operands[0].layout.count() as u32)]),
             groups: [1, 1, 1],
             push: push.collect(),
         }))
@@ -252,7 +254,7 @@ impl Operation for Times {
 }
 
 #[test]
-fn kernels_are_told_apart_by_their_texts_and_not_by_their_names() {
+fn kernels_are_distinguished_by_their_source_not_their_name() {
     for device in devices() {
         let x = two(&device, [1.0, 2.0]);
         let [doubled] = Array::apply(Times { factor: 2.0 }, &[&x]);

@@ -5,19 +5,19 @@ use refrain_lm::{Sequences, sample};
 use crate::check;
 use crate::common::{Random, assert_silent, plain, vulkan};
 
-/// Sequences whose current tokens are the last of their prompts.
+/// Sequences whose current tokens are the last tokens of their prompts.
 fn prompted(device: &Device, vocabulary: usize, prompts: &[Vec<u32>], window: u32) -> Sequences {
-    const PLACES: usize = 40;
-    let states = Sequences::new(device, prompts.len(), vocabulary, PLACES, 8).expect("small states");
+    const CAPACITY: usize = 40;
+    let states = Sequences::new(device, prompts.len(), vocabulary, CAPACITY, 8).expect("small states");
     let fill = |state: &Array, rows: Array| {
         let all: Vec<i32> = (0..prompts.len() as i32).collect();
         state.write_rows(&rows, &Array::from_slice(device, &all, &[all.len()]))
     };
     let words = |values: Vec<u32>, shape: &[usize]| Array::from_slice(device, &values, shape);
     let history = prompts.iter().flat_map(|prompt| {
-        let mut places = prompt.clone();
-        places.resize(PLACES, 0);
-        places
+        let mut tokens = prompt.clone();
+        tokens.resize(CAPACITY, 0);
+        tokens
     });
     let counted = prompts.iter().flat_map(|prompt| counts(prompt, window, vocabulary));
     let positions: Vec<i32> = prompts.iter().map(|prompt| prompt.len() as i32 - 1).collect();
@@ -26,11 +26,11 @@ fn prompted(device: &Device, vocabulary: usize, prompts: &[Vec<u32>], window: u3
     let sequences = Sequences {
         tokens: fill(&states.tokens, words(last.collect(), &[s])),
         positions: fill(&states.positions, Array::from_slice(device, &positions, &[s])),
-        history: fill(&states.history, words(history.collect(), &[s, PLACES])),
+        history: fill(&states.history, words(history.collect(), &[s, CAPACITY])),
         counts: fill(&states.counts, words(counted.collect(), &[s, vocabulary])),
         outbox: states.outbox,
     };
-    // What is not written yet would be written in each call of a traced step.
+    // Evaluated now, or every call of a traced step would write the prompts again.
     let filled = [
         &sequences.tokens,
         &sequences.positions,
@@ -58,7 +58,7 @@ fn encoded(device: &Device, settings: &[Settings]) -> Array {
     Array::from_slice(device, &words, &[settings.len(), Settings::WORDS])
 }
 
-/// A few runs, each of other logits: what was reported, and the states at the end.
+/// A few runs with different logits: the reported tokens, and the states at the end.
 fn sampled(device: &Device, random: &mut Random) -> Vec<Array> {
     let (vocabulary, s, window) = (random.pick(&[7, 600]), 1 + random.below(5), random.pick(&[0, 3, 64]));
     let settings: Vec<Settings> = (0..s as u64)
@@ -131,7 +131,7 @@ fn a_traced_step_decodes_without_the_host() {
         step.read::<u32>(1).expect("the outbox")
     };
     for device in [&Device::cpu(), vulkan(), plain()] {
-        // The first entry of the ring of eight is the last one reported.
+        // The first slot of the ring of eight holds the last token reported.
         let expected = [9, FINISHED, 40, 21, 14, 43, 30, 41, 24];
         let found = tokens(device);
         assert_eq!(found.len(), expected.len());
@@ -141,7 +141,7 @@ fn a_traced_step_decodes_without_the_host() {
 }
 
 #[test]
-fn sampling_from_what_does_not_fit_is_an_error() {
+fn sampling_with_wrong_shapes_is_an_error() {
     let device = Device::cpu();
     let sequences = Sequences::new(&device, 2, 10, 4, 4).expect("small states");
     let settings = encoded(&device, &[Settings::default(), Settings::default()]);

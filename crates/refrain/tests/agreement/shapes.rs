@@ -4,7 +4,7 @@ use refrain_testing::sample;
 use crate::check;
 use crate::common::Random;
 
-/// Dtypes of each size and kind.
+/// Dtypes of every size and kind.
 const SOME: [DType; 4] = [DType::F32, DType::BF16, DType::I32, DType::Bool];
 
 #[test]
@@ -19,7 +19,7 @@ fn views_of_views_agree() {
                 x = random_view(random, &x);
                 seen.push(x.clone());
             }
-            // What is read as a view, and what is computed from one.
+            // A view that is read directly, and an array computed from a view.
             seen.push(x.reshape(&[-1]).astype(DType::F32) + 1.0);
             seen
         });
@@ -76,7 +76,7 @@ fn joins_and_splits_agree() {
 }
 
 #[test]
-fn elements_chosen_by_index_agree() {
+fn indexing_along_axes_agrees() {
     for seed in sample(450..468, 6) {
         check(seed, |device, random| {
             let rank = 1 + random.below(3);
@@ -84,7 +84,7 @@ fn elements_chosen_by_index_agree() {
             let x = random.viewed(device, dtype, &shape);
             let axis = random.below(rank);
             let picked = random.shape(random.clone().below(3), 20);
-            // Some indices lie outside.
+            // Some indices are out of range.
             let index = indices(random, device, &picked);
             let (last, leading) = (shape[rank - 1], &shape[..rank - 1]);
             let wanted = [leading, &[1 + random.below(4)]].concat();

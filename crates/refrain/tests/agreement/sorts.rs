@@ -1,12 +1,12 @@
-//! Sorting and logsumexp: the devices, and formulas of their own.
+//! Sorting, top-k and logsumexp, compared with plain Rust on every device.
 
 use refrain::{Array, Axes, DType, Device, passes};
 use refrain_testing::sample;
 
 use crate::common::{assert_silent, plain, vulkan};
 
-/// Numbers in no order, some of them equal.
-fn mixed(count: usize) -> Vec<f32> {
+/// Unsorted numbers, some of them equal.
+fn unsorted(count: usize) -> Vec<f32> {
     let number = |i: usize| ((i * 7919 + 13) % 1009) as f32 / 8.0 - 60.0;
     (0..count).map(number).collect()
 }
@@ -16,10 +16,10 @@ fn devices() -> [Device; 3] {
 }
 
 #[test]
-fn rows_of_every_length_ascend() {
+fn rows_of_every_length_are_sorted() {
     for device in devices() {
         for n in [1, 2, 3, 64, 511, 512, 513, 1000, 1025, 5000, 40_000] {
-            let numbers = mixed(3 * n);
+            let numbers = unsorted(3 * n);
             let sorted = Array::from_slice(&device, &numbers, &[3, n]).sort(-1);
             let mut expected = numbers;
             expected.chunks_mut(n).for_each(|row| row.sort_by(f32::total_cmp));
@@ -29,17 +29,17 @@ fn rows_of_every_length_ascend() {
     assert_silent();
 }
 
-/// Row-major elements with those of each line along `axis` in order.
+/// Row-major elements sorted along `axis`.
 fn sorted_along(mut elements: Vec<f32>, shape: [usize; 3], axis: usize) -> Vec<f32> {
     let inner: usize = shape[axis + 1..].iter().product();
     let n = shape[axis];
     for start in (0..elements.len()).filter(|start| (start / inner).is_multiple_of(n)) {
-        let places = || (0..n).map(|i| start + i * inner);
-        let mut line: Vec<f32> = places().map(|place| elements[place]).collect();
+        let indices = || (0..n).map(|i| start + i * inner);
+        let mut line: Vec<f32> = indices().map(|index| elements[index]).collect();
         line.sort_by(f32::total_cmp);
-        places()
+        indices()
             .zip(line)
-            .for_each(|(place, element)| elements[place] = element);
+            .for_each(|(index, element)| elements[index] = element);
     }
     elements
 }
@@ -48,7 +48,7 @@ fn sorted_along(mut elements: Vec<f32>, shape: [usize; 3], axis: usize) -> Vec<f
 fn every_dtype_is_sorted_along_any_axis() {
     let shape = [3, 700, 2];
     for device in devices() {
-        let x = Array::from_slice(&device, &mixed(3 * 700 * 2), &shape);
+        let x = Array::from_slice(&device, &unsorted(3 * 700 * 2), &shape);
         for dtype in sample(DType::ALL, 6) {
             let x = x.abs().astype(dtype);
             let read = |x: &Array| x.astype(DType::F32).to_vec::<f32>().expect("computes");
@@ -96,8 +96,8 @@ fn nan_comes_last_and_zeros_keep_their_signs() {
 }
 
 #[test]
-fn the_logarithm_of_a_sum_of_exponentials_is_that_of_the_formula() {
-    let numbers: Vec<f32> = mixed(2 * 30 * 5).iter().map(|x| 4.0 * x).collect();
+fn logsumexp_matches_its_formula() {
+    let numbers: Vec<f32> = unsorted(2 * 30 * 5).iter().map(|x| 4.0 * x).collect();
     let exact = |numbers: &mut dyn Iterator<Item = f32>| {
         let numbers: Vec<f64> = numbers.map(f64::from).collect();
         let largest = numbers.iter().copied().fold(f64::NEG_INFINITY, f64::max);
@@ -134,23 +134,26 @@ fn the_logarithm_of_a_sum_of_exponentials_is_that_of_the_formula() {
 }
 
 #[test]
-fn the_largest_come_with_their_places_in_rows_of_every_length_and_dtype() {
+fn top_k_returns_values_and_indices_for_rows_of_every_length_and_dtype() {
     for device in devices() {
-        // A workgroup's rows, longer ones, those that several share, and more results than one sorts.
+        // Rows that fit a workgroup, longer ones, rows split among workgroups, and more results than one workgroup
+        // sorts.
         for (n, k) in [(64, 8), (512, 512), (1000, 7), (40_000, 5), (5000, 1500)] {
             for dtype in sample(DType::ALL, 6) {
-                let x = Array::from_slice(&device, &mixed(2 * n), &[2, n]).abs().astype(dtype);
+                let x = Array::from_slice(&device, &unsorted(2 * n), &[2, n])
+                    .abs()
+                    .astype(dtype);
                 let x = x.reshape(&[n as isize, 2]).transpose();
-                let (largest, places) = x.top_k_with_values(k);
+                let (largest, indices) = x.top_k_with_values(k);
                 let read = |x: &Array| x.astype(DType::F32).to_vec::<f32>().expect("computes");
-                let (found, taken) = (read(&largest), read(&x.take_along(&places)));
+                let (found, taken) = (read(&largest), read(&x.take_along(&indices)));
                 assert_eq!(found, taken, "{k} of {n} {dtype} on {device:?}");
-                assert_eq!(read(&places), read(&x.top_k(k)), "{k} of {n} {dtype} on {device:?}");
+                assert_eq!(read(&indices), read(&x.top_k(k)), "{k} of {n} {dtype} on {device:?}");
             }
         }
-        let x = Array::from_slice(&device, &mixed(64), &[64]);
-        let (largest, places) = x.top_k_with_values(4);
-        let plan = passes::plan(&[&largest, &places]).expect("a plan");
+        let x = Array::from_slice(&device, &unsorted(64), &[64]);
+        let (largest, indices) = x.top_k_with_values(4);
+        let plan = passes::plan(&[&largest, &indices]).expect("a plan");
         assert_eq!(plan.dispatches(), usize::from(!device.is_cpu()), "{plan}");
     }
     assert_silent();

@@ -5,7 +5,7 @@ use refrain_testing::sample;
 use crate::check;
 use crate::common::{Random, assert_agree, assert_silent, contents, plain, vulkan};
 
-/// Extents of a paged cache and of a batch of tokens.
+/// Sizes of a paged cache and of a batch of tokens.
 #[derive(Clone, Copy, Debug)]
 struct Extents {
     page_size: usize,
@@ -37,7 +37,7 @@ impl Extents {
     }
 }
 
-/// Each sequence's pages, and where the next tokens of each go.
+/// The pages of each sequence, and the next position of each.
 struct Tables {
     extents: Extents,
     pages: Vec<u32>,
@@ -54,8 +54,8 @@ impl Tables {
         }
     }
 
-    /// Positions, sequences and slots of `tokens` new tokens, each of a random sequence; padding (and
-    /// what no longer fits) has position −1 and no slot.
+    /// Positions, sequences and slots of `tokens` new tokens of random sequences. Padding, and tokens that no longer
+    /// fit, have position −1 and no slot.
     fn next(&mut self, tokens: usize, random: &mut Random) -> (Vec<i32>, Vec<u32>, Vec<i32>) {
         let e = self.extents;
         let mut rows = (vec![], vec![], vec![]);
@@ -77,7 +77,7 @@ impl Tables {
     }
 }
 
-/// Calls of 1 to 9 tokens that write a cache and attend over it, each seeing what those before it wrote.
+/// Calls of 1 to 9 tokens that write a cache and attend over it, including what earlier calls wrote.
 fn attended(device: &Device, random: &mut Random, dtype: DType) -> Vec<Array> {
     let e = Extents::random(random);
     let dims = [e.head_dim, e.value_dim];
@@ -106,9 +106,9 @@ fn attended(device: &Device, random: &mut Random, dtype: DType) -> Vec<Array> {
             window: e.window,
             decode: false,
         };
-        let mixed = paged_attention(&q, &keys, &values, tokens, params);
-        results.push(mixed);
-        // Once the state goes on, what read an older version must have been computed.
+        let attn_out = paged_attention(&q, &keys, &values, tokens, params);
+        results.push(attn_out);
+        // Readers of an older version must be evaluated before the next update.
         if random.one_in(2) {
             eval(&results.iter().collect::<Vec<_>>()).expect("attention is computed");
         }
@@ -118,7 +118,7 @@ fn attended(device: &Device, random: &mut Random, dtype: DType) -> Vec<Array> {
 }
 
 #[test]
-fn caches_written_and_attended_over_agree() {
+fn attention_over_an_updated_cache_agrees() {
     for seed in sample(800..824, 8) {
         check(seed, |device, random| {
             let dtype = random.pick(&[DType::F32, DType::F32, DType::F16, DType::BF16]);
@@ -157,7 +157,7 @@ fn a_traced_step_keeps_its_state_from_call_to_call() {
 }
 
 #[test]
-fn rows_that_come_from_the_state_itself_are_read_before_any_is_written() {
+fn rows_read_from_a_state_are_read_before_it_is_updated() {
     for device in [&Device::cpu(), vulkan(), plain()] {
         let n = 4000;
         let slots = |values: Vec<i32>| Array::from_slice(device, &values, &[values.len()]);
@@ -176,7 +176,7 @@ fn rows_that_come_from_the_state_itself_are_read_before_any_is_written() {
 }
 
 #[test]
-fn versions_of_a_state_are_read_while_they_last() {
+fn versions_of_a_state_are_readable_until_the_next_update() {
     for device in [&Device::cpu(), vulkan()] {
         let state = Array::state(device, DType::I32, &[4]).expect("a state");
         let write = |state: &Array, value: i32, slot: i32| {
@@ -200,7 +200,7 @@ fn versions_of_a_state_are_read_while_they_last() {
 }
 
 #[test]
-fn what_the_cache_holds_is_rounded_alike() {
+fn rows_are_rounded_alike_when_written_to_a_state() {
     let stored = |device: &Device| {
         let state = Array::state(device, DType::BF16, &[3, 2]).expect("a state");
         let rows = Array::from_slice(device, &[1.003_906_2f32, 3.3e38, -2.7, 1e-40], &[2, 2]);

@@ -1,5 +1,5 @@
-//! Random programs one dispatch at a time: steps keep to their operands, and the order between two
-//! barriers does not matter.
+//! Random programs run one dispatch at a time: steps access only their operands, and the order of dispatches between
+//! two barriers does not matter.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -17,13 +17,13 @@ use crate::common::{Random, assert_silent, plain, vulkan};
 use crate::random::program;
 use crate::{hybrids, operations, regions};
 
-/// The plan over the memory of the arrays that it was made of.
+/// The plan over the memory of the arrays that it was made from.
 fn bound(plan: Plan, outputs: &[&Array]) -> Stepper {
     let bindings = Bindings::of(outputs).expect("evaluated arrays");
     Stepper::new(outputs[0].device(), plan, bindings).expect("memory and kernels")
 }
 
-/// A program, fresh, with its argument.
+/// A new instance of the program of a seed, with its argument written.
 fn stepper(device: &Device, seed: u64, change: impl Fn(&mut Plan)) -> Stepper {
     let outputs = program(device, &mut Random::new(seed));
     let outputs: Vec<&Array> = outputs.iter().collect();
@@ -39,7 +39,7 @@ fn stepper(device: &Device, seed: u64, change: impl Fn(&mut Plan)) -> Stepper {
     stepper
 }
 
-/// Results and states.
+/// The contents of outputs and states.
 fn results(stepper: &Stepper) -> Vec<(Block, Vec<u8>)> {
     let blocks = stepper.plan().blocks().into_iter().map(|(block, _)| block);
     let kept = blocks.filter(|block| matches!(block, Block::Output(_) | Block::Storage(_)));
@@ -53,7 +53,7 @@ fn in_order(device: &Device, seed: u64) -> Vec<(Block, Vec<u8>)> {
 }
 
 #[test]
-fn steps_touch_no_bytes_but_those_of_their_operands() {
+fn steps_access_only_bytes_of_their_operands() {
     for seed in sample(0..16, 6) {
         for device in [vulkan(), plain()] {
             let alone = stepper(device, seed, |_| ());
@@ -73,7 +73,7 @@ fn steps_touch_no_bytes_but_those_of_their_operands() {
     assert_silent();
 }
 
-/// Arguments with indices that every operation takes: zeros, and where rows are written, each row once.
+/// Arguments with indices valid for every operation: zeros, and distinct slots where rows are written.
 fn arguments(plan: &Plan) -> Vec<u8> {
     let mut bytes = vec![0; plan.control_bytes as usize];
     for input in &plan.inputs {
@@ -91,8 +91,8 @@ fn arguments(plan: &Plan) -> Vec<u8> {
     bytes
 }
 
-/// Runs a program as it is planned, among poison and in another order; fails unless all give the same. Names and texts of
-/// its kernels.
+/// Runs a program in plan order, with poisoned memory and in another order. Fails unless all give the same results.
+/// Returns the names and sources of its kernels.
 fn assert_steady(outputs: &[&Array], random: &mut Random, context: &str) -> Vec<(Arc<str>, Arc<str>)> {
     let plan = passes::plan(outputs).expect("plans");
     let calls = plan.steps.iter().flat_map(|step| &step.calls);
@@ -114,7 +114,7 @@ fn assert_steady(outputs: &[&Array], random: &mut Random, context: &str) -> Vec<
     let expected = results(&stepper);
     restore();
     assert_eq!(run_among_poison(&stepper).expect("runs"), [], "{context}");
-    assert!(results(&stepper) == expected, "among poison, {context}");
+    assert!(results(&stepper) == expected, "with poisoned memory, {context}");
     restore();
     let parts = stepper.shuffled(&mut |n| random.below(n));
     stepper.run(&parts).expect("runs");
@@ -122,7 +122,7 @@ fn assert_steady(outputs: &[&Array], random: &mut Random, context: &str) -> Vec<
     kernels
 }
 
-/// Attention over so many positions that several workgroups share them, with the writes of keys and values.
+/// Attention over so many positions that several workgroups share a head, with the updates of keys and values.
 fn split_attention(device: &Device) -> [Array; 3] {
     const PAGES: usize = 16;
     let tokens = BatchTokens {
@@ -143,14 +143,14 @@ fn split_attention(device: &Device) -> [Array; 3] {
         let state = Array::state(device, DType::F16, &[16 * PAGES, 2, 64]).expect("a small state");
         state.write_rows(&rows, &slots)
     });
-    let mixed = paged_attention(&q, &keys, &values, tokens, params);
-    [mixed, keys, values]
+    let attn_out = paged_attention(&q, &keys, &values, tokens, params);
+    [attn_out, keys, values]
 }
 
-/// A causal convolution of so many tokens that they are taken at once.
+/// A causal convolution of so many tokens that they are computed in parallel.
 fn long_convolution(device: &Device) -> Array {
     const TOKENS: usize = 80;
-    let places = BatchTokens {
+    let batch = BatchTokens {
         positions: &Array::arange(device, DType::I32, TOKENS),
         sequences: &Array::zeros(device, DType::U32, &[TOKENS]),
         pages: &Array::zeros(device, DType::U32, &[1, 1]),
@@ -158,10 +158,10 @@ fn long_convolution(device: &Device) -> Array {
     let [x, weights] =
         [("x", TOKENS), ("weights", 3)].map(|(name, n)| Array::input(device, name, DType::F32, &[n, 24]));
     let state = Array::state(device, DType::F32, &[1, 2, 24]).expect("a small state");
-    causal_conv(&x, &weights.transpose(), places, &state).0
+    causal_conv(&x, &weights.transpose(), batch, &state).0
 }
 
-/// More rows than a matrix-vector product takes, a norm before and a sum behind.
+/// A product with more rows than a GEMV takes, with a norm before and a sum after it.
 fn product_of_many_rows(device: &Device, random: &mut Random) -> Array {
     let weights = random.dense(device, DType::F32, &[40, 96]);
     weights.eval().expect("weights");
@@ -169,7 +169,7 @@ fn product_of_many_rows(device: &Device, random: &mut Random) -> Array {
     fast::rms_norm(&x, None, 1e-6).matmul(&weights.transpose()) + residual
 }
 
-/// The shaders' files, below the folder of kernels, with their texts.
+/// The shader files of the kernels crate: paths and sources.
 fn shaders() -> Vec<(String, String)> {
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../refrain-kernels/src");
     let (mut folders, mut found) = (vec![sources.clone()], vec![]);
@@ -188,14 +188,13 @@ fn shaders() -> Vec<(String, String)> {
             }
         }
     }
-    assert!(found.len() > 20, "the shaders are not where they are looked for");
+    assert!(found.len() > 20, "the shaders are not in the expected folder");
     found
 }
 
-/// Operations in a dtype of their turn. What one text computes with another expression or another way to
-/// unpack values is tried for some.
+/// Each operation in some dtype. If one source serves several expressions or formats, some of them are tested.
 #[test]
-fn every_kernel_touches_no_bytes_but_those_of_its_operands() {
+fn every_kernel_accesses_only_bytes_of_its_operands() {
     let random = &mut Random::new(900);
     let mut kernels = HashMap::new();
     for (title, operations) in operations::sections() {
@@ -220,7 +219,7 @@ fn every_kernel_touches_no_bytes_but_those_of_its_operands() {
     }
     for device in [vulkan(), plain()] {
         let (_, joined) = regions::attention(device, random, 1, true);
-        // Of this seed, queries and keys are rotated.
+        // With this seed, queries and keys are rotated.
         let (_, prepared) = regions::attention(device, &mut Random::new(1), 3, false);
         for (outputs, context) in [
             (joined, "attention of a single token"),
@@ -251,8 +250,8 @@ fn every_kernel_touches_no_bytes_but_those_of_its_operands() {
         }
     }
     assert!(kernels.len() > 60, "{} kernels", kernels.len());
-    // The inbox is in no plan: its own test looks at what it writes. Matrix cores, and what prepares for them, are
-    // not everywhere.
+    // The inbox is not part of a plan and has its own test. Matrix cores and their preparation are not available on
+    // every device.
     let elsewhere = ["matrix", "fragments", "chunked", "grouped/prepare", "sequences/inbox"];
     let everywhere = |(name, _): &(String, String)| !elsewhere.iter().any(|other| name.contains(other));
     let is_tried = |text: &str| kernels.values().any(|source| source.contains(text));
@@ -262,7 +261,7 @@ fn every_kernel_touches_no_bytes_but_those_of_its_operands() {
     assert_silent();
 }
 
-/// All operations at once, so that dispatches of different kernels stand between two barriers.
+/// All operations in one program, so that dispatches of different kernels share a barrier interval.
 #[test]
 fn the_order_of_different_kernels_between_two_barriers_does_not_matter() {
     let random = &mut Random::new(901);
@@ -284,7 +283,7 @@ fn the_order_of_different_kernels_between_two_barriers_does_not_matter() {
 }
 
 #[test]
-fn a_step_that_writes_or_reads_beyond_its_operands_is_noticed() {
+fn a_step_that_accesses_bytes_beyond_its_operands_is_detected() {
     let run = |change: &dyn Fn(&mut Plan)| {
         let x = Array::input(vulkan(), "x", DType::F32, &[4, 8]);
         let sums = x.softmax().sum(&[1]);
@@ -292,8 +291,8 @@ fn a_step_that_writes_or_reads_beyond_its_operands_is_noticed() {
         change(&mut plan);
         let stepper = bound(plan, &[&sums]);
         stepper.write(Block::Control, &[0; 128]).expect("writes");
-        let trespasses = run_among_poison(&stepper).expect("runs");
-        (trespasses.len(), stepper.read(Block::Output(0)).expect("reads"))
+        let writes = run_among_poison(&stepper).expect("runs");
+        (writes.len(), stepper.read(Block::Output(0)).expect("reads"))
     };
     let (none, expected) = run(&|_| ());
     assert_eq!((none, expected.len()), (0, 16));

@@ -1,4 +1,4 @@
-//! Several threads that evaluate what depends on the same arrays.
+//! Concurrent evaluation of arrays that depend on each other.
 
 use std::sync::Barrier;
 
@@ -8,7 +8,7 @@ use crate::common::{assert_silent, vulkan};
 
 const THREADS: usize = 4;
 
-/// What each of several threads that begin together makes of `act(thread)`.
+/// The results of `act(thread)` on several threads that start together.
 fn at_once<T: Send>(act: impl Fn(usize) -> T + Sync) -> Vec<T> {
     let (barrier, act) = (Barrier::new(THREADS), &act);
     std::thread::scope(|scope| {
@@ -30,19 +30,19 @@ fn each_device(test: impl Fn(&Device, usize)) {
     assert_silent();
 }
 
-/// A state's next version: each of its elements one more.
+/// A state's next version, with each element incremented.
 fn counted(state: &Array) -> Array {
     let first = Array::zeros(state.device(), DType::I32, &[1]);
     state.write_rows(&(state + 1.0), &first)
 }
 
 #[test]
-fn an_update_that_several_threads_evaluate_happens_once_and_all_see_it() {
+fn an_update_evaluated_by_several_threads_happens_once_and_all_see_it() {
     each_device(|device, rounds| {
         let mut state = Array::state(device, DType::F32, &[1, 3]).expect("memory");
         for round in 1..=rounds {
             let next = counted(&state);
-            // The update itself, twice; a result of it; a view of it.
+            // The update itself, twice; a result that depends on it; a view of it.
             let wanted = [next.clone(), next.clone(), &next * 2.0, next.slice(1, 1, 3)];
             let seen = at_once(|thread| wanted[thread].to_vec::<f32>());
             let n = round as f32;
@@ -75,7 +75,7 @@ fn updates_of_several_states_by_one_program_happen_once() {
 }
 
 #[test]
-fn a_reader_beside_an_update_sees_a_version_whole_or_hears_that_it_is_gone() {
+fn a_reader_concurrent_to_an_update_sees_one_whole_version_or_an_error() {
     each_device(|device, rounds| {
         let mut state = Array::state(device, DType::F32, &[1, 1000]).expect("memory");
         for round in 1..=rounds {
@@ -101,7 +101,7 @@ fn a_reader_beside_an_update_sees_a_version_whole_or_hears_that_it_is_gone() {
 }
 
 #[test]
-fn a_function_traced_beside_an_evaluation_does_not_repeat_its_update() {
+fn a_function_traced_during_an_evaluation_does_not_repeat_its_update() {
     let device = Device::cpu();
     for _ in 0..200 {
         let state = Array::state(&device, DType::F32, &[1, 1]).expect("memory");
@@ -112,7 +112,7 @@ fn a_function_traced_beside_an_evaluation_does_not_repeat_its_update() {
         });
         for function in traced.into_iter().map(|traced| traced.expect("a consistent view")) {
             let Some(function) = function else { continue };
-            // Traced before the evaluation, it updates the state by itself; after, it only reads it.
+            // Traced before the evaluation, it updates the state itself; traced after it, it only reads the state.
             let updates = function.graph().to_string().contains("write_rows");
             assert!(!updates || function.call_bytes(&[]).is_ok());
         }
@@ -121,7 +121,7 @@ fn a_function_traced_beside_an_evaluation_does_not_repeat_its_update() {
 }
 
 #[test]
-fn an_evaluation_that_fails_leaves_the_work_to_the_next() {
+fn a_failed_evaluation_releases_its_locks() {
     let device = Device::cpu();
     let state = Array::state(&device, DType::F32, &[1, 1]).expect("memory");
     let argument = Array::input(&device, "x", DType::F32, &[1, 1]);
@@ -129,5 +129,5 @@ fn an_evaluation_that_fails_leaves_the_work_to_the_next() {
     for seen in at_once(|_| unbound.eval()) {
         assert!(matches!(seen, Err(Error::UnboundInput { .. })));
     }
-    assert_eq!(counted(&state).to_vec::<f32>().expect("not claimed any more"), [1.0]);
+    assert_eq!(counted(&state).to_vec::<f32>().expect("not locked any more"), [1.0]);
 }

@@ -1,7 +1,7 @@
 use half::{bf16, f16};
 use refrain::{Array, DType, Error};
 
-/// What an array holds.
+/// The contents of an array.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Contents {
     pub dtype: DType,
@@ -31,7 +31,7 @@ pub fn contents(array: &Array) -> Result<Contents, Error> {
     })
 }
 
-/// Largest difference that a dtype allows, as a part of the largest value.
+/// Relative tolerance of a dtype, with respect to the largest value.
 fn tolerance(dtype: DType) -> f64 {
     match dtype {
         DType::F32 => 1e-5,
@@ -41,7 +41,7 @@ fn tolerance(dtype: DType) -> f64 {
     }
 }
 
-/// Fails unless both hold the same within what their dtype allows; NaN and infinities in the same places.
+/// Fails unless both are equal within the tolerance of their dtype, with NaN and infinities at the same elements.
 pub fn assert_agree(found: &Contents, expected: &Contents, context: &str) {
     assert_eq!(
         (found.dtype, &found.shape),
@@ -54,18 +54,18 @@ pub fn assert_agree(found: &Contents, expected: &Contents, context: &str) {
         .iter()
         .filter(|v| v.is_finite())
         .fold(0.0, |a: f64, v| a.max(v.abs()));
-    let most = tolerance(found.dtype) * largest;
-    for (place, (a, b)) in found.values.iter().zip(&expected.values).enumerate() {
-        let close = a == b || (a.is_nan() && b.is_nan()) || (a - b).abs() <= most;
+    let allowed = tolerance(found.dtype) * largest;
+    for (index, (a, b)) in found.values.iter().zip(&expected.values).enumerate() {
+        let close = a == b || (a.is_nan() && b.is_nan()) || (a - b).abs() <= allowed;
         assert!(
             close,
-            "{context}: element {place} of {:?}{:?} is {a}, not {b}",
+            "{context}: element {index} of {:?}{:?} is {a}, not {b}",
             found.dtype, found.shape
         );
     }
 }
 
-/// Fails unless both hold exactly the same.
+/// Fails unless both are exactly equal.
 pub fn assert_equal(found: &Contents, expected: &Contents, context: &str) {
     assert_eq!(
         (found.dtype, &found.shape),
@@ -74,10 +74,10 @@ pub fn assert_equal(found: &Contents, expected: &Contents, context: &str) {
     );
     let same = |(a, b): (&f64, &f64)| a == b || (a.is_nan() && b.is_nan());
     let differing = found.values.iter().zip(&expected.values).position(|pair| !same(pair));
-    if let Some(place) = differing {
-        let (a, b) = (found.values[place], expected.values[place]);
+    if let Some(index) = differing {
+        let (a, b) = (found.values[index], expected.values[index]);
         panic!(
-            "{context}: element {place} of {:?}{:?} is {a}, not {b}",
+            "{context}: element {index} of {:?}{:?} is {a}, not {b}",
             found.dtype, found.shape
         );
     }

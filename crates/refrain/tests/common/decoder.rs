@@ -2,8 +2,8 @@ use refrain::fast;
 use refrain::{Array, DType, Device, QuantFormat, Quantised};
 use refrain_lm::{AttentionParams, BatchTokens, RopeParams, paged_attention, slots};
 
-/// Extents of a decoder of the usual kind: pre-norm blocks of grouped-query attention over a paged cache
-/// and a gated feed-forward network, weights in Q4_0.
+/// Sizes of a typical decoder: pre-norm blocks of grouped-query attention over a paged cache and a gated feed-forward
+/// network, with weights in Q4_0.
 #[derive(Clone, Copy)]
 pub struct Extents {
     pub layers: usize,
@@ -15,7 +15,7 @@ pub struct Extents {
     pub vocabulary: usize,
 }
 
-/// A decoder's weights (zeros) and its cache.
+/// A decoder's weights (zeros) and its KV cache.
 pub struct Decoder {
     extents: Extents,
     device: Device,
@@ -86,18 +86,18 @@ impl Decoder {
         }
     }
 
-    /// Logits `[1, vocabulary]` after `tokens` tokens of one sequence, all placeholders.
+    /// Logits `[1, vocabulary]` after `tokens` tokens of one sequence; all inputs are placeholders.
     pub fn step(&self, tokens: usize) -> Array {
         let e = self.extents;
         let input = |name: &str, dtype| Array::input(&self.device, name, dtype, &[tokens]);
         let (positions, sequences) = (input("positions", DType::I32), input("sequences", DType::U32));
         let pages = Array::input(&self.device, "pages", DType::U32, &[1, PAGES]);
-        let places = BatchTokens {
+        let batch = BatchTokens {
             positions: &positions,
             sequences: &sequences,
             pages: &pages,
         };
-        let slots = slots(places, PAGE);
+        let slots = slots(batch, PAGE);
         let params = AttentionParams {
             scale: 0.125,
             page_size: PAGE as u32,
@@ -120,8 +120,8 @@ impl Decoder {
             let [q, k] = [q, k].map(|x| refrain_lm::rope(&x, &positions, &self.frequencies, rope));
             let keys = layer.keys.write_rows(&k, &slots);
             let values = layer.values.write_rows(&heads(layer.v.matmul(&h), e.kv_heads), &slots);
-            let mixed = paged_attention(&q, &keys, &values, places, params);
-            x = &x + layer.o.matmul(&mixed.reshape(&[tokens as isize, -1]));
+            let attn_out = paged_attention(&q, &keys, &values, batch, params);
+            x = &x + layer.o.matmul(&attn_out.reshape(&[tokens as isize, -1]));
             let h = norm(&x, between);
             x = &x + layer.down.matmul(&(layer.gate.matmul(&h).silu() * layer.up.matmul(&h)));
         }

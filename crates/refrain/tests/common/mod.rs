@@ -1,4 +1,4 @@
-//! What tests share: the Vulkan device, random operands, comparison.
+//! Helpers shared by the tests: devices, random operands, comparisons.
 
 #![allow(dead_code, unused_imports, reason = "each test file uses a part of this")]
 

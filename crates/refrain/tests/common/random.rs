@@ -1,11 +1,11 @@
 use refrain::{Array, DType, Device};
 
-/// SplitMix64 (Steele, Lea and Flood, 2014): the same numbers in every run.
+/// The SplitMix64 generator (Steele, Lea and Flood, 2014), which gives the same numbers in every run.
 #[derive(Clone)]
 pub struct Random(u64);
 
 impl Random {
-    /// A sequence of its own for each seed.
+    /// A generator with a seed.
     pub fn new(seed: u64) -> Random {
         Random(seed)
     }
@@ -19,17 +19,17 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// From 0 to `end` - 1.
+    /// A number in `0..end`.
     pub fn below(&mut self, end: usize) -> usize {
         (self.bits() % end as u64) as usize
     }
 
-    /// Whether one of `n` equally likely things happens.
+    /// True with probability 1/n.
     pub fn one_in(&mut self, n: usize) -> bool {
         self.below(n) == 0
     }
 
-    /// Between -1 and 1.
+    /// A number in [-1, 1).
     pub fn unit(&mut self) -> f32 {
         (self.bits() >> 40) as f32 / (1 << 23) as f32 - 1.0
     }
@@ -39,22 +39,21 @@ impl Random {
         choices[self.below(choices.len())]
     }
 
-    /// An order of `0..n`.
+    /// A random permutation of `0..n`.
     pub fn order(&mut self, n: usize) -> Vec<usize> {
         let mut order: Vec<usize> = (0..n).collect();
         (1..n).for_each(|i| order.swap(i, self.below(i + 1)));
         order
     }
 
-    /// Axes 0 … rank−1 in random order.
+    /// The axes 0 … rank−1 in random order.
     pub fn axes(&mut self, rank: usize) -> Vec<isize> {
         self.order(rank).into_iter().map(|axis| axis as isize).collect()
     }
 
-    /// A shape of `rank` extents that kernels find awkward (0 among them, rarely), of at most `most`
-    /// elements.
-    pub fn shape(&mut self, rank: usize, most: usize) -> Vec<usize> {
-        let mut left = most;
+    /// A shape of `rank` extents that are awkward for kernels (rarely 0), with at most `max_count` elements.
+    pub fn shape(&mut self, rank: usize, max_count: usize) -> Vec<usize> {
+        let mut left = max_count;
         let extents = (0..rank).map(|_| {
             let extent = if self.one_in(40) {
                 0
@@ -67,7 +66,7 @@ impl Random {
         extents.collect()
     }
 
-    /// Gapless random elements: eighths between ±4, small integers, truth values.
+    /// A contiguous array of random elements: multiples of 1/8 in ±4, small integers, bools.
     pub fn dense(&mut self, device: &Device, dtype: DType, shape: &[usize]) -> Array {
         let count: usize = shape.iter().product();
         let eighths: Vec<f32> = (0..count).map(|_| self.below(65) as f32 / 8.0 - 4.0).collect();
@@ -80,11 +79,10 @@ impl Random {
         }
     }
 
-    /// Random elements of `shape` seen through a view: dimensions in another order in memory, with gaps,
-    /// some repeated.
+    /// Random elements of `shape` as a view: permuted in memory, with gaps, partly broadcast.
     pub fn viewed(&mut self, device: &Device, dtype: DType, shape: &[usize]) -> Array {
         let order = self.order(shape.len());
-        // For each dimension in memory order: how often it repeats, where it starts, its step.
+        // For each dimension in memory order: number of repetitions, start and step.
         let cuts: Vec<(bool, usize, usize)> = order
             .iter()
             .map(|_| (self.one_in(6), self.pick(&[0, 0, 1, 3]), self.pick(&[1, 1, 1, 2])))
@@ -103,7 +101,7 @@ impl Random {
             x = x.slice_by(axis as isize, start, start + shape[order[axis]] * step, step);
         }
         let mut inverse = vec![0isize; order.len()];
-        order.iter().zip(0..).for_each(|(&d, place)| inverse[d] = place);
+        order.iter().zip(0..).for_each(|(&d, position)| inverse[d] = position);
         x.permute(&inverse).broadcast_to(shape)
     }
 }

@@ -29,7 +29,7 @@ fn views_become_layouts_of_edges() {
 }
 
 #[test]
-fn a_reshape_is_a_copy_only_where_elements_lie_in_another_order() {
+fn reshape_copies_only_if_the_elements_are_in_another_order() {
     let x = array(&Device::cpu(), &[4, 6]);
     let split = x.transpose().reshape(&[2, 3, 4]).softmax();
     let joined = x.transpose().reshape(&[24]).softmax();
@@ -47,7 +47,7 @@ fn a_reshape_is_a_copy_only_where_elements_lie_in_another_order() {
 }
 
 #[test]
-fn rows_that_lie_in_the_state_itself_are_copied_before_it_is_written() {
+fn rows_read_from_a_state_are_copied_before_it_is_updated() {
     let device = Device::cpu();
     let state = Array::state(&device, DType::F32, &[4, 2]).unwrap();
     let slots = Array::input(&device, "slots", DType::I32, &[2]);

@@ -1,4 +1,4 @@
-use refrain::check::{self, Actor, Given, Hazard, Kind, Timeline};
+use refrain::check::{self, Guarantee, Hazard, HazardKind, Origin, Timeline};
 use refrain::plan::Plan;
 use refrain::{Array, DType, Device};
 use refrain_lm::sample::Settings;
@@ -15,12 +15,12 @@ fn random_plan(device: &Device, seed: u64) -> Plan {
     planned(&outputs.iter().collect::<Vec<_>>())
 }
 
-/// The steps of hazards within one run.
+/// The pairs of steps of hazards within one run.
 fn pairs(hazards: &[Hazard]) -> Vec<(usize, usize)> {
     let within = hazards.iter().filter(|hazard| !hazard.next_run);
     let mut found: Vec<(usize, usize)> = within
         .filter_map(|hazard| match (&hazard.first, &hazard.second) {
-            (Actor::Step { number: first, .. }, Actor::Step { number: second, .. }) => Some((*first, *second)),
+            (Origin::Step { number: first, .. }, Origin::Step { number: second, .. }) => Some((*first, *second)),
             _ => None,
         })
         .collect();
@@ -29,7 +29,7 @@ fn pairs(hazards: &[Hazard]) -> Vec<(usize, usize)> {
 }
 
 #[test]
-fn all_conflicts_of_random_programs_are_in_order() {
+fn all_conflicts_of_random_programs_are_ordered() {
     let (devices, mut proven) = ([null(), Device::cpu()], 0);
     for seed in 0..2000 {
         let plan = random_plan(&devices[usize::from(seed % 4 == 0)], seed);
@@ -41,7 +41,7 @@ fn all_conflicts_of_random_programs_are_in_order() {
 }
 
 #[test]
-fn each_barrier_that_is_dropped_is_noticed() {
+fn every_dropped_barrier_is_detected() {
     let (device, mut dropped) = (null(), 0);
     for seed in 0..60 {
         let plan = random_plan(&device, seed);
@@ -55,9 +55,9 @@ fn each_barrier_that_is_dropped_is_noticed() {
     assert!(dropped > 200, "{dropped} barriers were tried");
 }
 
-/// The proof against one by sets of single bytes, on schedules with random barriers.
+/// Compares the check with one on sets of single bytes, for schedules with random barriers.
 #[test]
-fn the_same_pairs_are_found_byte_by_byte() {
+fn hazards_match_a_bytewise_check() {
     let mut found = 0;
     for seed in 0..40 {
         let mut random = Random::new(seed);
@@ -73,7 +73,7 @@ fn the_same_pairs_are_found_byte_by_byte() {
 }
 
 #[test]
-fn a_missing_barrier_is_named_with_both_steps_and_the_bytes() {
+fn a_missing_barrier_is_reported_with_both_steps_and_the_bytes() {
     let x = array(&Device::cpu(), &[2, 4]);
     let y = x.softmax();
     let plan = planned(&[&y, &y.argmax()]);
@@ -84,7 +84,7 @@ fn a_missing_barrier_is_named_with_both_steps_and_the_bytes() {
 }
 
 #[test]
-fn each_barrier_of_a_decoder_is_noticed_those_between_chained_dispatches_too() {
+fn every_dropped_barrier_of_a_decoder_is_detected_also_within_a_step() {
     let extents = Extents {
         layers: 2,
         hidden: 64,
@@ -106,7 +106,7 @@ fn each_barrier_of_a_decoder_is_noticed_those_between_chained_dispatches_too() {
     for number in 0..timeline.barriers() {
         let hazards = timeline.clone().without_barrier(number).prove().unordered;
         assert!(!hazards.is_empty(), "barrier {number} of {plan}");
-        let chained = |actor: &Actor| matches!(actor, Actor::Step { call: Some(_), .. });
+        let chained = |actor: &Origin| matches!(actor, Origin::Step { call: Some(_), .. });
         let within = |h: &Hazard| pairs(std::slice::from_ref(h)).iter().any(|(a, b)| a == b);
         inside += usize::from(
             hazards
@@ -117,7 +117,7 @@ fn each_barrier_of_a_decoder_is_noticed_those_between_chained_dispatches_too() {
     assert_eq!(inside, 1, "sampling: {plan}");
 }
 
-/// A step of a loop as decoding has it: states alone, one of them seen by the host.
+/// A decode step: only states, one of them read by the host.
 fn cycle(device: &Device) -> Plan {
     let state = Array::state(device, DType::F32, &[2, 4]).unwrap();
     let seen = Array::mapped_state(device, DType::F32, &[2, 4]).unwrap();
@@ -131,53 +131,53 @@ fn cycle(device: &Device) -> Plan {
 }
 
 #[test]
-fn a_run_waits_for_the_run_before_it() {
+fn a_run_waits_for_the_previous_run() {
     for device in [null(), Device::cpu()] {
         let plan = cycle(&device);
         assert_eq!(check::prove(&plan).unordered, [], "{plan}");
-        let hazards = Timeline::of(&plan).without(Given::Head).prove().unordered;
+        let hazards = Timeline::of(&plan).without(Guarantee::Head).prove().unordered;
         let from_run_to_run = |kind| {
-            let steps = |actor: &Actor| matches!(actor, Actor::Step { .. });
+            let steps = |actor: &Origin| matches!(actor, Origin::Step { .. });
             let across = |h: &&Hazard| h.next_run && steps(&h.first) && steps(&h.second);
             hazards.iter().filter(across).any(|hazard| hazard.kind == kind)
         };
-        assert!(from_run_to_run(Kind::ReadAfterWrite), "{hazards:#?}");
+        assert!(from_run_to_run(HazardKind::ReadAfterWrite), "{hazards:#?}");
         assert!(
-            hazards.iter().any(|hazard| hazard.first == Actor::Inbox),
+            hazards.iter().any(|hazard| hazard.first == Origin::Inbox),
             "{hazards:#?}"
         );
         assert!(
-            hazards.iter().any(|hazard| hazard.second == Actor::Results),
+            hazards.iter().any(|hazard| hazard.second == Origin::Results),
             "{hazards:#?}"
         );
     }
 }
 
 #[test]
-fn the_host_reads_what_is_visible_and_writes_what_is_no_longer_read() {
+fn host_accesses_depend_on_every_guarantee_of_the_runtime() {
     let device = null();
     let plan = cycle(&device);
-    for given in [Given::HostBarrier, Given::Wait] {
-        let hazards = Timeline::of(&plan).without(given).prove().unordered;
-        assert!(!hazards.is_empty(), "{given:?}");
+    for guarantee in [Guarantee::HostBarrier, Guarantee::Wait] {
+        let hazards = Timeline::of(&plan).without(guarantee).prove().unordered;
+        assert!(!hazards.is_empty(), "{guarantee:?}");
         assert!(
-            hazards.iter().all(|hazard| hazard.second == Actor::Host),
+            hazards.iter().all(|hazard| hazard.second == Origin::Host),
             "{hazards:#?}"
         );
     }
     let x = Array::input(&device, "x", DType::F32, &[4]);
     let plan = planned(&[&(&x + 1.0)]);
     assert_eq!(check::prove(&plan).unordered, []);
-    let hazards = Timeline::of(&plan).without(Given::Submit).prove().unordered;
+    let hazards = Timeline::of(&plan).without(Guarantee::Submit).prove().unordered;
     assert!(
         hazards
             .iter()
-            .any(|hazard| hazard.first == Actor::Arguments && hazard.kind == Kind::ReadAfterWrite)
+            .any(|hazard| hazard.first == Origin::Arguments && hazard.kind == HazardKind::ReadAfterWrite)
     );
-    let hazards = Timeline::of(&plan).without(Given::Wait).prove().unordered;
+    let hazards = Timeline::of(&plan).without(Guarantee::Wait).prove().unordered;
     assert!(
         hazards
             .iter()
-            .any(|hazard| hazard.second == Actor::Arguments && hazard.kind == Kind::WriteAfterRead)
+            .any(|hazard| hazard.second == Origin::Arguments && hazard.kind == HazardKind::WriteAfterRead)
     );
 }

@@ -4,7 +4,7 @@ use refrain::{Device, fast};
 use crate::{array, null, planned};
 
 #[test]
-fn what_a_kernel_cannot_read_as_it_lies_is_copied_first() {
+fn an_operand_in_an_unsupported_layout_is_copied_first() {
     let x = array(&null(), &[4, 6]);
     assert_snapshot!(planned(&[&fast::rms_norm(&x, None, 1e-6)]), @r"
        0 output0[0] f32[4, 6] = rms_norm eps 1e-6 (storage0[0] f32[4, 6])
@@ -21,9 +21,9 @@ fn what_a_kernel_cannot_read_as_it_lies_is_copied_first() {
     ");
 }
 
-/// Merged, the batch dimensions of this order are still three: a kernel walks two.
+/// Even merged, this order has three batch dimensions; kernels support two.
 #[test]
-fn an_order_that_a_kernel_cannot_write_is_made_by_a_copy_after_it() {
+fn an_output_layout_that_the_kernel_cannot_write_is_made_by_a_copy() {
     let device = null();
     let (a, b) = (array(&device, &[2, 3, 4, 5, 6]), array(&device, &[2, 3, 4, 6, 7]));
     let plan = planned(&[&a.matmul(&b).permute(&[2, 1, 0, 3, 4]).contiguous()]);
@@ -33,7 +33,7 @@ fn an_order_that_a_kernel_cannot_write_is_made_by_a_copy_after_it() {
 }
 
 #[test]
-fn nothing_is_dispatched_for_results_without_elements_nor_by_the_cpu() {
+fn empty_results_and_the_cpu_executor_have_no_dispatches() {
     let empty = array(&null(), &[0, 6]);
     assert_eq!(
         planned(&[&(&empty * 2.0).matmul(&array(empty.device(), &[6, 2]))]).dispatches(),

@@ -18,7 +18,7 @@ fn a_chain_with_constants_becomes_one_node() {
 }
 
 #[test]
-fn what_one_node_uses_twice_is_part_of_it() {
+fn a_node_used_twice_by_one_node_is_fused() {
     let x = array(&Device::cpu(), &[4]);
     let y = (&x + 1.0).silu();
     assert_snapshot!(fused(&[&(&y * &y)]), @r"
@@ -29,7 +29,7 @@ fn what_one_node_uses_twice_is_part_of_it() {
 }
 
 #[test]
-fn what_several_nodes_use_or_the_program_returns_stays_alone() {
+fn nodes_with_several_users_and_outputs_are_not_fused() {
     let x = array(&Device::cpu(), &[4]);
     let shared = x.exp();
     let (a, b) = (&shared + 1.0, shared.sqrt());
@@ -50,7 +50,7 @@ fn what_several_nodes_use_or_the_program_returns_stays_alone() {
 }
 
 #[test]
-fn what_is_seen_in_another_order_or_in_part_stays_alone() {
+fn nodes_read_in_another_order_or_in_part_are_not_fused() {
     let x = array(&Device::cpu(), &[4, 4]);
     let y = x.exp();
     assert_snapshot!(fused(&[&(y.transpose() + 1.0)]), @r"
@@ -59,7 +59,7 @@ fn what_is_seen_in_another_order_or_in_part_stays_alone() {
     %2 = elementwise {x0 + 1.0} f32[4, 4] (%1[4, 4]/[1, 4])
     return %2
     ");
-    // A repeated row has no strides in the shape of the chain's end.
+    // A broadcast row has no strides in the shape of the last node of the chain.
     let added = &y + &array(x.device(), &[4]);
     assert_snapshot!(fused(&[&(added.reshape(&[16]) * 2.0)]), @r"
     %0 = weight f32[4, 4] ()
@@ -77,7 +77,7 @@ fn what_is_seen_in_another_order_or_in_part_stays_alone() {
 }
 
 #[test]
-fn a_reader_of_a_state_stays_before_the_update_that_follows_it() {
+fn a_reader_of_a_state_stays_before_the_following_update() {
     let device = Device::cpu();
     let state = Array::state(&device, DType::F32, &[4, 2]).unwrap();
     let slots = Array::input(&device, "slots", DType::I32, &[4]);
@@ -96,7 +96,7 @@ fn a_reader_of_a_state_stays_before_the_update_that_follows_it() {
 }
 
 #[test]
-fn a_kernel_does_not_grow_beyond_what_addresses_fit() {
+fn a_fused_kernel_has_at_most_eight_inputs() {
     let device = Device::cpu();
     let sum = (0..12).map(|_| array(&device, &[4])).reduce(|sum, x| sum + x).unwrap();
     let graph = fused(&[&sum]);

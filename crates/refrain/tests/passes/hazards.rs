@@ -1,4 +1,4 @@
-//! An independent proof that a plan's barriers order what must be ordered: by bytes, pair by pair.
+//! An independent check that a plan's barriers order all conflicts, on sets of single bytes.
 
 use std::collections::HashSet;
 
@@ -18,7 +18,7 @@ fn bytes<'a>(operands: impl Iterator<Item = &'a Operand>) -> Bytes {
     found
 }
 
-/// Whether the second step must see the first one's work done, or its reads.
+/// Whether the steps conflict: the second accesses what the first writes, or writes what it reads.
 fn conflict(first: &(Bytes, Bytes), second: &(Bytes, Bytes)) -> bool {
     let ((reads, writes), (later_reads, later_writes)) = (first, second);
     let meet = |a: &Bytes, b: &Bytes| !a.is_disjoint(b);

@@ -1,4 +1,4 @@
-//! What each pass makes of small programs, and that plans keep their promises.
+//! The results of each pass for small programs, and invariants of plans.
 
 mod canonicalise;
 mod check;
@@ -23,9 +23,9 @@ use refrain::plan::Plan;
 use refrain::{Array, DType, Device};
 use refrain_vulkan::{DeviceInfo, FeatureSet};
 
-/// A device that computes nothing, without optional features: kernel names stay short.
+/// The null device without optional features, so that kernel names are short.
 fn null() -> Device {
-    let mut info = DeviceInfo::made_up("card");
+    let mut info = DeviceInfo::mock("card");
     info.features = FeatureSet::EMPTY;
     Device::vulkan(Arc::clone(&refrain_vulkan::Device::null(info)))
 }

@@ -10,16 +10,16 @@ fn names(plan: &Plan) -> String {
 }
 
 #[test]
-fn branches_that_do_not_meet_share_levels() {
+fn independent_branches_share_levels() {
     let x = array(&Device::cpu(), &[4, 4]);
     let branches: Vec<Array> = (0..2).map(|_| x.softmax().softmax().sum(&[0])).collect();
     let plan = planned(&branches.iter().collect::<Vec<_>>());
-    // No step is given memory that another of its level still reads.
+    // No step reuses memory that another step of its level still reads.
     assert_eq!(names(&plan), "softmax softmax | softmax softmax | reduce reduce");
     assert_eq!(plan.scratch_bytes, 4 * 256);
 }
 
-/// What comes early stays in memory: a program of many branches keeps to a window of them.
+/// Results of early steps stay in memory, so the number of steps considered at a time is limited.
 #[test]
 fn a_level_takes_a_bounded_part_of_the_program() {
     let x = array(&Device::cpu(), &[4, 4]);
@@ -30,7 +30,7 @@ fn a_level_takes_a_bounded_part_of_the_program() {
 }
 
 #[test]
-fn an_update_comes_after_the_readers_of_the_version_before_it() {
+fn an_update_comes_after_the_readers_of_the_old_version() {
     let device = Device::cpu();
     let state = Array::state(&device, DType::F32, &[4, 2]).unwrap();
     let slots = Array::input(&device, "slots", DType::I32, &[4]);
@@ -42,7 +42,7 @@ fn an_update_comes_after_the_readers_of_the_version_before_it() {
 }
 
 #[test]
-fn levels_grow_along_every_edge() {
+fn levels_increase_along_every_edge() {
     let x = array(&Device::cpu(), &[4, 4]);
     let y = x.softmax();
     let graph = canonical(&[&(y.matmul(&y.sum(&[0]).expand_dims(1)) + y.argmax().astype(DType::F32))]);

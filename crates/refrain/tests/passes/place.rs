@@ -21,7 +21,7 @@ fn offsets(plan: &Plan) -> Vec<(Block, u64)> {
 }
 
 #[test]
-fn the_same_graph_gets_the_same_places() {
+fn equal_graphs_get_equal_offsets() {
     for seed in 0..40 {
         let outputs = program(&Device::cpu(), &mut Random::new(seed));
         let outputs: Vec<&Array> = outputs.iter().collect();
@@ -35,7 +35,7 @@ fn the_same_graph_gets_the_same_places() {
 }
 
 #[test]
-fn a_chain_of_any_length_needs_the_memory_of_two_results() {
+fn a_chain_of_any_length_uses_the_memory_of_two_results() {
     let device = Device::cpu();
     let mut x = array(&device, &[64, 64]);
     for _ in 0..20 {
@@ -45,14 +45,14 @@ fn a_chain_of_any_length_needs_the_memory_of_two_results() {
 }
 
 #[test]
-fn outputs_states_and_arguments_lie_in_blocks_of_their_own() {
+fn outputs_states_and_arguments_have_their_own_blocks() {
     let device = Device::cpu();
     let state = Array::state(&device, DType::F16, &[8, 4]).unwrap();
     let x = Array::input(&device, "x", DType::F32, &[2, 4]);
     let slots = Array::input(&device, "slots", DType::I32, &[2]);
     let after = state.write_rows(&x.softmax(), &slots).write_rows(&x, &slots);
-    let mixed = x.matmul(&after.astype(DType::F32).transpose());
-    assert_snapshot!(planned(&[&mixed, &mixed.slice(1, 0, 2), &after]), @r"
+    let product = x.matmul(&after.astype(DType::F32).transpose());
+    assert_snapshot!(planned(&[&product, &product.slice(1, 0, 2), &after]), @r"
        0 scratch[0] f32[2, 4] = softmax (control[0] f32[2, 4])
     ---- barrier
        1 storage0[0] f16[8, 4] = write_rows (storage0[0] f16[8, 4], scratch[0] f32[2, 4], control[256] i32[2])
@@ -66,8 +66,8 @@ fn outputs_states_and_arguments_lie_in_blocks_of_their_own() {
     ");
 }
 
-/// For each scratch range, from the step that writes it to the last that reads it: nothing else may
-/// write there. Found from the plan alone, byte by byte.
+/// From the step that writes a scratch range to the last step that reads it, nothing else may write there. Checked byte
+/// by byte from the plan alone.
 #[test]
 fn no_result_is_overwritten_before_its_last_reader() {
     for seed in 0..150 {
@@ -76,12 +76,12 @@ fn no_result_is_overwritten_before_its_last_reader() {
         let graph = passes::write_through(passes::fuse(passes::canonicalise(Graph::trace(&outputs).unwrap())));
         let graph = passes::order(passes::choose(graph, &Device::cpu()).unwrap()).graph;
         let plan = planned(&outputs);
-        // Steps are the nodes that compute, in the same order.
+        // Steps are the nodes that compute, in order.
         let computing: Vec<usize> = (0..graph.nodes.len())
             .filter(|&n| !graph.nodes[n].primitive.is_leaf())
             .collect();
         assert_eq!(computing.len(), plan.steps.len());
-        // Which node's result each byte holds.
+        // The node whose result each byte holds.
         let mut holds: HashMap<(Block, u64), usize> = HashMap::new();
         for (step, &number) in plan.steps.iter().zip(&computing) {
             for (operand, edge) in step.inputs.iter().zip(&graph.nodes[number].inputs) {

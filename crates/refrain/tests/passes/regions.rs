@@ -24,7 +24,7 @@ fn norm(x: &Array) -> Array {
     fast::rms_norm(x, Some(&array(x.device(), &[x.dim(-1)])), 1e-6)
 }
 
-/// What stands between the leaves and the outputs.
+/// The graph without leaves and outputs.
 fn steps(graph: &Graph) -> String {
     let lines = graph.to_string();
     let kept = lines
@@ -34,7 +34,7 @@ fn steps(graph: &Graph) -> String {
 }
 
 #[test]
-fn a_norm_and_the_products_that_read_it_are_one_node() {
+fn a_norm_and_the_products_that_read_it_become_one_node() {
     let device = Device::cpu();
     let h = norm(&Array::input(&device, "x", DType::F32, &[1, 64]));
     let [q, k, v] = [32, 16, 16].map(|rows| matrix(&device, QuantFormat::Q4_0, rows, 64).matmul(&h));
@@ -49,7 +49,7 @@ fn a_norm_and_the_products_that_read_it_are_one_node() {
 }
 
 #[test]
-fn biases_and_other_formats_do_not_keep_products_apart() {
+fn biases_and_different_formats_do_not_prevent_joining() {
     let device = Device::cpu();
     let h = norm(&Array::input(&device, "x", DType::F32, &[3, 256]));
     let formats = [QuantFormat::Q4_K, QuantFormat::Q4_K, QuantFormat::Q6_K];
@@ -64,7 +64,7 @@ fn biases_and_other_formats_do_not_keep_products_apart() {
 }
 
 #[test]
-fn gate_and_up_are_one_node_and_down_adds_to_the_residual_stream() {
+fn gate_and_up_become_one_node_and_down_adds_the_residual() {
     let device = Device::cpu();
     let x = Array::input(&device, "x", DType::F32, &[1, 64]);
     let h = norm(&x);
@@ -79,7 +79,7 @@ fn gate_and_up_are_one_node_and_down_adds_to_the_residual_stream() {
 }
 
 #[test]
-fn halves_of_one_matrix_are_parts_too() {
+fn both_halves_of_one_matrix_are_joined() {
     let device = Device::cpu();
     let x = Array::input(&device, "x", DType::F32, &[2, 64]);
     let [gate, up] = x.matmul(&array(&device, &[96, 64]).transpose()).split(-1);
@@ -90,7 +90,7 @@ fn halves_of_one_matrix_are_parts_too() {
 }
 
 #[test]
-fn norms_behind_products_and_parallel_blocks_lower_in_part() {
+fn norms_after_products_and_parallel_blocks_are_joined_in_part() {
     let device = Device::cpu();
     let x = Array::input(&device, "x", DType::F32, &[1, 64]);
     let w = || array(&device, &[64, 64]).transpose();
@@ -114,7 +114,7 @@ fn norms_behind_products_and_parallel_blocks_lower_in_part() {
 }
 
 #[test]
-fn what_others_read_or_the_program_returns_stays() {
+fn results_with_other_users_and_outputs_are_not_joined() {
     let device = Device::cpu();
     let x = Array::input(&device, "x", DType::F32, &[1, 64]);
     let h = norm(&x);
@@ -129,7 +129,7 @@ fn what_others_read_or_the_program_returns_stays() {
 }
 
 #[test]
-fn many_tokens_and_states_stay_as_they_are() {
+fn products_of_many_tokens_and_of_states_are_not_joined() {
     let device = Device::cpu();
     let state = Array::state(&device, DType::F32, &[1, 64]).unwrap();
     let many = Array::input(&device, "x", DType::F32, &[40, 64]);
@@ -140,13 +140,13 @@ fn many_tokens_and_states_stay_as_they_are() {
     }
 }
 
-/// Attention of one token, whose queries and keys may be normed and rotated: (result, keys, values).
+/// Attention of one token, with optional norms and rotations of queries and keys: (result, keys, values).
 fn attention(decode: bool, [normed, rotated]: [bool; 2]) -> [Array; 3] {
     let device = Device::cpu();
     let input = |name: &str, dtype| Array::input(&device, name, dtype, &[1]);
     let (positions, sequences) = (input("positions", DType::I32), input("sequences", DType::U32));
     let pages = Array::input(&device, "pages", DType::U32, &[1, 4]);
-    let places = BatchTokens {
+    let batch = BatchTokens {
         positions: &positions,
         sequences: &sequences,
         pages: &pages,
@@ -168,7 +168,7 @@ fn attention(decode: bool, [normed, rotated]: [bool; 2]) -> [Array; 3] {
             x
         }
     };
-    let slots = slots(places, 16);
+    let slots = slots(batch, 16);
     let (keys, values) = (keys.write_rows(&turned(k), &slots), values.write_rows(&v, &slots));
     let params = AttentionParams {
         scale: 1.0,
@@ -176,25 +176,21 @@ fn attention(decode: bool, [normed, rotated]: [bool; 2]) -> [Array; 3] {
         window: None,
         decode,
     };
-    [
-        paged_attention(&turned(q), &keys, &values, places, params),
-        keys,
-        values,
-    ]
+    [paged_attention(&turned(q), &keys, &values, batch, params), keys, values]
 }
 
 #[test]
-fn single_tokens_attend_in_one_node_with_all_that_makes_their_keys() {
-    let [mixed, keys, values] = attention(true, [true, true]);
-    assert_snapshot!(steps(&joined(&[&mixed, &keys, &values])), @r"
+fn attention_of_single_tokens_becomes_one_node() {
+    let [attn_out, keys, values] = attention(true, [true, true]);
+    assert_snapshot!(steps(&joined(&[&attn_out, &keys, &values])), @r"
     %3 = state f16[64, 2, 8] ()
     %4 = state f16[64, 2, 8] ()
     %12 = projection dense | dense | dense f32[1, 64] (%5, %6, %7, %8)
     %13 = decode_attention of rope of q rms_norm eps 1e-6 of k rms_norm eps 1e-6 f32[1, 4, 8] (%3, %4, %12, %12[1, 2, 8]+32, %12[1, 2, 8]+48, %0, %1, %2, %9, %11, %10)
     return %13, %13.1, %13.2
     ");
-    let [mixed, ..] = attention(true, [false, true]);
-    assert_snapshot!(steps(&joined(&[&mixed])), @r"
+    let [attn_out, ..] = attention(true, [false, true]);
+    assert_snapshot!(steps(&joined(&[&attn_out])), @r"
     %3 = state f16[64, 2, 8] ()
     %4 = state f16[64, 2, 8] ()
     %10 = projection dense | dense | dense f32[1, 64] (%5, %6, %7, %8)
@@ -204,9 +200,9 @@ fn single_tokens_attend_in_one_node_with_all_that_makes_their_keys() {
 }
 
 #[test]
-fn what_makes_queries_keys_and_values_of_many_tokens_is_one_node_before_attention() {
-    let [mixed, keys, values] = attention(false, [true, true]);
-    assert_snapshot!(steps(&joined(&[&mixed, &keys, &values])), @r"
+fn preparation_of_queries_keys_and_values_of_many_tokens_becomes_one_node() {
+    let [attn_out, keys, values] = attention(false, [true, true]);
+    assert_snapshot!(steps(&joined(&[&attn_out, &keys, &values])), @r"
     %3 = state f16[64, 2, 8] ()
     %4 = state f16[64, 2, 8] ()
     %12 = projection dense | dense | dense f32[1, 64] (%5, %6, %7, %8)
@@ -215,8 +211,8 @@ fn what_makes_queries_keys_and_values_of_many_tokens_is_one_node_before_attentio
     %15 = paged_attention f32[1, 4, 8] (%14, %14.1, %14.2, %0, %1, %2)
     return %15, %14.1, %14.2
     ");
-    let [mixed, ..] = attention(false, [false, true]);
-    assert_snapshot!(steps(&joined(&[&mixed])), @r"
+    let [attn_out, ..] = attention(false, [false, true]);
+    assert_snapshot!(steps(&joined(&[&attn_out])), @r"
     %3 = state f16[64, 2, 8] ()
     %4 = state f16[64, 2, 8] ()
     %10 = projection dense | dense | dense f32[1, 64] (%5, %6, %7, %8)
@@ -225,8 +221,8 @@ fn what_makes_queries_keys_and_values_of_many_tokens_is_one_node_before_attentio
     %13 = paged_attention f32[1, 4, 8] (%12, %12.1, %12.2, %0, %1, %2)
     return %13
     ");
-    let [mixed, ..] = attention(false, [true, false]);
-    assert_snapshot!(steps(&joined(&[&mixed])), @r"
+    let [attn_out, ..] = attention(false, [true, false]);
+    assert_snapshot!(steps(&joined(&[&attn_out])), @r"
     %3 = state f16[64, 2, 8] ()
     %4 = state f16[64, 2, 8] ()
     %11 = projection dense | dense | dense f32[1, 64] (%5, %6, %7, %8)
@@ -238,7 +234,7 @@ fn what_makes_queries_keys_and_values_of_many_tokens_is_one_node_before_attentio
 }
 
 #[test]
-fn queries_that_attention_reads_as_they_are_stay_where_they_are() {
+fn queries_that_attention_reads_unchanged_are_not_moved() {
     let graph = joined(&[&attention(false, [false, false])[0]]).to_string();
     assert!(
         graph.contains("paged_attention") && graph.matches("write_rows").count() == 2,

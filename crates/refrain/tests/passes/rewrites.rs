@@ -1,17 +1,19 @@
-//! What operations from elsewhere bring to the passes.
+//! Rewrites and norm joining of operations from outside the crate.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use insta::assert_snapshot;
 use refrain::graph::Graph;
-use refrain::operation::{ArraySpec, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, Values, exactly};
+use refrain::operation::{
+    ArraySpec, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, Values, exact_inputs,
+};
 use refrain::rewrite::{Norm, Rewrite, RewriteStage};
 use refrain::{Array, DType, Device, Primitive, fast, passes};
 
 use crate::{array, fused};
 
-/// Adds a number, perhaps to what a norm makes of its input.
+/// Adds a number, optionally to the norm of its input.
 #[derive(Clone, Hash, Debug)]
 struct Shift {
     by: i32,
@@ -28,7 +30,7 @@ impl Operation for Shift {
     }
 
     fn results(&self, inputs: &[&ArraySpec]) -> Result<Vec<ArraySpec>, String> {
-        let [x] = exactly(inputs)?;
+        let [x] = exact_inputs(inputs)?;
         Ok(vec![(*x).clone()])
     }
 
@@ -60,7 +62,7 @@ impl Operation for Shift {
     }
 }
 
-/// Two shifts are one.
+/// Joins two shifts into one.
 fn add_up(mut graph: Graph, _device: &Device) -> Graph {
     for number in 0..graph.nodes.len() {
         let Some(last) = graph.nodes[number].primitive.operation::<Shift>().cloned() else {
@@ -83,7 +85,7 @@ fn shift(x: &Array, by: i32) -> Array {
 }
 
 #[test]
-fn a_rewrite_comes_with_its_operation() {
+fn rewrites_of_an_operation_run() {
     let device = Device::cpu();
     let x = Array::input(&device, "x", DType::F32, &[4]);
     let graph = passes::regions(fused(&[&shift(&shift(&shift(&x, 1), 2), 3)]), &device);
@@ -97,7 +99,7 @@ fn a_rewrite_comes_with_its_operation() {
 }
 
 #[test]
-fn an_operation_that_can_compute_a_norm_of_its_input_does_so_beside_products() {
+fn a_norm_is_joined_with_an_operation_and_a_product_that_support_it() {
     let device = Device::cpu();
     let x = Array::input(&device, "x", DType::F32, &[2, 8]);
     let normed = fast::rms_norm(&x, Some(&array(&device, &[8])), 1e-6);

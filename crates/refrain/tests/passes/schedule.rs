@@ -2,7 +2,7 @@ use std::hash::{Hash, Hasher};
 
 use insta::assert_snapshot;
 use refrain::operation::{
-    ArraySpec, Call, CallOrder, HostStep, KernelText, Kernels, OperandSpec, Operation, Push, Traits, Unsupported,
+    ArraySpec, Call, CallOrder, HostStep, KernelSource, Kernels, OperandSpec, Operation, Push, Traits, Unsupported,
 };
 use refrain::plan::Plan;
 use refrain::{Array, DType, Device, check, passes};
@@ -12,7 +12,7 @@ use crate::hazards::unordered;
 use crate::random::program;
 use crate::{array, null, planned};
 
-/// Three calls over one workspace.
+/// Three calls that share one workspace.
 #[derive(Clone, Hash, Debug)]
 struct Thrice(u8);
 
@@ -31,13 +31,13 @@ impl Operation for Thrice {
 
     fn lower(&self, _: &Traits, operands: &[OperandSpec]) -> Result<Kernels, Unsupported> {
         let call = Call {
-            kernel: KernelText::new("thrice", "void main() {}".into(), &[]),
+            kernel: KernelSource::new("thrice", "void main() {}".into(), &[]),
             groups: [1, 1, 1],
             push: (0..3).map(|operand| Push::Address { operand, bytes: 0 }).collect(),
         };
         Ok(Kernels {
             calls: vec![call; 3],
-            order: [CallOrder::Apart, CallOrder::BehindFirst, CallOrder::InTurn][usize::from(self.0)],
+            order: [CallOrder::Independent, CallOrder::AfterFirst, CallOrder::Sequential][usize::from(self.0)],
             workspace: Some(operands[0].clone()),
             ..Kernels::default()
         })
@@ -49,7 +49,7 @@ impl Operation for Thrice {
 }
 
 #[test]
-fn calls_of_a_step_wait_for_those_of_it_that_they_come_behind() {
+fn calls_of_a_step_wait_for_each_other_as_its_order_says() {
     let x = array(&null(), &[2, 4]);
     for (number, expected) in [[vec![], vec![]], [vec![0], vec![0]], [vec![0], vec![1]]]
         .into_iter()
@@ -59,7 +59,7 @@ fn calls_of_a_step_wait_for_those_of_it_that_they_come_behind() {
         let plan = planned(&[&once.softmax()]);
         let after: Vec<&[usize]> = plan.order.iter().map(|dispatch| &dispatch.after[..]).collect();
         assert_eq!(after[..3], [&[], &expected[0][..], &expected[1]], "{plan}");
-        // Whoever reads the result waits for all that wrote it.
+        // A reader of the result waits for all calls that wrote it.
         let last: &[usize] = if number == 2 { &[2] } else { &[0, 1, 2] };
         assert_eq!(after[3], last, "{plan}");
         assert_eq!(unordered(&plan), [], "{plan}");
@@ -71,7 +71,7 @@ fn barriers(plan: &Plan) -> Vec<bool> {
 }
 
 #[test]
-fn a_barrier_stands_where_a_step_reads_what_was_written_since_the_last() {
+fn a_barrier_precedes_a_step_that_reads_what_was_written_since_the_last_barrier() {
     let x = array(&Device::cpu(), &[2, 4]);
     let (a, b) = (x.softmax(), x.argmax());
     let c = a.take_along(&b.expand_dims(1));
@@ -104,37 +104,37 @@ fn states_are_written_after_their_readers_and_read_after_their_writers() {
 }
 
 #[test]
-fn memory_that_is_read_or_written_twice_is_waited_for() {
+fn readers_and_writers_of_shared_memory_wait_for_each_other() {
     let (x, y) = (array(&Device::cpu(), &[8, 8]), array(&Device::cpu(), &[8, 8]));
-    let apart = planned(&[&x.softmax(), &y.softmax()]);
-    assert_eq!(barriers(&apart), [false, false]);
+    let independent = planned(&[&x.softmax(), &y.softmax()]);
+    assert_eq!(barriers(&independent), [false, false]);
     let second_writes = |place| {
-        let mut plan = apart.clone();
+        let mut plan = independent.clone();
         plan.steps[1].outputs[0].place = place;
         assert_eq!(unordered(&plan).len(), 1);
         barriers(&passes::schedule(plan))
     };
     assert_eq!(
-        second_writes(apart.steps[0].outputs[0].place),
+        second_writes(independent.steps[0].outputs[0].place),
         [false, true],
         "after a write"
     );
     assert_eq!(
-        second_writes(apart.steps[0].inputs[0].place),
+        second_writes(independent.steps[0].inputs[0].place),
         [false, true],
         "after a read"
     );
 }
 
 #[test]
-fn scheduling_again_changes_nothing() {
+fn scheduling_is_idempotent() {
     let outputs = program(&Device::cpu(), &mut Random::new(7));
     let plan = planned(&outputs.iter().collect::<Vec<_>>());
     assert_eq!(barriers(&passes::schedule(plan.clone())), barriers(&plan));
 }
 
 #[test]
-fn a_dispatch_waits_for_those_whose_bytes_it_touches_and_not_for_their_steps() {
+fn a_dispatch_waits_only_for_conflicting_dispatches() {
     let device = null();
     let state = Array::state(&device, DType::F32, &[1, 1 << 20]).unwrap();
     let sum = state.sum(&[1]);
@@ -147,7 +147,7 @@ fn a_dispatch_waits_for_those_whose_bytes_it_touches_and_not_for_their_steps() {
         .map(|dispatch| (dispatch.step, dispatch.call))
         .collect();
     assert_eq!(dispatches, [(0, 0), (0, 1), (1, 0)], "{plan}");
-    // The parts of the sum read the state, which is then updated; what adds them up does not.
+    // The parts of the sum read the state, which is updated afterwards; the dispatch that adds them up does not.
     let after: Vec<&[usize]> = plan.order.iter().map(|dispatch| &dispatch.after[..]).collect();
     assert_eq!(after, [&[][..], &[0], &[0]], "{plan}");
     assert_eq!(plan.barriers_before(), [false, true, false], "{plan}");

@@ -8,14 +8,14 @@ fn written(outputs: &[&Array]) -> Graph {
     passes::write_through(fused(outputs))
 }
 
-/// Heads first, as attention wants them.
+/// Transposed to heads first, as attention reads them.
 fn heads(device: &Device) -> Array {
     let (x, w) = (array(device, &[5, 8]), array(device, &[6, 8]));
     x.matmul(&w.transpose()).reshape(&[5, 2, 3]).permute(&[1, 0, 2])
 }
 
 #[test]
-fn a_matmul_writes_the_order_that_its_user_copies_into() {
+fn a_matmul_writes_the_layout_of_the_copy_after_it() {
     assert_snapshot!(written(&[&heads(&Device::cpu()).contiguous().softmax()]), @r"
     %0 = weight f32[5, 8] ()
     %1 = weight f32[6, 8] ()
@@ -26,10 +26,10 @@ fn a_matmul_writes_the_order_that_its_user_copies_into() {
 }
 
 #[test]
-fn no_copy_follows_a_matmul_on_the_way_into_and_out_of_attention() {
+fn attention_needs_no_copies_after_matmuls() {
     let q = heads(&null());
-    let mixed = q.matmul(&q.swap_axes(-1, -2)).softmax().matmul(&q.contiguous());
-    let back = mixed
+    let attn_out = q.matmul(&q.swap_axes(-1, -2)).softmax().matmul(&q.contiguous());
+    let back = attn_out
         .permute(&[1, 0, 2])
         .reshape(&[5, 6])
         .matmul(&array(q.device(), &[6, 8]));
@@ -39,11 +39,11 @@ fn no_copy_follows_a_matmul_on_the_way_into_and_out_of_attention() {
         .iter()
         .filter(|step| step.primitive.name() == "elementwise")
         .count();
-    assert_eq!(copies, 1, "the one copy is of q, which two nodes use: {plan}");
+    assert_eq!(copies, 1, "only q is copied, because two nodes use it: {plan}");
 }
 
 #[test]
-fn a_matmul_that_others_read_too_keeps_its_order() {
+fn a_matmul_with_other_readers_keeps_its_layout() {
     let product = array(&Device::cpu(), &[4, 8]).matmul(&array(&Device::cpu(), &[8, 4]));
     assert_snapshot!(written(&[&product.transpose().contiguous(), &product.sum(&[0])]), @r"
     %0 = weight f32[4, 8] ()
@@ -56,7 +56,7 @@ fn a_matmul_that_others_read_too_keeps_its_order() {
 }
 
 #[test]
-fn a_copy_of_a_part_or_a_repetition_stays() {
+fn copies_of_a_part_or_a_broadcast_are_kept() {
     let product = array(&Device::cpu(), &[4, 8]).matmul(&array(&Device::cpu(), &[8, 4]));
     let part = written(&[&product.slice(1, 0, 2).contiguous()]);
     let repeated = written(&[&product.expand_dims(0).broadcast_to(&[2, 4, 4]).contiguous()]);
@@ -67,7 +67,7 @@ fn a_copy_of_a_part_or_a_repetition_stays() {
 }
 
 #[test]
-fn rows_and_columns_that_part_become_smaller_matrices() {
+fn split_rows_and_columns_become_a_batch_of_smaller_matrices() {
     let device = Device::cpu();
     // [B · T, H · D] → [B, H, T, D]
     let product = array(&device, &[6, 4]).matmul(&array(&device, &[4, 10]));
@@ -78,7 +78,7 @@ fn rows_and_columns_that_part_become_smaller_matrices() {
     %2 = matmul f32[2, 2, 3, 5] (%0[2, 2, 3, 4]/[12, 0, 4, 1], %1[2, 2, 4, 5]/[0, 5, 10, 1])
     return %2
     ");
-    // Three parts of one dimension are beyond what a kernel walks.
+    // Kernels do not support three parts of one dimension.
     let product = array(&device, &[12, 4]).matmul(&array(&device, &[4, 3]));
     let turned = product.reshape(&[2, 2, 3, 3]).permute(&[2, 1, 0, 3]);
     assert_eq!(written(&[&turned.contiguous()]).nodes.len(), 4);

@@ -1,5 +1,5 @@
-//! The table of what is supported, `docs/support.md`: what the passes choose for each operation, dtype and
-//! set of features. `UPDATE=1 cargo test -p refrain --test support` writes it anew.
+//! The table of supported operations, `docs/support.md`: the kernels that are chosen for each operation, dtype and set
+//! of features. `UPDATE=1 cargo test -p refrain --test support` rewrites it.
 
 mod operations;
 mod outcome;
@@ -15,29 +15,28 @@ use refrain_vulkan::{DeviceInfo, Feature, Limits};
 const INTRODUCTION: &str = "\
 # Operations and their kernels
 
-What is computed by which kernel on a Vulkan device, for operands of each dtype. The table is what the
-lowering passes choose; `UPDATE=1 cargo test -p refrain --test support` writes it anew, and the same
-command without `UPDATE=1` fails where it is out of date.
+The kernels that compute each operation on a Vulkan device, for operands of each dtype, as the lowering passes choose
+them. `UPDATE=1 cargo test -p refrain --test support` rewrites this table; without `UPDATE=1` the test fails if the table
+is out of date.
 
-In a kernel's name stand its family, what else tells its text apart, and the dtypes that it loads and
-stores. `T` is the operands' dtype. Left out are the tags `+subgroup`, `+s16`, `+s8` and `+dot`, which say
-whether the kernel uses subgroup arithmetic, 16-bit and 8-bit storage and dot products of bytes, and the hash
-in the names of generated elementwise kernels. What is in *italics* is the error that evaluating gives. The scales of a quantised
-matrix and what it is multiplied with may also be of different dtypes. Sizes are those in
-`crates/refrain/tests/support/operations.rs`.
+A kernel's name has its family, further variants, and the dtypes that it loads and stores. `T` is the operands' dtype.
+The tags `+subgroup`, `+s16`, `+s8` and `+dot` are omitted; they say whether the kernel uses subgroup arithmetic, 16-bit
+and 8-bit storage, and dot products of bytes. The hash in the names of generated elementwise kernels is omitted too.
+*Italics* are error messages of the evaluation. A quantised matrix may also have scales of another dtype than its other
+operand. Sizes are in `crates/refrain/tests/support/operations.rs`.
 
-The CPU executor computes the same operations of the same dtypes, without kernels.
+The CPU executor supports the same operations and dtypes, without kernels.
 ";
 
-/// A device with all features, and devices with fewer: names and what they are made of.
+/// Names and devices: one with all features, then devices with fewer.
 fn devices() -> Vec<(&'static str, Device)> {
     let without = |features: &[Feature]| {
-        let mut info = DeviceInfo::made_up("a GPU");
+        let mut info = DeviceInfo::mock("a GPU");
         features.iter().for_each(|&feature| info.features.remove(feature));
         info
     };
     let every = [Feature::Storage16, Feature::Storage8, Feature::SubgroupArithmetic];
-    let least = DeviceInfo {
+    let minimal = DeviceInfo {
         limits: Limits::default(),
         ..without(&every)
     };
@@ -46,13 +45,13 @@ fn devices() -> Vec<(&'static str, Device)> {
         ("Without `storage16`", without(&[Feature::Storage16])),
         ("Without `storage8`", without(&[Feature::Storage8])),
         ("Without `subgroup-arithmetic`", without(&[Feature::SubgroupArithmetic])),
-        ("Without all three, and with the least limits that Vulkan allows", least),
+        ("Without all three, and with the minimum limits of Vulkan", minimal),
     ];
     let open = |info| Device::vulkan(refrain_vulkan::Device::null(info));
     infos.into_iter().map(|(name, info)| (name, open(info))).collect()
 }
 
-/// What becomes of each operation, for each dtype.
+/// The outcomes of each operation, by dtype.
 fn outcomes(device: &Device, operations: &[Operation]) -> Vec<(String, Vec<(DType, Outcome)>)> {
     let of = |operation: &Operation| {
         DType::ALL
@@ -74,7 +73,7 @@ fn document() -> String {
             table::markdown(&outcomes(&whole.1, operations))
         ));
     }
-    text.push_str("\n## Devices with fewer features\n\nWhere they differ from the tables above.\n");
+    text.push_str("\n## Devices with fewer features\n\nDifferences from the tables above.\n");
     for (name, device) in fewer {
         text.push_str(&format!("\n### {name}\n\n"));
         let mut differing = vec![];
@@ -97,7 +96,7 @@ fn document() -> String {
 }
 
 #[test]
-fn the_table_of_supported_operations_is_current() {
+fn table_of_supported_operations_is_up_to_date() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/support.md");
     let current = document();
     if std::env::var_os("UPDATE").is_some() {
@@ -111,13 +110,13 @@ fn the_table_of_supported_operations_is_current() {
         .find(|(written, current)| written != current);
     assert!(
         written == current,
-        "docs/support.md is out of date, first where it says {differing:?} (written, current): \
+        "docs/support.md is out of date; the first difference is {differing:?} (file, current): \
          run UPDATE=1 cargo test -p refrain --test support"
     );
 }
 
 #[test]
-fn the_executors_compute_the_same_operations_of_the_same_dtypes() {
+fn cpu_and_gpu_support_the_same_operations_and_dtypes() {
     let (cpu, [(_, gpu), ..]) = (Device::cpu(), &devices()[..]) else {
         unreachable!("there is a device with every feature")
     };
@@ -130,7 +129,7 @@ fn the_executors_compute_the_same_operations_of_the_same_dtypes() {
 }
 
 #[test]
-fn kernels_use_only_the_features_that_a_device_has() {
+fn kernels_use_only_enabled_features() {
     let sections = operations::sections();
     for (name, device) in devices() {
         let features = device.as_vulkan().expect("a null device").features();

@@ -1,23 +1,23 @@
-//! Every operation over arrays, once for each dtype, over placeholders: nothing is computed.
+//! Programs of a single operation, for each operation and dtype, over placeholders. Nothing is computed.
 
 use refrain::fast::{self, Mask};
 use refrain::{Array, DType, Device, QuantFormat, Quantised, concatenate};
 use refrain_lm::sample::Settings;
 use refrain_lm::{AttentionParams, BatchTokens, RopeParams, Sequences, expert_matmul, paged_attention_with_sinks};
 
-/// Extents that no kernel finds awkward.
+/// Extents that suit every kernel.
 const ROWS: usize = 4;
 const COLUMNS: usize = 256;
 
-/// Makes an array on a device of operands of a dtype.
+/// Builds an array on a device from operands of a dtype.
 type Program = Box<dyn Fn(&Device, DType) -> Array>;
 type Unary = fn(&Array) -> Array;
 type Binary = fn(&Array, &Array) -> Array;
 type Reduction = fn(&Array, &[isize]) -> Array;
 
-/// An operation: its name, and the program that is that operation alone for operands of a dtype.
+/// An operation: its name and the program that consists of it, for operands of a dtype.
 pub struct Operation {
-    /// As tables name it.
+    /// Name in the tables.
     pub name: String,
     /// The program, on a device.
     pub program: Program,
@@ -40,7 +40,7 @@ fn y(device: &Device, dtype: DType) -> Array {
     Array::input(device, "y", dtype, &[ROWS, COLUMNS])
 }
 
-/// One value per element, which one generated kernel computes, alone or in a chain.
+/// Elementwise operations, each computed by one generated kernel, alone or in a chain.
 fn elementwise() -> Vec<Operation> {
     let unary: [(&str, Unary); 18] = [
         ("abs", Array::abs),
@@ -100,7 +100,7 @@ fn elementwise() -> Vec<Operation> {
         .collect()
 }
 
-/// Reductions, products, choices by index and what transformers are made of.
+/// Reductions, products, indexing and operations of transformers.
 fn others() -> Vec<Operation> {
     let reductions: [(&str, Reduction); 7] = [
         ("all", |x, axes| x.all(axes)),
@@ -153,7 +153,7 @@ fn others() -> Vec<Operation> {
     reductions.into_iter().chain(rest).collect()
 }
 
-/// Products of quantised matrices with x `[rows, K]`, for each format; the dtype is that of x and of the scales.
+/// Products of quantised matrices with x `[rows, K]`, by format; the dtype is that of x and of the scales.
 fn quantised_matmul(rows: usize) -> Vec<Operation> {
     let product = |format: QuantFormat| {
         operation(format.to_string(), move |d, t| {
@@ -163,7 +163,7 @@ fn quantised_matmul(rows: usize) -> Vec<Operation> {
     QuantFormat::ALL.map(product).into()
 }
 
-/// Rows of quantised matrices, for each format; the dtype is that of the scales.
+/// Row lookups in quantised matrices, by format; the dtype is that of the scales.
 fn quantised_take() -> Vec<Operation> {
     let rows = |format: QuantFormat| {
         operation(format.to_string(), move |d, t| {
@@ -173,7 +173,7 @@ fn quantised_take() -> Vec<Operation> {
     QuantFormat::ALL.map(rows).into()
 }
 
-/// x · Wᵀ with a weight `[N, K]`, as models use it.
+/// x · Wᵀ with a weight `[N, K]`.
 fn product(device: &Device, rows: usize, x: DType, weight: DType) -> Array {
     let weight = Array::input(device, "weight", weight, &[512, COLUMNS]);
     Array::input(device, "x", x, &[rows, COLUMNS]).matmul(&weight.transpose())
@@ -242,7 +242,7 @@ fn sample(device: &Device, dtype: DType) -> Array {
     refrain_lm::sample(&logits, &settings, &sequences, None).0
 }
 
-fn places(device: &Device) -> [Array; 3] {
+fn batch_inputs(device: &Device) -> [Array; 3] {
     [
         Array::input(device, "positions", DType::I32, &[ROWS]),
         Array::input(device, "sequences", DType::U32, &[ROWS]),
@@ -262,7 +262,7 @@ fn tokens([positions, sequences, pages]: &[Array; 3]) -> BatchTokens<'_> {
 fn causal_conv(device: &Device, dtype: DType) -> Array {
     let state = Array::state(device, DType::F32, &[1, 3, COLUMNS]).expect("a small state");
     let weights = Array::input(device, "weights", dtype, &[COLUMNS, 4]);
-    refrain_lm::causal_conv(&x(device, dtype), &weights, tokens(&places(device)), &state).0
+    refrain_lm::causal_conv(&x(device, dtype), &weights, tokens(&batch_inputs(device)), &state).0
 }
 
 /// The dtype is that of all inputs.
@@ -272,7 +272,7 @@ fn gated_delta(device: &Device, dtype: DType) -> Array {
     let [q, k] = ["q", "k"].map(|name| input(name, &[ROWS, 2, 64]));
     let [decay, beta] = ["decay", "beta"].map(|name| input(name, &[ROWS, 4]));
     let v = input("v", &[ROWS, 4, 32]);
-    refrain_lm::gated_delta([&q, &k, &v], [&decay, &beta], tokens(&places(device)), &state).0
+    refrain_lm::gated_delta([&q, &k, &v], [&decay, &beta], tokens(&batch_inputs(device)), &state).0
 }
 
 fn expert_inputs(device: &Device, dtype: DType) -> Array {
@@ -283,7 +283,7 @@ fn chosen_experts(device: &Device) -> Array {
     Array::input(device, "experts", DType::U32, &[ROWS, 2])
 }
 
-/// Products with the matrices of experts, for each format; the dtype is that of x and of the scales.
+/// Products with the matrices of experts, by format; the dtype is that of x and of the scales.
 fn quantised_experts() -> Vec<Operation> {
     let product = |format: QuantFormat| {
         operation(format.to_string(), move |d, t| {
@@ -293,7 +293,7 @@ fn quantised_experts() -> Vec<Operation> {
     QuantFormat::ALL.map(product).into()
 }
 
-/// Every operation in the tables of the document, by title.
+/// The sections of the document: titles and operations.
 pub fn sections() -> Vec<(&'static str, Vec<Operation>)> {
     vec![
         ("Elementwise", elementwise()),

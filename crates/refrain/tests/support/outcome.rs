@@ -1,4 +1,4 @@
-//! What lowering makes of one operation.
+//! The result of lowering one operation.
 
 use refrain::{DType, Device, Error, passes, plan::Plan};
 
@@ -7,9 +7,9 @@ use crate::operations::Operation;
 /// Kernels, or an error.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Outcome {
-    /// The result's dtype and the kernels in the order in which they run.
+    /// The result's dtype, and the kernels in execution order.
     Kernels(DType, Vec<String>),
-    /// The error's message, without the operation, the place in the source and extents.
+    /// The error's message, without the operation, the source location and extents.
     Error(String),
 }
 
@@ -30,7 +30,7 @@ impl Outcome {
     }
 }
 
-/// The whole names of the kernels that compute an operation; none where it is an error.
+/// The full names of the kernels that compute an operation; none if it is not supported.
 pub fn kernels(operation: &Operation, device: &Device, dtype: DType) -> Vec<String> {
     lowered(operation, device, dtype).map_or(vec![], |plan| names(&plan))
 }
@@ -44,7 +44,7 @@ fn names(plan: &Plan) -> Vec<String> {
     calls.map(|call| call.kernel.name.to_string()).collect()
 }
 
-/// A kernel's name without what the device's features add to it.
+/// A kernel's name without the suffixes for device features.
 fn short(name: &str) -> String {
     name.split('.')
         .map(|part| part.split('+').next().unwrap_or_default())
@@ -52,7 +52,7 @@ fn short(name: &str) -> String {
         .join(".")
 }
 
-/// A message in which shapes say only that they are shapes.
+/// A message with shapes replaced by a placeholder.
 fn without_extents(message: &str) -> String {
     let mut depth = 0;
     let kept = message.chars().filter(|&c| {

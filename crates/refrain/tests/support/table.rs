@@ -1,10 +1,10 @@
-//! Outcomes as Markdown, with what is alike in one row.
+//! Outcomes as Markdown tables, with equal rows merged.
 
 use refrain::DType;
 
 use crate::outcome::Outcome;
 
-/// A table of operations, with the rows of those that are alike said once.
+/// A table of operations in which operations with equal rows are merged.
 pub fn markdown(outcomes: &[(String, Vec<(DType, Outcome)>)]) -> String {
     let mut groups: Vec<(Vec<&str>, Vec<Row>)> = vec![];
     for (name, outcomes) in outcomes {
@@ -27,12 +27,12 @@ pub fn markdown(outcomes: &[(String, Vec<(DType, Outcome)>)]) -> String {
     text
 }
 
-/// Dtypes for which an operation's outcome differs in nothing but the dtype.
+/// Dtypes whose outcomes differ only in the dtype's name.
 #[derive(PartialEq)]
 struct Row {
     dtypes: Vec<DType>,
     is_error: bool,
-    /// The outcome's words; `None` where each dtype's own name stands.
+    /// The words of the outcome; `None` stands for each dtype's own name.
     words: Vec<Option<String>>,
 }
 
@@ -55,13 +55,13 @@ fn rows(outcomes: &[(DType, Outcome)]) -> Vec<Row> {
 }
 
 impl Row {
-    /// Takes in another dtype if its words are these, but for the names of the dtypes.
+    /// Adds a dtype if its words are the same except for dtype names.
     fn join(&mut self, dtype: DType, words: &[String]) -> bool {
         let first = self.dtypes[0].to_string();
         let own = dtype.to_string();
         let meet = |(mine, other): (&Option<String>, &String)| match mine {
             None => *other == own,
-            // While there is one dtype only, nothing tells its name from a fixed one.
+            // With a single dtype, its own name cannot be distinguished from a fixed one.
             Some(word) => word == other || (self.dtypes.len() == 1 && *word == first && *other == own),
         };
         if self.words.len() != words.len() || !self.words.iter().zip(words).all(meet) {
@@ -95,7 +95,7 @@ impl Row {
     }
 }
 
-/// The outcome as text, cut where words end: letters and digits, and what stands between them.
+/// The outcome as text, split at word boundaries.
 fn words(outcome: &Outcome) -> Vec<String> {
     let text = match outcome {
         Outcome::Kernels(result, kernels) => format!("{result} {}", kernels.join(" ")),

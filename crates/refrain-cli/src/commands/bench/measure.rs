@@ -1,4 +1,4 @@
-//! The tests, and how they are measured.
+//! The tests and their measurement.
 
 use std::time::{Duration, Instant};
 
@@ -10,16 +10,16 @@ use refrain_vulkan::Counters;
 use super::Arguments;
 use crate::load::Loaded;
 
-/// Runs until the mode of short tests is chosen, which a run of 96 tokens does.
-const MOST_TRIALS: usize = 12;
+/// Maximum runs until the decoding mode of short tests is chosen, which takes one run of 96 tokens.
+const MAX_MODE_RUNS: usize = 12;
 
-/// Load before prompts are measured on a card: while their kernels are compiled it idles, and its clocks fall.
+/// Time that the GPU is kept busy before prompts are measured: its clocks fall while kernels are compiled.
 const WARM_UP: Duration = Duration::from_millis(150);
 
 /// What a test measures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TestKind {
-    /// Reading a prompt until the logits after it are on the host.
+    /// Processing a prompt, until its last logits are on the host.
     Prompt,
     /// Generating, from the first to the last token that the host receives.
     Generate,
@@ -35,7 +35,7 @@ pub(super) struct Test {
 }
 
 impl Test {
-    /// As llama-bench names it.
+    /// The test's name, as in llama-bench.
     pub fn name(&self) -> String {
         match self.kind {
             TestKind::Prompt => format!("pp{}", self.tokens),
@@ -43,44 +43,47 @@ impl Test {
         }
     }
 
-    /// Tokens that a session needs room for.
+    /// Context length that the test needs, in tokens.
     pub fn context(&self) -> usize {
         self.depth + self.tokens + 2
     }
 }
 
-/// What was measured of one test.
+/// The measurements of one test.
 #[derive(Debug, Clone)]
-pub(super) struct Figures {
+pub(super) struct Measurement {
     pub test: Test,
     pub mode: &'static str,
-    /// Seconds of each repetition, for `steps` tokens of each sequence: of a generation, all but the first.
+    /// Seconds of each repetition, for `steps` tokens of each sequence: all but the first for generation.
     pub seconds: Vec<f64>,
     pub steps: usize,
-    /// Milliseconds between tokens, sorted; of decoding alone. Tokens that come together share theirs.
+    /// Sorted milliseconds between generated tokens. Tokens of one submission share their interval.
     pub intervals: Vec<f64>,
     pub gpu_ms_per_token: Option<f64>,
-    /// CPU time of the thread, by token.
+    /// CPU time of the thread per token.
     pub host_us_per_token: f64,
     pub model_calls: u64,
-    /// Of the last repetition.
+    /// Counters of the last repetition.
     pub counters: Counters,
     pub weight_bytes: u64,
     pub kv_bytes: u64,
     pub arena_bytes: u64,
-    /// What making programs for the first repetition took, before its clock began.
+    /// Time to trace and compile before the first repetition.
     pub prepare_ms: f64,
     pub ttft_cold_ms: f64,
     pub ttft_warm_ms: f64,
 }
 
-/// Measures a model's tests, each in a session of its own.
-pub(super) fn all(loaded: &Loaded, tests: &[Test], arguments: &Arguments) -> anyhow::Result<Vec<Figures>> {
-    tests.iter().map(|test| one(loaded, *test, arguments)).collect()
+/// Runs all tests of a model, each in a session of its own.
+pub(super) fn measure_all(loaded: &Loaded, tests: &[Test], arguments: &Arguments) -> anyhow::Result<Vec<Measurement>> {
+    tests
+        .iter()
+        .map(|test| measure_test(loaded, *test, arguments))
+        .collect()
 }
 
-/// Tokens without meaning, spread over the vocabulary, the same each time.
-fn spread(tokens: usize, vocabulary: usize) -> Vec<u32> {
+/// Deterministic token ids, spread over the vocabulary.
+fn synthetic_tokens(tokens: usize, vocabulary: usize) -> Vec<u32> {
     let at = |i: usize| (i as u64 * 0x9E37_79B9 % vocabulary as u64) as u32;
     (0..tokens).map(at).collect()
 }
@@ -94,7 +97,7 @@ struct Repetition {
     counters: Counters,
 }
 
-fn one(loaded: &Loaded, test: Test, arguments: &Arguments) -> anyhow::Result<Figures> {
+fn measure_test(loaded: &Loaded, test: Test, arguments: &Arguments) -> anyhow::Result<Measurement> {
     let model = &loaded.model;
     let context = test.context().min(model.config().max_position);
     let mut session = Session::several(model, context, test.batch)?;
@@ -104,19 +107,19 @@ fn one(loaded: &Loaded, test: Test, arguments: &Arguments) -> anyhow::Result<Fig
         TestKind::Generate => generate(session, &test),
     };
     let run = |session: &mut Session| {
-        begin(session, test.depth)?;
+        fill_context(session, test.depth)?;
         measure(session)
     };
-    begin(&mut session, test.depth)?;
+    fill_context(&mut session, test.depth)?;
     let prepared = prepare(&mut session, &test)?;
-    // A mode is chosen, and clocks rise.
+    // Chooses a mode and raises the clocks.
     let cold = measure(&mut session)?;
-    let is_card = !model.device().is_cpu() && !model.device().is_software();
+    let is_gpu = !model.device().is_cpu() && !model.device().is_software();
     let mut loaded_for = Duration::ZERO;
-    while is_card && test.kind == TestKind::Prompt && loaded_for < WARM_UP {
+    while is_gpu && test.kind == TestKind::Prompt && loaded_for < WARM_UP {
         loaded_for += Duration::from_secs_f64(run(&mut session)?.seconds);
     }
-    for _ in 0..MOST_TRIALS {
+    for _ in 0..MAX_MODE_RUNS {
         if test.kind != TestKind::Generate || !session.is_undecided() {
             break;
         }
@@ -131,7 +134,7 @@ fn one(loaded: &Loaded, test: Test, arguments: &Arguments) -> anyhow::Result<Fig
         TestKind::Prompt => test.tokens,
         TestKind::Generate => test.tokens - 1,
     };
-    let all = test.tokens as f64 * repetitions.len() as f64;
+    let total_tokens = test.tokens as f64 * repetitions.len() as f64;
     let mut intervals: Vec<f64> = repetitions.iter().flat_map(|r| r.intervals.iter().copied()).collect();
     intervals.sort_by(f64::total_cmp);
     let host: Duration = repetitions.iter().map(|r| r.host).sum();
@@ -146,17 +149,17 @@ fn one(loaded: &Loaded, test: Test, arguments: &Arguments) -> anyhow::Result<Fig
         TestKind::Prompt => (0, session.memory().scratch_bytes),
         TestKind::Generate => {
             let function = session.decode_function()?;
-            (function.weight_bytes(), function.own_bytes())
+            (function.weight_bytes(), function.working_bytes())
         }
     };
-    Ok(Figures {
+    Ok(Measurement {
         test,
         mode,
         seconds: repetitions.iter().map(|r| r.seconds).collect(),
         steps,
         intervals,
         gpu_ms_per_token,
-        host_us_per_token: host.as_secs_f64() * 1e6 / all,
+        host_us_per_token: host.as_secs_f64() * 1e6 / total_tokens,
         model_calls: session.model_calls() - calls,
         counters: repetitions.last().map(|r| r.counters).unwrap_or_default(),
         weight_bytes,
@@ -172,16 +175,16 @@ fn one(loaded: &Loaded, test: Test, arguments: &Arguments) -> anyhow::Result<Fig
     })
 }
 
-/// A context of `depth` tokens, all computed.
-fn begin(session: &mut Session, depth: usize) -> anyhow::Result<()> {
+/// Fills the context with `depth` tokens.
+fn fill_context(session: &mut Session, depth: usize) -> anyhow::Result<()> {
     session.rewind(0);
     if depth > 0 {
-        session.prefill(&spread(depth, session.model().config().vocab_size))?;
+        session.prefill(&synthetic_tokens(depth, session.model().config().vocab_size))?;
     }
     Ok(())
 }
 
-/// Has programs traced and compiled, as `refrain run` does before its clock begins; how long that took.
+/// Traces and compiles ahead, as `refrain run` does; returns how long that took.
 fn prepare(session: &mut Session, test: &Test) -> anyhow::Result<Duration> {
     let start = Instant::now();
     match test.kind {
@@ -193,7 +196,7 @@ fn prepare(session: &mut Session, test: &Test) -> anyhow::Result<Duration> {
 
 fn prompt(session: &mut Session, test: &Test) -> anyhow::Result<Repetition> {
     let vocabulary = session.model().config().vocab_size;
-    let tokens = spread(test.tokens, vocabulary);
+    let tokens = synthetic_tokens(test.tokens, vocabulary);
     let (before, host, start) = (session.model().counters(), ThreadTime::now(), Instant::now());
     session.prefill(&tokens)?;
     let taken = start.elapsed();
@@ -213,9 +216,9 @@ fn generate(session: &mut Session, test: &Test) -> anyhow::Result<Repetition> {
         last_position: (test.depth + test.tokens) as u32,
         ..Sampler::new(SamplerOptions::default())?.settings()
     };
-    // What is submitted before the first token is there counts too.
+    // Work submitted before the first token arrives counts too.
     let (before, host, start) = (model.counters(), ThreadTime::now(), Instant::now());
-    let mut stream = session.stream(&spread(1, vocabulary), &settings)?;
+    let mut stream = session.stream(&synthetic_tokens(1, vocabulary), &settings)?;
     stream.next_tokens()?;
     let (first, begin) = (start.elapsed(), Instant::now());
     let (mut last, mut together, mut intervals) = (begin, 0, Vec::with_capacity(test.tokens));

@@ -1,4 +1,4 @@
-//! How measurements are told.
+//! Formats measurements as a table, CSV and JSON.
 
 use refrain::Device;
 use serde_json::{Map, Value, json};
@@ -7,12 +7,12 @@ use super::row::BenchRow;
 use crate::output::{human_bytes, human_count, human_rate};
 use crate::{device, version};
 
-/// The rows with all their keys.
+/// The rows as JSON with all keys.
 pub(super) fn rows(rows: &[BenchRow], device: &Device, bandwidth: f64) -> Vec<Value> {
     rows.iter().map(|row| row.json(device, bandwidth).into()).collect()
 }
 
-/// A column's text in a row; `None` if it says nothing there.
+/// A column's text in a row; `None` if it does not apply.
 type Cell = fn(&Map<String, Value>) -> Option<String>;
 
 const COLUMNS: [(&str, Cell); 12] = [
@@ -38,14 +38,14 @@ const COLUMNS: [(&str, Cell); 12] = [
     }),
     ("ms/token", |row| number(&row["ms_per_token"], 3)),
     ("GPU ms/token", |row| number(&row["gpu_ms_per_token"], 3)),
-    ("host µs/token", |row| number(&row["host_us_per_token"], 1)),
-    ("of bandwidth", |row| {
+    ("CPU µs/token", |row| number(&row["host_us_per_token"], 1)),
+    ("bandwidth", |row| {
         let share = row["bandwidth_share"].as_f64();
         share.map(|share| format!("{:.0} %", 100.0 * share))
     }),
 ];
 
-/// For people: a table as llama-bench prints it, without the columns that say nothing in any row.
+/// A table as llama-bench prints it, without columns that are empty in every row.
 pub(super) fn table(rows: &[Value]) -> String {
     let objects: Vec<&Map<String, Value>> = rows.iter().filter_map(Value::as_object).collect();
     let mut table = String::new();
@@ -74,7 +74,7 @@ pub(super) fn table(rows: &[Value]) -> String {
     table
 }
 
-/// For spreadsheets.
+/// Comma-separated values.
 pub(super) fn csv(rows: &[Value]) -> String {
     let objects: Vec<&Map<String, Value>> = rows.iter().filter_map(Value::as_object).collect();
     let Some(first) = objects.first() else {
@@ -96,8 +96,8 @@ pub(super) fn csv(rows: &[Value]) -> String {
     lines.join("\n") + "\n"
 }
 
-/// For others: all that is known of the device, and all rows.
-pub(super) fn whole(device: &Device, bandwidth: f64, loads: &[Value], rows: &[Value]) -> Value {
+/// The contents of the report file: device details and all rows.
+pub(super) fn report_file(device: &Device, bandwidth: f64, loads: &[Value], rows: &[Value]) -> Value {
     let vulkan = device.as_vulkan().map(|device| {
         let (info, features) = (device.info(), device.features());
         json!({
@@ -122,17 +122,17 @@ pub(super) fn whole(device: &Device, bandwidth: f64, loads: &[Value], rows: &[Va
     })
 }
 
-/// The device and how fast it reads and loads, in a line.
-pub(super) fn line(device: &Device, bandwidth: f64, loads: &[Value]) -> String {
+/// The device, its measured read bandwidth and the loading speeds, in one line.
+pub(super) fn summary_line(device: &Device, bandwidth: f64, loads: &[Value]) -> String {
     let load = |load: &Value| {
         let gigabytes = load["weight_bytes"].as_f64().unwrap_or(0.0) / 1e9;
         format!(
-            "{gigabytes:.2} GB of weights loaded at {} GB/s",
+            "loaded {gigabytes:.2} GB of weights at {} GB/s",
             number(&load["gb_per_s"], 2).unwrap_or_default()
         )
     };
     let loads: Vec<String> = loads.iter().map(load).collect();
-    let reads = format!("a probe reads {} GB/s", human_rate(bandwidth / 1e9));
+    let reads = format!("read bandwidth {} GB/s", human_rate(bandwidth / 1e9));
     format!("{}: {reads}; {}", device::describe(device), loads.join("; "))
 }
 
@@ -165,8 +165,8 @@ mod tests {
     }
 
     #[test]
-    fn a_table_says_of_what_and_where_its_figures_are() {
-        let told = table(&[row(json!({}))]);
+    fn table_shows_model_device_and_test() {
+        let text = table(&[row(json!({}))]);
         for cell in [
             "| demo ",
             "| 8.0 MiB ",
@@ -176,12 +176,12 @@ mod tests {
             "| 12.50 ",
             "| 50 % ",
         ] {
-            assert!(told.contains(cell), "no {cell:?} in {told}");
+            assert!(text.contains(cell), "no {cell:?} in {text}");
         }
     }
 
     #[test]
-    fn what_says_nothing_in_any_row_is_left_out() {
+    fn omits_columns_that_are_empty_in_every_row() {
         let one = table(&[row(json!({}))]);
         assert!(
             !one.contains("batch") && !one.contains("GPU") && !one.contains('±'),

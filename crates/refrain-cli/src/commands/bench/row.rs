@@ -1,9 +1,9 @@
-//! A row: a model, a test, and its figures.
+//! A row of results: a model, a test and its measurements.
 
 use refrain::Device;
 use serde_json::{Map, Value, json};
 
-use super::measure::Figures;
+use super::measure::Measurement;
 use crate::version;
 
 /// One test of one model.
@@ -15,21 +15,21 @@ pub(super) struct BenchRow {
     pub parameters: usize,
     /// Bytes of the weights.
     pub bytes: u64,
-    pub figures: Figures,
+    pub measurement: Measurement,
 }
 
 impl BenchRow {
-    /// All keys of the row. `bandwidth` is what a probe read, in bytes per second.
+    /// All keys of the row. `bandwidth` is the measured read bandwidth in bytes per second.
     pub fn json(&self, device: &Device, bandwidth: f64) -> Map<String, Value> {
-        let figures = &self.figures;
-        let (test, counters) = (&figures.test, &figures.counters);
-        let rates: Vec<f64> = figures
+        let measurement = &self.measurement;
+        let (test, counters) = (&measurement.test, &measurement.counters);
+        let rates: Vec<f64> = measurement
             .seconds
             .iter()
-            .map(|seconds| (figures.steps * test.batch) as f64 / seconds)
+            .map(|seconds| (measurement.steps * test.batch) as f64 / seconds)
             .collect();
         let mean = rates.iter().sum::<f64>() / rates.len() as f64;
-        // One run says nothing of how far others would be from it.
+        // A single run has no deviation.
         let deviation = (rates.len() > 1).then(|| {
             let squares: f64 = rates.iter().map(|rate| (rate - mean).powi(2)).sum();
             (squares / (rates.len() - 1) as f64).sqrt()
@@ -37,13 +37,16 @@ impl BenchRow {
         // The CPU executor submits nothing.
         let per_token = |count: u64| (!device.is_cpu()).then_some(count as f64 / test.tokens as f64);
         let percentile = |share: f64| {
-            let last = figures.intervals.len().checked_sub(1)?;
-            figures.intervals.get((last as f64 * share).round() as usize).copied()
+            let last = measurement.intervals.len().checked_sub(1)?;
+            measurement
+                .intervals
+                .get((last as f64 * share).round() as usize)
+                .copied()
         };
         let vulkan = device.as_vulkan().map(|device| device.info());
         let steps_per_second = mean / test.batch as f64;
-        let read = (figures.weight_bytes + figures.kv_bytes * test.batch as u64) as f64 * steps_per_second;
-        let read = (figures.weight_bytes > 0).then_some(read);
+        let read = (measurement.weight_bytes + measurement.kv_bytes * test.batch as u64) as f64 * steps_per_second;
+        let read = (measurement.weight_bytes > 0).then_some(read);
         let row = json!({
             "model": self.model,
             "arch": self.arch,
@@ -52,7 +55,7 @@ impl BenchRow {
             "weight_bytes": self.bytes,
             "device": device.name(),
             "driver": vulkan.map(|info| format!("{} {}", info.driver_name, info.driver_info)),
-            "mode": figures.mode,
+            "mode": measurement.mode,
             "test": test.name(),
             "depth": test.depth,
             "batch": test.batch,
@@ -61,9 +64,9 @@ impl BenchRow {
             "ms_per_token": 1e3 / steps_per_second,
             "ms_per_token_p50": percentile(0.5),
             "ms_per_token_p99": percentile(0.99),
-            "gpu_ms_per_token": figures.gpu_ms_per_token,
-            "host_us_per_token": figures.host_us_per_token,
-            "model_calls": figures.model_calls,
+            "gpu_ms_per_token": measurement.gpu_ms_per_token,
+            "host_us_per_token": measurement.host_us_per_token,
+            "model_calls": measurement.model_calls,
             "submits_per_token": per_token(counters.submits),
             "transfer_submits_per_token": per_token(counters.transfer_submits),
             "barriers_per_token": per_token(counters.barriers),
@@ -72,15 +75,15 @@ impl BenchRow {
             "allocations_per_token": per_token(counters.allocations),
             "record_us_per_token": per_token(counters.record_cpu_ns).map(|ns| ns / 1e3),
             "waits_per_token": per_token(counters.waits),
-            "weight_bytes_per_token": figures.weight_bytes,
-            "kv_bytes_per_token": figures.kv_bytes,
-            "arena_bytes": figures.arena_bytes,
+            "weight_bytes_per_token": measurement.weight_bytes,
+            "kv_bytes_per_token": measurement.kv_bytes,
+            "arena_bytes": measurement.arena_bytes,
             "read_gbps": read.map(|read| read / 1e9),
             "probe_gbps": bandwidth / 1e9,
             "bandwidth_share": read.map(|read| read / bandwidth),
-            "prepare_ms": figures.prepare_ms,
-            "ttft_cold_ms": figures.ttft_cold_ms,
-            "ttft_warm_ms": figures.ttft_warm_ms,
+            "prepare_ms": measurement.prepare_ms,
+            "ttft_cold_ms": measurement.ttft_cold_ms,
+            "ttft_warm_ms": measurement.ttft_warm_ms,
             "layers": self.layers,
             "git": version::COMMIT,
         });

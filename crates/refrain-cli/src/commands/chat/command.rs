@@ -1,36 +1,36 @@
-//! What begins with a slash.
+//! The commands of a chat, which begin with a slash.
 
 use std::path::PathBuf;
 
-/// What commands there are, for people.
-pub(super) const HELP: &str = "  /system [TEXT]   set the system message, or show it
-  /clear           begin the conversation anew; the system message stays
+/// The help text of `/help`.
+pub(super) const HELP: &str = "  /system [TEXT]   set or show the system message
+  /clear           start over, keeping the system message
   /set             show the settings
-  /set NAME VALUE  change one, such as temp 0.7, top-p 0.9, seed 1, max-tokens 200, on-full stop
-  /set think       let the model think before it answers; /set nothink: not
-  /set nomarkdown  write answers as the model has them; /set markdown: as they are meant
-  /ctx [N]         make room for N tokens, or show how many there are and are taken
-  /regenerate      answer the last message again, with other random numbers
-  /save FILE       write the conversation as JSON, and beside it what was computed
-  /load FILE       go on with a conversation that was saved
-  /stats           tokens, speed and memory
-  /help            this list
-  /exit            leave, as Ctrl-D does
-A line that ends with \\ goes on in the next; what stands between lines of \"\"\" is one message.
-A message that begins with / is typed with a space before it. Ctrl-C stops an answer.";
+  /set NAME VALUE  change a setting, such as temp 0.7, top-p 0.9, seed 1, max-tokens 200, on-full stop
+  /set think       enable reasoning; /set nothink disables it
+  /set nomarkdown  print Markdown as plain text; /set markdown renders it
+  /ctx [N]         set the context length to N tokens, or show its use
+  /regenerate      answer the last message again with another seed
+  /save FILE       save the conversation as JSON, and the KV cache beside it
+  /load FILE       load a saved conversation
+  /stats           show tokens, speed and memory
+  /help            show this list
+  /exit            exit, like Ctrl-D
+End a line with \\ to continue on the next line, or put a message of several lines between \"\"\".
+Type a space before a message that begins with /. Ctrl-C stops a response.";
 
-/// A command.
+/// A chat command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ChatCommand {
-    /// Set the system message, or show it.
+    /// Set or show the system message.
     System(Option<String>),
-    /// Change a setting, or show all.
+    /// Change a setting, or show all settings.
     Set(Option<(String, String)>),
-    /// Let the model think, not think, or do as its template has it.
+    /// Enable or disable reasoning; `None` leaves it to the chat template.
     Think(Option<bool>),
-    /// Draw the markdown of answers, or write it as it is.
+    /// Render Markdown, or print it as plain text.
     Markdown(bool),
-    /// Change the length of the context, or show it.
+    /// Change the context length, or show it.
     Context(Option<usize>),
     Clear,
     Regenerate,
@@ -42,10 +42,10 @@ pub(super) enum ChatCommand {
 }
 
 impl ChatCommand {
-    /// The command that a line gives; `None` if it is a message.
+    /// Parses a command; `None` if the line is a message.
     ///
     /// # Errors
-    /// If it begins like a command and is none, or lacks what it needs.
+    /// If the command is unknown, or its arguments are wrong.
     pub fn parse(line: &str) -> Result<Option<Self>, String> {
         let Some(command) = line.strip_prefix('/') else {
             return Ok(None);
@@ -54,7 +54,7 @@ impl ChatCommand {
         let rest = rest.trim();
         let file = || {
             if rest.is_empty() {
-                Err(format!("/{name} needs the name of a file"))
+                Err(format!("/{name} needs a file name"))
             } else {
                 Ok(PathBuf::from(rest))
             }
@@ -66,18 +66,18 @@ impl ChatCommand {
             "save" => Self::Save(file()?),
             "load" => Self::Load(file()?),
             _ if !rest.is_empty() && Self::plain(name).is_some() => {
-                return Err(format!("/{name} takes nothing after it"));
+                return Err(format!("/{name} takes no arguments"));
             }
             _ => Self::plain(name).ok_or_else(|| {
-                format!("there is no command /{name}; /help lists them (a space before the / makes it a message)")
+                format!("unknown command /{name}; /help lists the commands (type a space before the / to send it as a message)")
             })?,
         };
         Ok(Some(parsed))
     }
 
-    /// What `/set` and what stands behind it mean.
+    /// Parses the arguments of `/set`.
     fn set(rest: &str) -> Result<Self, String> {
-        // As other programs want it.
+        // Ollama's syntax.
         let rest = rest.strip_prefix("parameter ").unwrap_or(rest).trim();
         let (name, value) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
         let (name, value) = (name.trim_start_matches('-').replace('_', "-"), value.trim());
@@ -110,10 +110,10 @@ impl ChatCommand {
     }
 }
 
-/// A number of tokens.
+/// Parses a number of tokens.
 fn tokens(text: &str) -> Result<usize, String> {
     let number = text.parse().ok().filter(|tokens| *tokens > 0);
-    number.ok_or_else(|| format!("{text:?} is no number of tokens"))
+    number.ok_or_else(|| format!("not a number of tokens: {text:?}"))
 }
 
 #[cfg(test)]
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn commands_are_told_from_messages() {
+    fn distinguishes_commands_from_messages() {
         assert_eq!(ChatCommand::parse("hello /clear"), Ok(None));
         assert_eq!(ChatCommand::parse(" /etc/fstab is a file"), Ok(None));
         assert_eq!(ChatCommand::parse("/clear "), Ok(Some(ChatCommand::Clear)));
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_are_named_as_on_the_command_line_or_as_elsewhere() {
+    fn accepts_setting_names_of_the_command_line_and_of_other_programs() {
         let set = |line| ChatCommand::parse(line).unwrap().unwrap();
         let temp = ChatCommand::Set(Some(("temp".to_owned(), "0.7".to_owned())));
         for line in ["/set temp 0.7", "/set --temp  0.7 ", "/set parameter temp 0.7"] {
@@ -168,18 +168,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_command_is_refused_with_what_to_do() {
+    fn rejects_unknown_commands_with_a_hint() {
         assert!(ChatCommand::parse("/dance").unwrap_err().contains("/help"));
-        assert!(ChatCommand::parse("/save").unwrap_err().contains("name of a file"));
-        assert!(
-            ChatCommand::parse("/clear all")
-                .unwrap_err()
-                .contains("nothing after it")
-        );
+        assert!(ChatCommand::parse("/save").unwrap_err().contains("file name"));
+        assert!(ChatCommand::parse("/clear all").unwrap_err().contains("no arguments"));
     }
 
     #[test]
-    fn every_command_in_the_help_is_one() {
+    fn commands_in_the_help_exist() {
         let names = HELP.lines().filter_map(|line| line.strip_prefix("  /"));
         let names: Vec<&str> = names.map(|line| line.split_whitespace().next().unwrap()).collect();
         assert_eq!(names.len(), 13);
@@ -188,7 +184,7 @@ mod tests {
                 ChatCommand::parse(&format!("/{name} x")),
                 Ok(Some(_)) | Err(_)
             ));
-            assert!(!ChatCommand::parse(&format!("/{name}")).is_err_and(|error| error.contains("no command")));
+            assert!(!ChatCommand::parse(&format!("/{name}")).is_err_and(|error| error.contains("unknown command")));
         }
     }
 }

@@ -1,9 +1,9 @@
-//! Conversations in files.
+//! Saves and loads conversations.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
-use refrain_formats::WholeFile;
+use refrain_formats::AtomicFile;
 use refrain_text::Conversation;
 use serde_json::{Map, Value};
 
@@ -12,13 +12,13 @@ use crate::input;
 /// Reads a conversation: a JSON list of messages, or an object with them.
 ///
 /// # Errors
-/// If the file cannot be read, or is not of that form.
+/// If the file cannot be read, or has another format.
 pub(super) fn load(path: &Path) -> anyhow::Result<Conversation> {
     let conversation = Conversation::from_json(&input::read_text(path)?);
     conversation.map_err(|error| anyhow!("{}: {error}", path.display()))
 }
 
-/// Where a session's state stands beside a conversation.
+/// Path of the session state that belongs to a conversation file.
 pub(super) fn state_path(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".state");
@@ -39,7 +39,7 @@ pub(super) fn save(path: &Path, conversation: &Conversation) -> anyhow::Result<(
         }
     }
     let text = format!("{:#}\n", Value::Object(object));
-    Ok(WholeFile::write(path, text.as_bytes())?)
+    Ok(AtomicFile::write(path, text.as_bytes())?)
 }
 
 #[cfg(test)]
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_saved_is_loaded() {
+    fn loads_what_was_saved() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("chat.json");
         let text = r#"{"enable_thinking": false, "messages": [{"role": "user", "content": "hé"}], "tools": []}"#;
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_cannot_be_are_named() {
+    fn errors_name_the_file() {
         let folder = tempfile::tempdir().unwrap();
         let missing = folder.path().join("no/chat.json");
         let conversation = Conversation::from_prompt(None, "hi");

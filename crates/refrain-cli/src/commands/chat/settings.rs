@@ -1,30 +1,30 @@
-//! What can be changed while a chat is under way.
+//! Settings that can be changed during a chat.
 
 use clap::error::ErrorKind;
 use clap::{Args, FromArgMatches};
 use refrain_engine::SamplerOptions;
 use serde_json::Value;
 
-use super::dialogue::OnFull;
-use crate::numbers::most_tokens;
+use super::session::OnFull;
 use crate::sampling::{self, SamplingArguments};
+use crate::value_parsers::token_limit;
 
-/// The options that `/set` knows: those of the command line, by the same names and within the same bounds.
+/// The settings of `/set`: command-line options, with the same names and ranges.
 #[derive(Debug, Clone, Args)]
 pub(super) struct ChatSettings {
     #[command(flatten)]
     pub sampling: SamplingArguments,
-    #[arg(long, aliases = ["n", "n-predict", "predict", "num-predict"], value_parser = most_tokens)]
+    #[arg(long, aliases = ["n", "n-predict", "predict", "num-predict"], value_parser = token_limit)]
     pub max_tokens: Option<usize>,
     #[arg(long, value_enum)]
     pub on_full: Option<OnFull>,
 }
 
 impl ChatSettings {
-    /// Changes one of them.
+    /// Changes a setting.
     ///
     /// # Errors
-    /// If there is none of that name, or the value cannot be meant. Then nothing is changed.
+    /// If the name is unknown or the value is invalid. Then nothing changes.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
         let command = Self::augment_args(clap::Command::new("/set").no_binary_name(true).disable_help_flag(true));
         let found = command.try_get_matches_from([format!("--{name}={value}")]);
@@ -34,7 +34,7 @@ impl ChatSettings {
             Ok(changed)
         });
         *self = changed.map_err(|error| match error.kind() {
-            ErrorKind::UnknownArgument => format!("there is no setting {name}; /set lists them"),
+            ErrorKind::UnknownArgument => format!("unknown setting {name}; /set lists the settings"),
             _ => {
                 let text = error.to_string();
                 let line = text.lines().next().unwrap_or_default();
@@ -44,7 +44,7 @@ impl ChatSettings {
         Ok(())
     }
 
-    /// All of them for people, by names that [`ChatSettings::set`] takes.
+    /// Lists all settings, with names that [`ChatSettings::set`] accepts.
     pub fn describe(&self, options: &SamplerOptions) -> String {
         let mut lines = Vec::new();
         if let Value::Object(sampling) = sampling::json(options) {
@@ -55,8 +55,8 @@ impl ChatSettings {
                 lines.push(format!("  {:<20}{value}", name.replace('_', "-")));
             }
         }
-        let most = self.max_tokens.map_or("no limit".to_owned(), |most| most.to_string());
-        lines.push(format!("  {:<20}{most}", "max-tokens"));
+        let max_tokens = self.max_tokens.map_or("no limit".to_owned(), |limit| limit.to_string());
+        lines.push(format!("  {:<20}{max_tokens}", "max-tokens"));
         let on_full = format!("{:?}", self.on_full.unwrap_or_default()).to_lowercase();
         lines.push(format!("  {:<20}{on_full}", "on-full"));
         lines.join("\n")
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn a_setting_changes_alone() {
+    fn changes_one_setting() {
         let mut settings = settings();
         for (name, value) in [
             ("temp", "0.5"),
@@ -92,18 +92,18 @@ mod tests {
         let checkpoint = crate::demo::checkpoint().unwrap();
         let options = sampling::options(&settings.sampling, &checkpoint).unwrap();
         assert_eq!((options.temperature, options.presence_penalty), (0.25, -1.5));
-        let told = settings.describe(&options);
+        let text = settings.describe(&options);
         assert!(
-            told.contains("temperature") && told.contains("0.25") && told.contains("stop"),
-            "{told}"
+            text.contains("temperature") && text.contains("0.25") && text.contains("stop"),
+            "{text}"
         );
     }
 
     #[test]
-    fn what_cannot_be_set_is_refused_in_one_line() {
+    fn rejects_invalid_settings_in_one_line() {
         let mut settings = settings();
         let mut refused = |name, value| settings.set(name, value).unwrap_err();
-        assert!(refused("mood", "fine").contains("no setting mood"));
+        assert!(refused("mood", "fine").contains("unknown setting mood"));
         for (name, value) in [("temp", "hot"), ("top-p", "2"), ("on-full", "wait"), ("help", "me")] {
             let error = refused(name, value);
             assert!(!error.contains('\n') && !error.starts_with("error"), "{error}");

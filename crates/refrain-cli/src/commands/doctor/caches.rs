@@ -1,24 +1,24 @@
-//! Where files are kept between runs.
+//! Cache directories.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A folder of files that spare the next start work.
+/// A cache directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct CacheFolder {
-    /// What is kept there.
+    /// What it stores.
     pub what: &'static str,
-    /// `None` where the system names no folder for it.
+    /// `None` if the system defines no directory for it.
     pub path: Option<PathBuf>,
     pub files: usize,
     pub bytes: u64,
-    /// Why nothing can be written there.
+    /// Why it cannot be written, if so.
     pub fault: Option<String>,
 }
 
 impl CacheFolder {
-    /// Looks at a folder, and makes it if it can: as the first run would.
-    pub fn examine(what: &'static str, path: Option<PathBuf>) -> Self {
+    /// Inspects a directory, and creates it if missing, as the first run would.
+    pub fn inspect(what: &'static str, path: Option<PathBuf>) -> Self {
         let (files, bytes) = path.as_deref().map_or((0, 0), size);
         let fault = match &path {
             None => Some("no home directory is known; set XDG_CACHE_HOME".to_owned()),
@@ -34,7 +34,7 @@ impl CacheFolder {
     }
 }
 
-/// Files and their bytes in a folder and below.
+/// Number of files in a directory tree, and their bytes.
 fn size(folder: &Path) -> (usize, u64) {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let sizes = entries.filter_map(|entry| {
@@ -52,7 +52,7 @@ fn try_writing(folder: &Path) -> std::io::Result<()> {
     fs::create_dir_all(folder)?;
     let path = folder.join(format!(".written-by-doctor-{}", std::process::id()));
     let written = fs::write(&path, [0; 4096]);
-    // Nothing is left behind, also where only a part could be written.
+    // Removed even if it was written only in part.
     let removed = fs::remove_file(&path);
     written.and(removed)
 }
@@ -62,30 +62,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_in_a_cache_is_counted_and_nothing_is_left_in_it() {
+    fn counts_files_and_leaves_nothing_behind() {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("below")).unwrap();
         fs::write(folder.path().join("below/a"), [0; 10]).unwrap();
         fs::write(folder.path().join("b"), [0; 5]).unwrap();
-        let examine = || CacheFolder::examine("shaders", Some(folder.path().to_owned()));
+        let inspect = || CacheFolder::inspect("shaders", Some(folder.path().to_owned()));
         for _ in 0..2 {
-            let cache = examine();
+            let cache = inspect();
             assert_eq!((cache.files, cache.bytes, cache.fault), (2, 15, None));
         }
     }
 
     #[test]
-    fn a_folder_that_cannot_be_written_is_a_fault() {
+    fn reports_a_directory_that_is_not_writable() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("file");
         fs::write(&file, "").unwrap();
         assert!(
-            CacheFolder::examine("shaders", Some(file.join("cache")))
+            CacheFolder::inspect("shaders", Some(file.join("cache")))
                 .fault
                 .is_some()
         );
         assert!(
-            CacheFolder::examine("shaders", None)
+            CacheFolder::inspect("shaders", None)
                 .fault
                 .unwrap()
                 .contains("XDG_CACHE_HOME")

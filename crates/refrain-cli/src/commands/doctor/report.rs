@@ -1,80 +1,89 @@
-//! How findings are told.
+//! Formats the report as text and as JSON.
 
 use refrain_vulkan::MemoryClass;
 use serde_json::{Value, json};
 
-use super::features::missed;
-use super::findings::{Finding, on_cpu};
-use super::{Examination, ModelFit, OpenedDevice};
+use super::features::missing;
+use super::problems::{Problem, on_cpu};
+use super::{ModelFit, OpenedDevice, SystemReport};
 use crate::hub::MissingFiles;
 use crate::output::{about_rate, human_bytes, json_f32};
-use crate::{device, fit};
+use crate::{device, fit, version};
 
-/// For people: subjects at the margin.
-pub(super) fn text(examination: &Examination, findings: &[Finding]) -> String {
+/// The report as text, with subjects in the left column.
+pub(super) fn text(report: &SystemReport, problems: &[Problem]) -> String {
     let mut lines: Vec<(&str, String)> = Vec::new();
     let mut section = |name: &'static str, entries: Vec<String>| {
         let names = std::iter::once(name).chain(std::iter::repeat(""));
         lines.extend(names.zip(entries));
     };
-    section("loader", vec![loader(examination)]);
-    section("drivers", drivers(examination));
-    section("devices", devices(examination));
-    if let Some(Ok(opened)) = &examination.opened {
+    section("Vulkan", vec![loader(report)]);
+    section("drivers", drivers(report));
+    section("devices", devices(report));
+    if let Some(Ok(opened)) = &report.opened {
         section("device", vec![device::describe(&opened.device)]);
-        section("features", features(examination, opened));
+        section("features", features(report, opened));
         section("memory", memory(opened));
         section("limits", limits(opened));
         section("self-test", self_test(opened));
     }
-    section("caches", caches(examination));
-    if let Some(placed) = &examination.model {
-        section("model", model(placed));
+    section("caches", caches(report));
+    if let Some(model_fit) = &report.model {
+        section("model", model(model_fit));
     }
     let mut text: String = lines
         .iter()
         .map(|(name, entry)| format!("{name:<10} {entry}\n"))
         .collect();
-    for finding in findings {
-        let sign = if finding.broken { "broken" } else { "note" };
-        text.push_str(&format!("\n{sign}: {}\n  to mend it: {}\n", finding.what, finding.mend));
+    for problem in problems {
+        let severity = if problem.is_error { "error" } else { "warning" };
+        text.push_str(&format!("\n{severity}: {}\n  fix: {}\n", problem.what, problem.fix));
     }
-    if findings.is_empty() {
-        text.push_str("\nnothing is wrong\n");
+    if problems.is_empty() {
+        text.push_str("\nno problems found\n");
     }
     text
 }
 
-fn loader(examination: &Examination) -> String {
-    match &examination.loader {
+/// The report as Markdown to paste into an issue, with the version and the build.
+pub(super) fn markdown(report: &SystemReport, problems: &[Problem]) -> String {
+    format!(
+        "```text\nrefrain {}\n\n{}```\n",
+        version::long(),
+        text(report, problems)
+    )
+}
+
+fn loader(report: &SystemReport) -> String {
+    match &report.loader {
         Ok(version) => {
-            let path = examination
+            let path = report
                 .library
                 .as_ref()
                 .map_or(String::new(), |path| format!(", {path}"));
-            format!("Vulkan {version}{path}")
+            format!("loader {version}{path}")
         }
         Err(error) => error.to_string(),
     }
 }
 
-fn drivers(examination: &Examination) -> Vec<String> {
+fn drivers(report: &SystemReport) -> Vec<String> {
     let line = |driver: &super::Driver| {
-        let told = match &driver.devices {
-            Ok(devices) if devices.is_empty() => "works, no device for it here".to_owned(),
+        let status = match &driver.devices {
+            Ok(devices) if devices.is_empty() => "works, but has no device on this machine".to_owned(),
             Ok(devices) => devices.join(", "),
             Err(fault) => format!("does not work: {fault}"),
         };
-        format!("{}: {told}", driver.manifest.display())
+        format!("{}: {status}", driver.manifest.display())
     };
-    if examination.drivers.is_empty() {
-        vec!["no manifest of a driver was found".to_owned()]
+    if report.drivers.is_empty() {
+        vec!["none installed".to_owned()]
     } else {
-        examination.drivers.iter().map(line).collect()
+        report.drivers.iter().map(line).collect()
     }
 }
 
-fn devices(examination: &Examination) -> Vec<String> {
+fn devices(report: &SystemReport) -> Vec<String> {
     let line = |(index, device): (usize, &refrain_vulkan::DeviceInfo)| {
         let (major, minor) = device.api_version;
         let usable = if device.usable() {
@@ -87,41 +96,41 @@ fn devices(examination: &Examination) -> Vec<String> {
             device.name, device.kind
         )
     };
-    let mut lines: Vec<String> = examination.devices.iter().enumerate().map(line).collect();
-    lines.push(match &examination.decision {
-        Ok(decision) if on_cpu(examination) => format!("chosen: the CPU executor ({})", decision.reason),
+    let mut lines: Vec<String> = report.devices.iter().enumerate().map(line).collect();
+    lines.push(match &report.decision {
+        Ok(decision) if on_cpu(report) => format!("selected: the CPU executor ({})", decision.reason),
         Ok(decision) => {
-            let name = examination.chosen().map_or("", |device| &device.name);
-            format!("chosen: {name} ({})", decision.reason)
+            let name = report.selected().map_or("", |device| &device.name);
+            format!("selected: {name} ({})", decision.reason)
         }
-        Err(error) => format!("chosen: none, {error}"),
+        Err(error) => format!("selected: none, {error}"),
     });
     lines
 }
 
-fn features(examination: &Examination, opened: &OpenedDevice) -> Vec<String> {
+fn features(report: &SystemReport, opened: &OpenedDevice) -> Vec<String> {
     let Some(vulkan) = opened.device.as_vulkan() else {
         return Vec::new();
     };
     let mut lines = vec![
-        "all that is needed is there".to_owned(),
-        format!("optional features: {}", vulkan.features()),
+        "all required features are supported".to_owned(),
+        format!("optional: {}", vulkan.features()),
     ];
-    let missed = missed(examination);
+    let missing = missing(report);
     lines.extend(
-        missed
+        missing
             .iter()
-            .map(|(feature, cost)| format!("without {feature}: {cost}")),
+            .map(|(feature, cost)| format!("missing {feature}: {cost}")),
     );
     lines
 }
 
-/// What a heap serves, by the class that was measured in it.
+/// What a memory heap is used for, by the memory class measured in it.
 fn purpose(class: MemoryClass) -> &'static str {
     match class {
-        MemoryClass::Control => "read by both",
-        MemoryClass::Staging => "uploads pass through it",
-        _ => "weights, context and scratch",
+        MemoryClass::Control => "shared by host and device",
+        MemoryClass::Staging => "staging for uploads",
+        _ => "weights, KV cache and scratch",
     }
 }
 
@@ -131,25 +140,25 @@ fn memory(opened: &OpenedDevice) -> Vec<String> {
         known.find(|speed| speed.heap == index)
     };
     let line = |(index, heap): (usize, &refrain_vulkan::Heap)| {
-        let told = match speed(index) {
+        let usage = match speed(index) {
             Some(speed) => format!(
-                "kernels read {} at about {} GB/s; {}",
+                "kernels read {} at about {} GB/s; used for {}",
                 human_bytes(speed.bytes),
                 about_rate(speed.bytes_per_second / 1e9),
                 purpose(speed.class)
             ),
             None => "not used".to_owned(),
         };
-        format!("{}, {} free: {told}", heap.describe(index), human_bytes(heap.free()))
+        format!("{}, {} free: {usage}", heap.describe(index), human_bytes(heap.free()))
     };
     let mut lines: Vec<String> = opened.heaps.iter().enumerate().map(line).collect();
     if opened.device.is_cpu() {
-        let free = opened.offer.free.map_or("unknown".to_owned(), human_bytes);
-        let rate = about_rate(opened.offer.bandwidth / 1e9);
-        lines.push(format!("{free} free: plain sums read about {rate} GB/s"));
+        let free = opened.capacity.free.map_or("unknown".to_owned(), human_bytes);
+        let rate = about_rate(opened.capacity.bandwidth / 1e9);
+        lines.push(format!("{free} free, read bandwidth about {rate} GB/s"));
     } else {
-        let micros = 1e6 * opened.offer.step_seconds;
-        lines.push(format!("a step that waits for another takes {micros:.1} µs"));
+        let micros = 1e6 * opened.capacity.step_seconds;
+        lines.push(format!("latency of dependent kernels: {micros:.1} µs"));
     }
     lines
 }
@@ -169,7 +178,7 @@ fn limits(opened: &OpenedDevice) -> Vec<String> {
     };
     vec![
         format!(
-            "subgroups of {subgroups}, workgroups up to {}, {} shared",
+            "subgroup size {subgroups}, workgroup size up to {}, {} shared memory",
             limits.max_workgroup_invocations,
             human_bytes(limits.shared_memory_bytes.into())
         ),
@@ -179,12 +188,12 @@ fn limits(opened: &OpenedDevice) -> Vec<String> {
 
 fn self_test(opened: &OpenedDevice) -> Vec<String> {
     if opened.device.is_cpu() {
-        return vec!["nothing to test: the CPU executor is what kernels are compared with".to_owned()];
+        return vec!["skipped: the CPU executor is the reference for kernels".to_owned()];
     }
     let line = |verdict: &refrain::self_test::FamilyVerdict| match &verdict.fault {
         Some(fault) => format!("{}: WRONG: {fault}", verdict.family),
         None => format!(
-            "{}: {} results right, the largest difference {:.0} % of what is allowed",
+            "{}: {} results correct, largest error {:.0} % of the tolerance",
             verdict.family,
             verdict.compared,
             100.0 * verdict.worst
@@ -193,17 +202,17 @@ fn self_test(opened: &OpenedDevice) -> Vec<String> {
     opened.verdicts.iter().map(line).collect()
 }
 
-fn caches(examination: &Examination) -> Vec<String> {
+fn caches(report: &SystemReport) -> Vec<String> {
     let line = |cache: &super::CacheFolder| {
         let place = cache
             .path
             .as_ref()
-            .map_or("nowhere".into(), |path| path.display().to_string());
+            .map_or("no directory".into(), |path| path.display().to_string());
         let state = if cache.fault.is_some() { ", not writable" } else { "" };
         let (files, bytes) = (cache.files, human_bytes(cache.bytes));
         format!("{}: {place}, {files} files, {bytes}{state}", cache.what)
     };
-    examination.caches.iter().map(line).collect()
+    report.caches.iter().map(line).collect()
 }
 
 fn download(download: &MissingFiles) -> String {
@@ -213,19 +222,19 @@ fn download(download: &MissingFiles) -> String {
         free_space,
     } = download;
     let room = match free_space {
-        Some(free) => format!("; the cache's disk has {} free", human_bytes(*free)),
+        Some(free) => format!(" ({} free on the cache's disk)", human_bytes(*free)),
         None => String::new(),
     };
     format!("{} to download from {from}{room}", human_bytes(*bytes))
 }
 
-fn model(placed: &ModelFit) -> Vec<String> {
+fn model(model_fit: &ModelFit) -> Vec<String> {
     let ModelFit {
         name,
         download: missing,
         fit,
         context,
-    } = placed;
+    } = model_fit;
     let empty = about_rate(fit.expected(0));
     let mut lines = vec![name.clone()];
     lines.extend(missing.as_ref().map(download));
@@ -233,22 +242,25 @@ fn model(placed: &ModelFit) -> Vec<String> {
         format!(
             "needs {}: {} of weights, {} for a context of {context} tokens",
             human_bytes(fit.bytes(*context)),
-            human_bytes(fit.needs.weights),
-            human_bytes(fit.bytes(*context) - fit.needs.weights)
+            human_bytes(fit.requirements.weights),
+            human_bytes(fit.bytes(*context) - fit.requirements.weights)
         ),
         fit::room(fit),
         format!(
-            "a token reads {} at first, {} at {context} tokens",
+            "reads per token: {} with an empty context, {} at {context} tokens",
             human_bytes(fit.read_per_token(0)),
             human_bytes(fit.read_per_token(*context))
         ),
-        format!("up to about {empty} tokens/s at first; {}", fit::speed(fit, *context)),
+        format!(
+            "up to about {empty} tokens/s with an empty context; {}",
+            fit::speed(fit, *context)
+        ),
     ]);
     lines
 }
 
-/// For machines.
-pub(super) fn json(examination: &Examination, findings: &[Finding]) -> Value {
+/// The report as JSON.
+pub(super) fn json(report: &SystemReport, problems: &[Problem]) -> Value {
     let driver = |driver: &super::Driver| {
         json!({
             "manifest": driver.manifest.display().to_string(),
@@ -265,25 +277,25 @@ pub(super) fn json(examination: &Examination, findings: &[Finding]) -> Value {
             "error": cache.fault,
         })
     };
-    let finding = |finding: &Finding| json!({ "broken": finding.broken, "what": finding.what, "mend": finding.mend });
+    let problem = |problem: &Problem| json!({ "broken": problem.is_error, "what": problem.what, "mend": problem.fix });
     json!({
         "loader": {
-            "version": examination.loader.as_ref().ok().map(ToString::to_string),
-            "error": examination.loader.as_ref().err().map(ToString::to_string),
+            "version": report.loader.as_ref().ok().map(ToString::to_string),
+            "error": report.loader.as_ref().err().map(ToString::to_string),
         },
-        "drivers": examination.drivers.iter().map(driver).collect::<Vec<_>>(),
-        "devices": examination.devices.iter().map(|device| &device.name).collect::<Vec<_>>(),
-        "device": match &examination.opened {
-            Some(Ok(opened)) => device_json(examination, opened),
+        "drivers": report.drivers.iter().map(driver).collect::<Vec<_>>(),
+        "devices": report.devices.iter().map(|device| &device.name).collect::<Vec<_>>(),
+        "device": match &report.opened {
+            Some(Ok(opened)) => device_json(report, opened),
             _ => Value::Null,
         },
-        "caches": examination.caches.iter().map(cache).collect::<Vec<_>>(),
-        "model": examination.model.as_ref().map(model_json),
-        "findings": findings.iter().map(finding).collect::<Vec<_>>(),
+        "caches": report.caches.iter().map(cache).collect::<Vec<_>>(),
+        "model": report.model.as_ref().map(model_json),
+        "findings": problems.iter().map(problem).collect::<Vec<_>>(),
     })
 }
 
-fn device_json(examination: &Examination, opened: &OpenedDevice) -> Value {
+fn device_json(report: &SystemReport, opened: &OpenedDevice) -> Value {
     let vulkan = opened.device.as_vulkan();
     let info = vulkan.map(|vulkan| vulkan.info());
     let heap = |(index, heap): (usize, &refrain_vulkan::Heap)| {
@@ -303,15 +315,15 @@ fn device_json(examination: &Examination, opened: &OpenedDevice) -> Value {
             "error": verdict.fault,
         })
     };
-    let missed = missed(examination);
+    let missing = missing(report);
     json!({
         "name": opened.device.name(),
         "driver": info.map(|info| format!("{} {}", info.driver_name, info.driver_info)),
         "features": vulkan.map(|vulkan| vulkan.features().iter().map(|feature| feature.name()).collect::<Vec<_>>()),
-        "missing_features": missed.iter().map(|(feature, cost)| json!({ "name": feature.name(), "cost": cost })).collect::<Vec<_>>(),
+        "missing_features": missing.iter().map(|(feature, cost)| json!({ "name": feature.name(), "cost": cost })).collect::<Vec<_>>(),
         "heaps": opened.heaps.iter().enumerate().map(heap).collect::<Vec<_>>(),
-        "read_gb_per_s": opened.offer.bandwidth / 1e9,
-        "dependent_step_us": (!opened.device.is_cpu()).then_some(1e6 * opened.offer.step_seconds),
+        "read_gb_per_s": opened.capacity.bandwidth / 1e9,
+        "dependent_step_us": (!opened.device.is_cpu()).then_some(1e6 * opened.capacity.step_seconds),
         "limits": info.map(|info| json!({
             "subgroup_size": info.limits.subgroup_size,
             "workgroup_invocations": info.limits.max_workgroup_invocations,
@@ -323,13 +335,13 @@ fn device_json(examination: &Examination, opened: &OpenedDevice) -> Value {
     })
 }
 
-fn model_json(placed: &ModelFit) -> Value {
+fn model_json(model_fit: &ModelFit) -> Value {
     let ModelFit {
         name,
         download,
         fit,
         context,
-    } = placed;
+    } = model_fit;
     let needed = fit.bytes(*context);
     json!({
         "model": name,
@@ -340,9 +352,9 @@ fn model_json(placed: &ModelFit) -> Value {
         })),
         "context": context,
         "needed_bytes": needed,
-        "weight_bytes": fit.needs.weights,
-        "free_bytes": fit.offer.free,
-        "fits": fit.offer.free.map(|free| needed <= free),
+        "weight_bytes": fit.requirements.weights,
+        "free_bytes": fit.capacity.free,
+        "fits": fit.capacity.free.map(|free| needed <= free),
         "context_that_fits": fit.context(),
         "read_bytes_per_token": [fit.read_per_token(0), fit.read_per_token(*context)],
         "tokens_per_s": [fit.expected(0), fit.expected(*context)],

@@ -1,37 +1,36 @@
-//! Graphics hardware as the operating system sees it (Linux: below `/sys` and `/dev`), and whether
-//! this user may use it.
+//! GPUs as the operating system sees them (Linux: `/sys` and `/dev`), and whether this user may access them.
 
 use std::fs::{self, OpenOptions};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-/// A graphics adapter on the PCI bus.
+/// A GPU on the PCI bus.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Adapter {
-    /// PCI vendor.
+    /// PCI vendor id.
     pub vendor: u32,
-    /// PCI device.
+    /// PCI device id.
     pub device: u32,
 }
 
-/// A device file through which drivers reach a GPU.
+/// A device file through which drivers access a GPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct DeviceNode {
     pub path: PathBuf,
     pub access: NodeAccess,
 }
 
-/// Whether this user may use a device file.
+/// Whether this user may open a device file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NodeAccess {
     Granted,
     Denied,
-    /// The kernel knows the device, but there is no file: usual in containers.
+    /// The kernel knows the device, but the file is missing, as is common in containers.
     Missing,
 }
 
 impl Adapter {
-    /// The vendor's name and how its Vulkan driver is installed; `None` for what is no GPU to compute on.
+    /// The vendor's name, and how to install its Vulkan driver; `None` for vendors without compute GPUs.
     pub fn vendor(&self) -> Option<(&'static str, &'static str)> {
         let mesa = "install Mesa's Vulkan drivers (Debian and Ubuntu: apt install mesa-vulkan-drivers)";
         match self.vendor {
@@ -39,16 +38,16 @@ impl Adapter {
             0x8086 => Some(("Intel", mesa)),
             0x10de => Some((
                 "NVIDIA",
-                "install the NVIDIA driver with its Vulkan part (Debian: apt install nvidia-driver \
+                "install the NVIDIA driver with Vulkan support (Debian: apt install nvidia-driver \
                  nvidia-vulkan-icd), or Mesa's; start containers with NVIDIA_DRIVER_CAPABILITIES=all, and install \
-                 libegl1 in them, which that driver loads",
+                 libegl1 in them, which the driver loads",
             )),
             _ => None,
         }
     }
 }
 
-/// The graphics adapters below `root`, which is `/` outside tests.
+/// The GPUs below `root`, which is `/` outside tests.
 pub(super) fn adapters(root: &Path) -> Vec<Adapter> {
     let hex = |path: PathBuf| {
         let text = fs::read_to_string(path).ok()?;
@@ -103,7 +102,7 @@ fn access(path: &Path) -> NodeAccess {
     match OpenOptions::new().read(true).write(true).open(path) {
         Err(error) if error.kind() == ErrorKind::PermissionDenied => NodeAccess::Denied,
         Err(error) if error.kind() == ErrorKind::NotFound => NodeAccess::Missing,
-        // What else goes wrong is the driver's to tell.
+        // Other errors are left for the driver to report.
         _ => NodeAccess::Granted,
     }
 }
@@ -119,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn graphics_adapters_are_found_on_the_bus() {
+    fn finds_gpus_on_the_pci_bus() {
         let root = tempfile::tempdir().unwrap();
         for (name, class, vendor) in [
             ("0000:03:00.0", "0x030000", "0x1002"),
@@ -143,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn device_files_that_a_container_lacks_are_missing() {
+    fn reports_device_files_missing_in_containers() {
         let root = tempfile::tempdir().unwrap();
         write(root.path(), "sys/class/drm/renderD128/dev", "226:128");
         write(root.path(), "sys/class/drm/card0/dev", "226:0");

@@ -1,4 +1,4 @@
-//! A model that cannot run, as far as its files speak for themselves.
+//! Shows the metadata of a model that is not supported.
 
 use refrain_formats::{Description, TensorInfo};
 use serde_json::{Map, Value, json};
@@ -6,28 +6,25 @@ use serde_json::{Map, Value, json};
 use super::{format_name, table, tensor_json};
 use crate::output::{human_bytes, human_count};
 
-/// Parameters as they are stored, and bytes.
+/// Number of stored values, and bytes.
 fn sums(description: &Description) -> (u64, u64) {
     let values = description.tensors.iter().map(|tensor| tensor.values() as u64).sum();
     let bytes = description.tensors.iter().map(|tensor| tensor.bytes).sum();
     (values, bytes)
 }
 
-pub(super) fn as_text(description: &Description) -> String {
+pub(super) fn as_text(description: &Description, all: bool) -> String {
     let (values, bytes) = sums(description);
     let mut lines = vec![
         (
             "architecture".to_owned(),
-            description
-                .architecture
-                .clone()
-                .unwrap_or_else(|| "not named".to_owned()),
+            description.architecture.clone().unwrap_or_else(|| "unknown".to_owned()),
         ),
         ("format".to_owned(), format_name(description.format).to_owned()),
         (
             "weights".to_owned(),
             format!(
-                "{} in {} tensors, {} values as they are stored",
+                "{} in {} tensors, {} stored values",
                 human_bytes(bytes),
                 description.tensors.len(),
                 human_count(values)
@@ -38,17 +35,17 @@ pub(super) fn as_text(description: &Description) -> String {
     lines.extend(settings.map(|(key, value)| (key.clone(), shortened(value))));
     let width = lines.iter().map(|(key, _)| key.len()).max().unwrap_or(0);
     let lines = lines.iter().map(|(key, value)| format!("{key:<width$} {value}\n"));
-    lines.collect::<String>() + &table(description.tensors.iter())
+    lines.collect::<String>() + &table(description.tensors.iter(), all)
 }
 
-/// A value in a line's room.
+/// Formats a value in one line, shortened if it is long.
 fn shortened(value: &Value) -> String {
-    const MOST: usize = 100;
+    const MAX_CHARS: usize = 100;
     let text = match value {
         Value::String(text) => text.escape_debug().to_string(),
         other => other.to_string(),
     };
-    match text.char_indices().nth(MOST) {
+    match text.char_indices().nth(MAX_CHARS) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text,
     }

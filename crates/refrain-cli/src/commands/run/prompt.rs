@@ -1,46 +1,46 @@
-//! What `refrain run` is asked: words, a file, the standard input, or several of them.
+//! The prompt of `refrain run`, from arguments, a file and standard input.
 
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use crate::{Usage, demo, input};
+use crate::{Usage, demo, hyphen_text, input};
 
-/// The name of the standard input among words and files.
+/// The name of standard input among words and files.
 const STDIN: &str = "-";
 
-/// Model and prompt, as they are typed here and elsewhere.
+/// Model and prompt arguments, also as other programs take them.
 #[derive(Debug, Args)]
 pub(super) struct PromptArguments {
-    /// The model; one of the Hugging Face hub is downloaded if it is not here yet [default: demo]
-    #[arg(value_name = "MODEL")]
+    /// The model; downloaded from the Hugging Face hub if needed [default: demo]
+    #[arg(value_name = "MODEL", value_parser = hyphen_text::text)]
     first: Option<String>,
-    /// The prompt; several words are one. What is piped to the program comes after it. Without either, on a
-    /// terminal, a chat begins
-    #[arg(value_name = "PROMPT")]
+    /// The prompt, as one or several arguments; piped input is appended. Without a prompt, on a terminal,
+    /// starts a chat
+    #[arg(value_name = "PROMPT", value_parser = hyphen_text::text)]
     rest: Vec<String>,
-    /// Put the text of this file after the prompt's words
+    /// Append the contents of this file to the prompt
     #[arg(short, long, value_name = "FILE")]
     file: Option<PathBuf>,
-    /// MODEL, as other programs take it
+    /// MODEL, as in other programs
     #[arg(short, long, value_name = "MODEL", hide = true)]
     model: Option<String>,
-    /// PROMPT, as other programs take it
-    #[arg(short, long, value_name = "TEXT", hide = true)]
+    /// PROMPT, as in other programs
+    #[arg(short, long, value_name = "TEXT", hide = true, value_parser = hyphen_text::text)]
     prompt: Option<String>,
 }
 
 impl PromptArguments {
-    /// The model's name.
+    /// Returns the MODEL argument.
     ///
     /// # Errors
-    /// If what stands in its place can only be a prompt.
+    /// If the argument can only be a prompt.
     pub fn model(&self) -> Result<&str, Usage> {
         let model = self.model.as_deref().or(self.first.as_deref()).unwrap_or(demo::NAME);
         if model.contains(char::is_whitespace) && !Path::new(model).exists() {
             Err(Usage(format!(
-                "{model:?} is no model; the model comes before the prompt, as in `refrain run {} \"…\"`",
+                "not a model: {model:?}; the model comes before the prompt, as in `refrain run {} \"…\"`",
                 demo::NAME
             )))
         } else {
@@ -48,20 +48,20 @@ impl PromptArguments {
         }
     }
 
-    /// Whether there is a prompt on the command line, or something else than a person at the standard input.
+    /// Whether there is a prompt on the command line, in a file or piped.
     pub fn is_given(&self) -> bool {
         self.file.is_some() || self.prompt.is_some() || self.words().next().is_some() || !io::stdin().is_terminal()
     }
 
-    /// The prompt: words, file and standard input, with blank lines between; `exact`: with nothing between, and
-    /// without the last newline taken off.
+    /// Joins words, file and standard input with blank lines. `exact` joins them unchanged, without blank lines and
+    /// with the last newline.
     ///
     /// # Errors
-    /// If something cannot be read, is given twice, or there is nothing.
+    /// If something cannot be read or is given twice, or the prompt is empty.
     pub fn text(&self, exact: bool, quiet: bool) -> anyhow::Result<String> {
         let mut words: Vec<&str> = self.words().collect();
         if self.prompt.is_some() && !words.is_empty() {
-            return Err(Usage("the prompt is given twice, as words and by --prompt".to_owned()).into());
+            return Err(Usage("the prompt is given twice, as arguments and with --prompt".to_owned()).into());
         }
         words.extend(self.prompt.as_deref());
         let asks_for_stdin = words == [STDIN] || self.file.as_ref().is_some_and(|file| file.as_os_str() == STDIN);
@@ -86,20 +86,20 @@ impl PromptArguments {
             parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n\n")
         };
         if prompt.is_empty() {
-            let why = "the prompt is empty; give one behind the model's name, by -f FILE, or on the standard input";
+            let why = "the prompt is empty; pass one after the model, with -f FILE, or on standard input";
             return Err(Usage(why.to_owned()).into());
         }
         Ok(prompt)
     }
 
-    /// The prompt's words: all if the model is named by an option.
+    /// The prompt's words: all positional arguments if the model is given by an option.
     fn words(&self) -> impl Iterator<Item = &str> {
         let first = self.first.iter().filter(|_| self.model.is_some());
         first.chain(&self.rest).map(String::as_str)
     }
 }
 
-/// Texts are lines, prompts are not.
+/// Removes the newline that ends text files.
 fn without_newline(text: &str) -> &str {
     let text = text.strip_suffix('\n').unwrap_or(text);
     text.strip_suffix('\r').unwrap_or(text)

@@ -1,55 +1,49 @@
-//! The models that are served: opened when the server starts, brought onto the device when they are asked for.
+//! Opens the served models at start, and loads each onto the device when it is requested.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use refrain_engine::{Engine, EngineOptions, Error as EngineError, Reload, Session};
 use refrain_models::Checkpoint;
-use refrain_server::{EngineShelf, EngineSource, LoadFailure, ServedModel, ServedText};
+use refrain_server::{EngineSource, LoadFailure, ModelRegistry, ServedModel, ServedText};
 
-use super::{Arguments, CONTEXT, STREAMS, STREAMS_ON_CPU};
+use super::names::ModelNames;
+use super::{Arguments, DEFAULT_CONTEXT, DEFAULT_PARALLEL, DEFAULT_PARALLEL_ON_CPU};
 use crate::output::{self, human_bytes};
 use crate::{Global, device, load, model};
 
-/// A model, and how it is to be run.
+/// A model and the settings to run it with.
 #[derive(Clone)]
-struct Offered {
+struct ModelSetup {
     global: Global,
-    name: String,
+    names: ModelNames,
     checkpoint: Arc<Checkpoint>,
     options: EngineOptions,
-    /// Share of the free memory that keys, values and recurrent states may take.
+    /// Share of the free memory for the KV cache and recurrent states.
     memory: f64,
     parallel: Option<u32>,
 }
 
-/// Opens all models; the first is loaded, the others are when they are asked for.
-///
-/// # Errors
-/// What cannot be opened; if the first cannot be loaded.
-pub(super) fn open(global: &Global, arguments: &Arguments) -> anyhow::Result<Vec<ServedModel>> {
-    let shelf = EngineShelf::new(arguments.keep_alive.0);
-    let names = arguments.names()?;
-    let mut all = vec![];
-    for (name, model) in names.into_iter().zip(&arguments.models) {
-        let checkpoint = Arc::new(model::open_or_pull(global, model)?);
-        let limit = checkpoint.config().max_position;
-        let asked = arguments.ctx.map(|context| context as usize);
-        // Of several each has what it can.
-        let asked = asked.map(|asked| {
-            if arguments.models.len() > 1 {
-                asked.min(limit)
-            } else {
-                asked
-            }
-        });
-        let context = load::context(checkpoint.config(), asked.or(Some(CONTEXT.min(limit))), 0, None)?;
-        all.push(Offered {
+/// Opens models with the settings of the command line.
+#[derive(Clone)]
+pub(super) struct ModelOpener {
+    global: Global,
+    registry: Arc<ModelRegistry>,
+    /// The context that is requested for every model.
+    context: Option<usize>,
+    /// Without a context of their own.
+    options: EngineOptions,
+    memory: f64,
+    parallel: Option<u32>,
+}
+
+impl ModelOpener {
+    pub fn new(global: &Global, arguments: &Arguments) -> ModelOpener {
+        ModelOpener {
             global: global.clone(),
-            name,
-            checkpoint,
+            registry: ModelRegistry::new(arguments.keep_alive.0),
+            context: arguments.ctx.map(|context| context as usize),
             options: EngineOptions {
-                context,
                 queue: arguments.queue,
                 prefix_cache: !arguments.no_prefix_cache,
                 deterministic: arguments.deterministic,
@@ -57,34 +51,83 @@ pub(super) fn open(global: &Global, arguments: &Arguments) -> anyhow::Result<Vec
             },
             memory: arguments.memory,
             parallel: arguments.parallel,
-        });
-    }
-    let served = all.into_iter().enumerate().map(|(number, offered)| {
-        let text = ServedText::of(&offered.checkpoint)?;
-        let device = device::open(&offered.quiet_from(number))?;
-        let fit = load::measured(&offered.checkpoint, &device);
-        if !global.quiet && device.is_cpu() {
-            load::announce(fit.as_ref());
         }
-        let (name, checkpoint) = (offered.name.clone(), offered.checkpoint.clone());
-        let source = EngineSource {
-            loaded: if number == 0 {
-                Some(offered.start(&device)?)
-            } else {
-                None
+    }
+
+    /// Opens all models of the command line and loads the first; the others are loaded on request.
+    ///
+    /// # Errors
+    /// If a model cannot be opened, or the first cannot be loaded.
+    pub fn open_all(&self, arguments: &Arguments) -> anyhow::Result<Vec<ServedModel>> {
+        let mut all = vec![];
+        for (names, model) in arguments.names()?.into_iter().zip(&arguments.models) {
+            let checkpoint = model::open_or_pull(&self.global, model)?;
+            all.push(self.setup(names, checkpoint, arguments.models.len() > 1)?);
+        }
+        all.into_iter()
+            .enumerate()
+            .map(|(number, setup)| self.serve(setup, number))
+            .collect()
+    }
+
+    /// Opens a model that is served from now on. It is loaded on request.
+    ///
+    /// # Errors
+    /// If it cannot be opened.
+    pub fn open(&self, names: ModelNames, path: &Path) -> anyhow::Result<ServedModel> {
+        let setup = self.setup(names, Checkpoint::open(path)?, true)?;
+        self.serve(setup, 1)
+    }
+
+    /// With several models, each is capped at its own limit of the context.
+    fn setup(&self, names: ModelNames, checkpoint: Checkpoint, is_capped: bool) -> anyhow::Result<ModelSetup> {
+        let limit = checkpoint.config().max_position;
+        let requested = self
+            .context
+            .map(|context| if is_capped { context.min(limit) } else { context });
+        let context = load::context(
+            checkpoint.config(),
+            requested.or(Some(DEFAULT_CONTEXT.min(limit))),
+            0,
+            None,
+        )?;
+        Ok(ModelSetup {
+            global: self.global.clone(),
+            names,
+            checkpoint: Arc::new(checkpoint),
+            options: EngineOptions {
+                context,
+                ..self.options
             },
-            context: offered.options.context,
-            shelf: shelf.clone(),
-            load: Box::new(move || offered.load()),
+            memory: self.memory,
+            parallel: self.parallel,
+        })
+    }
+
+    /// Serves a model, the first of which is loaded at once.
+    fn serve(&self, setup: ModelSetup, number: usize) -> anyhow::Result<ServedModel> {
+        let text = ServedText::of(&setup.checkpoint)?;
+        let device = device::open(&setup.quiet_from(number))?;
+        let fit = load::measure_fit(&setup.checkpoint, &device);
+        if !self.global.quiet && device.is_cpu() {
+            load::print_speed_warning(fit.as_ref());
+        }
+        let (ModelNames { name, aliases }, checkpoint) = (setup.names.clone(), setup.checkpoint.clone());
+        let source = EngineSource {
+            loaded: if number == 0 { Some(setup.start(&device)?) } else { None },
+            context: setup.options.context,
+            registry: self.registry.clone(),
+            load: Box::new(move || setup.load()),
         };
         let served = ServedModel::new(name, source, &device, &checkpoint, text);
-        Ok(served.with_bandwidth(fit.map(|fit| fit.offer.bandwidth)))
-    });
-    served.collect()
+        Ok(served
+            .with_aliases(aliases)
+            .with_bandwidth(fit.map(|fit| fit.capacity.bandwidth)))
+    }
 }
 
-impl Offered {
-    /// Says what there is to say of the device once, with the first.
+impl ModelSetup {
+    /// Prints messages about the device only for the first model.
     fn quiet_from(&self, number: usize) -> Global {
         Global {
             quiet: self.global.quiet || number > 0,
@@ -92,11 +135,11 @@ impl Offered {
         }
     }
 
-    /// Loads it onto a device of its own, where others may be loaded too.
+    /// Loads the model onto a device of its own, which may have other models loaded.
     fn load(&self) -> Result<Engine, LoadFailure> {
         let other = |why: anyhow::Error| LoadFailure::Other(format!("{why:#}"));
         let device = device::open(&self.quiet_from(1)).map_err(other)?;
-        let needed = load::bytes(&self.checkpoint, &device, self.options.context);
+        let needed = load::memory_needed(&self.checkpoint, &device, self.options.context);
         if let Some(free) = device.free_memory().filter(|free| needed > *free) {
             let (needed, free) = (human_bytes(needed), human_bytes(free));
             return Err(LoadFailure::NoRoom(format!(
@@ -112,12 +155,12 @@ impl Offered {
 
     fn start(&self, device: &refrain::Device) -> anyhow::Result<Engine> {
         let loaded = load::load(&self.global, &self.checkpoint, device, self.options.context)?;
-        let options = self.fitting(device);
+        let options = self.with_cache_size(device);
         if !self.global.quiet {
             let bytes = options.cache_tokens as u64 * Session::kv_bytes_per_token(self.checkpoint.config(), device);
-            output::aside(&format!(
-                "{} on {}: {} requests at once, {} tokens each, {} in all ({} of keys and values)",
-                self.name,
+            output::eprint_dimmed(&format!(
+                "{} on {}: {} parallel requests of up to {} tokens, KV cache of {} tokens ({})",
+                self.names.name,
                 device.name(),
                 options.streams,
                 options.context,
@@ -132,10 +175,14 @@ impl Offered {
         })
     }
 
-    /// The options, with as many tokens in the cache as there is room for.
-    fn fitting(&self, device: &refrain::Device) -> EngineOptions {
-        let usual = if device.is_cpu() { STREAMS_ON_CPU } else { STREAMS };
-        let streams = self.parallel.map_or(usual, |streams| streams as usize);
+    /// The options, with the KV cache sized to the free memory.
+    fn with_cache_size(&self, device: &refrain::Device) -> EngineOptions {
+        let default = if device.is_cpu() {
+            DEFAULT_PARALLEL_ON_CPU
+        } else {
+            DEFAULT_PARALLEL
+        };
+        let streams = self.parallel.map_or(default, |streams| streams as usize);
         let each = Session::kv_bytes_per_token(self.checkpoint.config(), device).max(1);
         let free = device.free_memory().unwrap_or(u64::MAX) as f64 * self.memory;
         let states = streams as u64 * self.checkpoint.config().recurrent_bytes();
@@ -148,59 +195,27 @@ impl Offered {
         }
     }
 
-    /// Opens the device again after it was lost, and loads the model.
+    /// Reopens the device after it was lost, and reloads the model.
     fn reload(&self) -> Reload {
         let (global, checkpoint, context) = (self.global.clone(), self.checkpoint.clone(), self.options.context);
         Box::new(move |why| {
-            output::complain(&format!(
-                "warning: {why}; the model is loaded again, and texts under way go on then"
+            output::eprint_line(&format!(
+                "warning: {why}; reloading the model, running requests will continue"
             ));
             let device = device::open(&global)?;
             if device.is_cpu() {
-                return Err("the device is not there any more".into());
+                return Err("the device is no longer available".into());
             }
             Ok(load::load(&global, &checkpoint, &device, context)?.model)
         })
     }
 }
 
-/// Bytes of `free` that are left for keys and values beside the recurrent states of all sequences, and copies of them for
-/// known beginnings, which take as much again, but no more than keys and values do.
+/// Bytes of `free` left for the KV cache. The recurrent states of all sequences are subtracted, and as much again for
+/// their copies of cached prefixes, but at most half of the rest.
 fn bytes_for_tokens(free: u64, states: u64) -> u64 {
     let left = free.saturating_sub(states);
     left.saturating_sub(states).max(left / 2)
-}
-
-impl Arguments {
-    /// What clients call the models.
-    fn names(&self) -> anyhow::Result<Vec<String>> {
-        if self.alias.len() > self.models.len() {
-            anyhow::bail!("--alias names more models than there are; give one for each, in their order");
-        }
-        let aliases = self.alias.iter().cloned().map(Some).chain(std::iter::repeat(None));
-        let named = |(alias, model): (Option<String>, &String)| alias.unwrap_or_else(|| name(model));
-        let names: Vec<String> = aliases.zip(&self.models).map(named).collect();
-        for (number, name) in names.iter().enumerate() {
-            if names[..number].contains(name) {
-                anyhow::bail!(
-                    "two models are called {name}; --alias NAME, once for each in their order, tells them apart"
-                );
-            }
-        }
-        Ok(names)
-    }
-}
-
-fn name(model: &str) -> String {
-    let path = Path::new(model);
-    let last = || {
-        if path.exists() {
-            path.file_stem().or(path.file_name())?.to_str().map(str::to_owned)
-        } else {
-            None
-        }
-    };
-    last().unwrap_or_else(|| model.to_owned())
 }
 
 #[cfg(test)]
@@ -208,13 +223,13 @@ mod tests {
     use super::bytes_for_tokens;
 
     #[test]
-    fn states_and_their_copies_leave_the_rest_for_keys_and_values() {
-        assert_eq!(bytes_for_tokens(1000, 0), 1000, "a model whose layers all attend");
+    fn recurrent_states_and_copies_reduce_the_kv_cache() {
+        assert_eq!(bytes_for_tokens(1000, 0), 1000, "a model without recurrent layers");
         assert_eq!(bytes_for_tokens(1000, 100), 800);
         assert_eq!(
             bytes_for_tokens(1000, 400),
             300,
-            "copies are no larger than keys and values"
+            "copies take no more than the KV cache"
         );
         assert_eq!(bytes_for_tokens(1000, 2000), 0);
     }

@@ -1,4 +1,4 @@
-//! Clients that take their time, and those that ask much.
+//! Slow clients, large bodies, Unix sockets and fairness.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -12,7 +12,7 @@ use serde_json::json;
 use super::Server;
 use crate::support::{refrain, run};
 
-/// What is left to read, and how long that took.
+/// Reads the rest of a response; returns it and the time it took.
 fn rest(mut stream: TcpStream) -> (String, Duration) {
     let begin = Instant::now();
     stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
@@ -24,7 +24,7 @@ fn rest(mut stream: TcpStream) -> (String, Duration) {
 }
 
 #[test]
-fn who_does_not_finish_a_request_loses_the_connection() {
+fn closes_connections_with_unfinished_requests() {
     let server = Server::start(&["--timeout", "1"]);
     let begun = |text: &str| {
         let mut stream = TcpStream::connect(&server.address).unwrap();
@@ -32,11 +32,11 @@ fn who_does_not_finish_a_request_loses_the_connection() {
         stream
     };
     let silent = begun("");
-    let half = begun("POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\n");
-    let bodiless = begun("POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{\"mess");
-    let idle = begun("GET /health HTTP/1.1\r\nhost: x\r\n\r\n");
-    assert_eq!(server.get("/health").0, 200, "others are answered meanwhile");
-    for (stream, said) in [
+    let half = begun("POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\n");
+    let bodiless = begun("POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100\r\n\r\n{\"mess");
+    let idle = begun("GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n");
+    assert_eq!(server.get("/health").0, 200, "other clients are served meanwhile");
+    for (stream, reply) in [
         (silent, ""),
         (half, ""),
         (bodiless, "HTTP/1.1 408"),
@@ -44,17 +44,17 @@ fn who_does_not_finish_a_request_loses_the_connection() {
     ] {
         let (text, took) = rest(stream);
         assert!(
-            text.starts_with(said) && took < Duration::from_secs(20),
+            text.starts_with(reply) && took < Duration::from_secs(20),
             "{took:?}: {text}"
         );
     }
 }
 
 #[test]
-fn bodies_that_do_not_end_take_no_more_than_their_room() {
+fn unfinished_bodies_take_limited_memory() {
     let server = Server::start(&[]);
     let body = format!("{{\"prompt\": \"{}", "x".repeat(15 << 20));
-    let head = "POST /v1/completions HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 16000000\r\n\r\n";
+    let head = "POST /v1/completions HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: 16000000\r\n\r\n";
     let mut open: Vec<(TcpStream, bool)> = (0..20)
         .map(|_| {
             let mut stream = TcpStream::connect(&server.address).unwrap();
@@ -66,42 +66,42 @@ fn bodies_that_do_not_end_take_no_more_than_their_room() {
         })
         .collect();
     let is_refused = |(stream, sent): &mut (TcpStream, bool)| {
-        let mut said = [0; 12];
-        !*sent || stream.read_exact(&mut said).is_ok() && said.ends_with(b"503")
+        let mut reply = [0; 12];
+        !*sent || stream.read_exact(&mut reply).is_ok() && reply.ends_with(b"503")
     };
     let refused = open.iter_mut().map(is_refused).filter(|refused| *refused).count();
     assert!((1..=4).contains(&refused), "{refused}");
     assert_eq!(server.get("/health").0, 200);
     drop(open);
     let (status, _) = server.post("/v1/completions", &json!({"prompt": "a", "max_tokens": 1}));
-    assert_eq!(status, 200, "room that is free again is given again");
+    assert_eq!(status, 200, "freed memory is available again");
 }
 
 #[test]
-fn who_does_not_read_loses_the_connection() {
+fn closes_connections_of_clients_that_do_not_read() {
     let server = Server::start(&["--timeout", "1"]);
     let mut stream = TcpStream::connect(&server.address).unwrap();
     stream.set_write_timeout(Some(Duration::from_secs(20))).unwrap();
-    // More than systems keep for those who do not read.
-    let asked = 4000;
-    let requests = "GET /page/markdown.js HTTP/1.1\r\nhost: x\r\n\r\n".repeat(asked);
+    // More than the system buffers for a client that does not read.
+    let request = 4000;
+    let requests = "GET /page/markdown.js HTTP/1.1\r\nhost: localhost\r\n\r\n".repeat(request);
     let _ = stream.write_all(requests.as_bytes());
     thread::sleep(Duration::from_secs(3));
     let (text, took) = rest(stream);
     let answers = text.matches("HTTP/1.1 200").count();
     assert!(
-        answers < asked && took < Duration::from_secs(20),
+        answers < request && took < Duration::from_secs(20),
         "{answers} in {took:?}"
     );
     assert_eq!(server.get("/health").0, 200);
 }
 
 #[test]
-fn a_server_may_be_reached_by_a_socket_in_the_file_system() {
+fn serves_on_a_unix_socket() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("refrain.sock");
     let host = format!("unix:{}", path.display());
-    // What a server that was killed leaves behind is no obstacle.
+    // A socket file left by a killed server does not matter.
     drop(UnixListener::bind(&path).unwrap());
     let start = || {
         let mut command = refrain(&["serve", "demo", "--host", &host, "--device", "cpu", "-q"]);
@@ -115,7 +115,7 @@ fn a_server_may_be_reached_by_a_socket_in_the_file_system() {
     assert_eq!(line, format!("listening on {host}\n"));
     let mut stream = UnixStream::connect(&path).unwrap();
     stream
-        .write_all(b"GET /health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+        .write_all(b"GET /health HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
         .unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
@@ -124,11 +124,11 @@ fn a_server_may_be_reached_by_a_socket_in_the_file_system() {
     let id = server.id().to_string();
     Command::new("kill").args(["-TERM", &id]).status().unwrap();
     assert!(server.wait().unwrap().success());
-    assert!(!path.exists(), "it takes its socket along");
+    assert!(!path.exists(), "the server removes its socket");
 }
 
 #[test]
-fn who_asks_much_lets_others_have_their_turns() {
+fn api_keys_are_served_fairly() {
     let server = Server::start(&["--parallel", "1", "--api-key", "MUCH", "--api-key", "LITTLE"]);
     let ask = |key: &str| {
         let body = json!({"prompt": "Once upon", "max_tokens": 60, "temperature": 0, "ignore_eos": true}).to_string();
@@ -137,7 +137,7 @@ fn who_asks_much_lets_others_have_their_turns() {
         assert_eq!(status, 200, "{answer}");
         Instant::now()
     };
-    // At one time or another most of them wait, maybe all but the first.
+    // At some time all but one or two of them wait.
     let most_wait = || {
         let (_, metrics) = server.ask("GET", "/metrics", "authorization: Bearer MUCH\r\n", "");
         [6, 7]
@@ -146,7 +146,7 @@ fn who_asks_much_lets_others_have_their_turns() {
     };
     thread::scope(|scope| {
         let much: Vec<_> = (0..8).map(|_| scope.spawn(|| ask("MUCH"))).collect();
-        refrain_testing::wait_until("six wait", most_wait);
+        refrain_testing::wait_until("six requests wait", most_wait);
         let little = scope.spawn(|| ask("LITTLE")).join().unwrap();
         let later = much
             .into_iter()
@@ -154,7 +154,7 @@ fn who_asks_much_lets_others_have_their_turns() {
             .filter(|end| *end > little);
         assert!(
             later.count() >= 3,
-            "who asked once does not wait for all who came before"
+            "one request of a key does not wait for all earlier ones of another key"
         );
     });
 }

@@ -1,4 +1,4 @@
-//! Embeddings, by OpenAI's and Ollama's interfaces.
+//! Embeddings of the OpenAI and Ollama APIs.
 
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ fn product(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
 
-/// Of each text, in their order.
+/// The embedding of each text, in order.
 fn embeddings(answer: &Value) -> Vec<Vec<f64>> {
     let data = answer["data"].as_array().expect("a list").iter().enumerate();
     let one = |(index, entry): (usize, &Value)| {
@@ -27,15 +27,15 @@ fn embeddings(answer: &Value) -> Vec<Vec<f64>> {
 }
 
 #[test]
-fn texts_have_embeddings_of_length_one_that_tell_them_apart() {
+fn embeddings_are_normalised_and_distinguish_texts() {
     let server = Server::start(&["--ctx", "256"]);
     let texts = [
         "What is 12 + 30?",
         "What is 12 + 31?",
         "Once upon a time there was a fox.",
     ];
-    let asked = json!({"model": "demo", "input": texts});
-    let (status, answer) = server.post("/v1/embeddings", &asked);
+    let request = json!({"model": "demo", "input": texts});
+    let (status, answer) = server.post("/v1/embeddings", &request);
     assert_eq!((status, &answer["object"]), (200, &json!("list")), "{answer}");
     let found = embeddings(&answer);
     for one in &found {
@@ -48,7 +48,7 @@ fn texts_have_embeddings_of_length_one_that_tell_them_apart() {
     let count: usize = lists.iter().map(|list| list.as_array().unwrap().len()).sum();
     assert_eq!(answer["usage"], json!({"prompt_tokens": count, "total_tokens": count}));
 
-    // By tokens, alone, beside a chat, more than there is room for at once: the same to what sums in other orders leave.
+    // As tokens, alone, beside a chat, and more than fit at once: equal up to rounding of sums in another order.
     let question = chat("What is 348 + 276?");
     let chat_alone = server.post("/v1/chat/completions", &question).1;
     std::thread::scope(|scope| {
@@ -68,7 +68,7 @@ fn texts_have_embeddings_of_length_one_that_tell_them_apart() {
 
     let first: Vec<f64> = found[0][..16].to_vec();
     let length = product(&first, &first).sqrt();
-    let mut fewer = asked.clone();
+    let mut fewer = request.clone();
     fewer["dimensions"] = 16.into();
     let (_, answer) = server.post("/v1/embeddings", &fewer);
     for (found, first) in embeddings(&answer)[0].iter().zip(first) {
@@ -85,17 +85,17 @@ fn texts_have_embeddings_of_length_one_that_tell_them_apart() {
         ("input", json!("word ".repeat(300)), "context of 256"),
         ("input", json!(vec!["a"; 2049]), "2048"),
     ] {
-        let mut wrong = asked.clone();
+        let mut wrong = request.clone();
         wrong[field] = value;
-        let (status, said) = server.post("/v1/embeddings", &wrong);
-        let message = said["error"]["message"].as_str().expect("a message");
-        assert!(status == 400 && message.contains(why), "{field}: {status} {said}");
+        let (status, reply) = server.post("/v1/embeddings", &wrong);
+        let message = reply["error"]["message"].as_str().expect("a message");
+        assert!(status == 400 && message.contains(why), "{field}: {status} {reply}");
     }
-    server.comes_to("vllm:num_requests_running{model_name=\"demo\"} 0");
+    server.wait_for_metric("vllm:num_requests_running{model_name=\"demo\"} 0");
 }
 
 #[test]
-fn clients_of_ollama_get_the_same_embeddings() {
+fn ollama_clients_get_the_same_embeddings() {
     let server = Server::start(&["--ctx", "64"]);
     let texts = ["What is 12 + 30?", "Once upon a time"];
     let (_, expected) = server.post("/v1/embeddings", &json!({"input": texts}));
@@ -108,7 +108,7 @@ fn clients_of_ollama_get_the_same_embeddings() {
         assert!(product(found, expected) > 0.99999);
     }
     assert!(answer["prompt_eval_count"].as_u64().unwrap() > 8 && answer["total_duration"].is_u64());
-    // The older one leaves the length as it is.
+    // The older endpoint does not normalise.
     let (_, old) = server.post("/api/embeddings", &json!({"model": "demo", "prompt": texts[0]}));
     let old = numbers(&old["embedding"]);
     let length = product(&old, &old).sqrt();
@@ -116,16 +116,16 @@ fn clients_of_ollama_get_the_same_embeddings() {
         product(&old, &expected[0]) / length > 0.99999 && (length - 1.0).abs() > 1e-3,
         "{length}"
     );
-    // What is too long loses its end, unless that is not wished.
+    // Long texts are truncated unless `truncate` is false.
     let long = "What is 12 + 30? ".repeat(40);
     assert_eq!(
         server.post("/api/embed", &json!({"input": long})).1["prompt_eval_count"],
         64
     );
-    let (status, said) = server.post("/api/embed", &json!({"input": long, "truncate": false}));
+    let (status, reply) = server.post("/api/embed", &json!({"input": long, "truncate": false}));
     assert!(
-        status == 400 && said["error"].as_str().unwrap().contains("context of 64"),
-        "{said}"
+        status == 400 && reply["error"].as_str().unwrap().contains("context of 64"),
+        "{reply}"
     );
     for nothing in [json!([]), json!(""), Value::Null] {
         assert_eq!(

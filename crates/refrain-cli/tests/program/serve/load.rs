@@ -1,4 +1,4 @@
-//! Many at once, for a few seconds; `bench/load.py` does more of it.
+//! Short load tests; `bench/load.py` runs longer ones.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -12,15 +12,15 @@ use serde_json::json;
 use super::{Server, chat, content};
 
 impl Server {
-    /// KiB of memory of its own; `None` where the system does not tell.
-    fn memory(&self) -> Option<u64> {
+    /// Private memory in KiB; `None` if the system does not report it.
+    pub(super) fn memory(&self) -> Option<u64> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).ok()?;
         let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"))?;
         line.split_whitespace().next()?.parse().ok()
     }
 }
 
-/// A streamed answer's text.
+/// The text of a streamed response.
 fn streamed(server: &Server, question: &str) -> String {
     let mut body = chat(question);
     body["stream"] = true.into();
@@ -32,7 +32,7 @@ fn streamed(server: &Server, question: &str) -> String {
 }
 
 #[test]
-fn sixty_four_streams_hear_what_each_hears_alone_and_take_no_more_memory_with_time() {
+fn parallel_streams_are_correct_and_memory_stays_constant() {
     let server = Server::start(&["--parallel", "16"]);
     let questions: Vec<String> = (0..8)
         .map(|n| format!("What is {} + {}?", 31 * n + 4, 17 * n + 9))
@@ -64,7 +64,7 @@ fn sixty_four_streams_hear_what_each_hears_alone_and_take_no_more_memory_with_ti
 }
 
 #[test]
-fn those_who_do_not_read_or_do_not_finish_asking_cost_little_and_others_are_served() {
+fn slow_clients_cost_little_memory_and_do_not_block_others() {
     const EACH: usize = 200;
     let server = Server::start(&["--parallel", "16", "--queue", "400"]);
     let question = "What is 12 + 30?";
@@ -72,7 +72,7 @@ fn those_who_do_not_read_or_do_not_finish_asking_cost_little_and_others_are_serv
     let before = server.memory();
     let body = json!({"prompt": "Once upon", "max_tokens": 32, "stream": true, "ignore_eos": true}).to_string();
     let length = body.len();
-    let whole = format!("POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n\r\n{body}");
+    let whole = format!("POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: {length}\r\n\r\n{body}");
     let open = |text: &str| {
         let mut stream = TcpStream::connect(&server.address).unwrap();
         stream.write_all(text.as_bytes()).unwrap();
@@ -85,7 +85,7 @@ fn those_who_do_not_read_or_do_not_finish_asking_cost_little_and_others_are_serv
         let each = after.saturating_sub(before) / (2 * EACH) as u64;
         assert!(each <= 64, "{each} KiB of each");
     }
-    // What was not read is still there for who reads at last.
+    // A client that reads late still gets everything.
     let last = slow.last_mut().unwrap();
     last.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     let mut text = vec![];

@@ -1,4 +1,4 @@
-//! Requests that are malformed in every way that there is.
+//! Fuzzing with malformed requests.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::{Server, chat, content};
 
-/// How an interface says what is wrong.
+/// The error format of an API.
 #[derive(Debug, Clone, Copy)]
 enum ErrorForm {
     OpenAi,
@@ -23,20 +23,20 @@ enum ErrorForm {
 use ErrorForm::{Anthropic, Ollama, OpenAi};
 
 impl ErrorForm {
-    fn is_of(self, said: &Value) -> bool {
+    fn matches(self, reply: &Value) -> bool {
         match self {
-            OpenAi => said["error"]["message"].is_string() && said["error"]["type"].is_string(),
-            Anthropic => said["type"] == "error" && said["error"]["message"].is_string(),
-            Ollama => said["error"].is_string(),
+            OpenAi => reply["error"]["message"].is_string() && reply["error"]["type"].is_string(),
+            Anthropic => reply["type"] == "error" && reply["error"]["message"].is_string(),
+            Ollama => reply["error"].is_string(),
         }
     }
 }
 
-/// A body that is answered, by whom and in which form it is refused.
-type Answered = (&'static str, ErrorForm, Value);
+/// A valid request body: its path, the API's error format, and the body.
+type ValidBody = (&'static str, ErrorForm, Value);
 
-/// Bodies that are answered, with most of what there may be in them.
-fn bodies() -> Vec<Answered> {
+/// Valid bodies that together use most fields.
+fn bodies() -> Vec<ValidBody> {
     [openais_bodies(), anthropics_bodies(), ollamas_bodies(), own_bodies()].concat()
 }
 
@@ -44,7 +44,7 @@ fn schema() -> Value {
     json!({"type": "object", "properties": {"x": {"enum": ["a", "b"]}}, "required": ["x"]})
 }
 
-/// A conversation with a call, and the tools that it had.
+/// A conversation with a tool call, and its tools.
 fn chat_and_tools() -> (Value, Value) {
     let function = json!({"name": "f", "description": "does", "parameters": schema()});
     let tools = json!([{"type": "function", "function": function}]);
@@ -58,7 +58,7 @@ fn chat_and_tools() -> (Value, Value) {
     (messages, tools)
 }
 
-fn openais_bodies() -> Vec<Answered> {
+fn openais_bodies() -> Vec<ValidBody> {
     let (messages, tools) = chat_and_tools();
     let items = json!([
         {"role": "user", "content": [{"type": "input_text", "text": "Hi"}]},
@@ -104,7 +104,7 @@ fn openais_bodies() -> Vec<Answered> {
     ]
 }
 
-fn anthropics_bodies() -> Vec<Answered> {
+fn anthropics_bodies() -> Vec<ValidBody> {
     let blocks = json!([
         {"role": "user", "content": "Hi"},
         {"role": "assistant", "content": [
@@ -130,7 +130,7 @@ fn anthropics_bodies() -> Vec<Answered> {
     ]
 }
 
-fn ollamas_bodies() -> Vec<Answered> {
+fn ollamas_bodies() -> Vec<ValidBody> {
     let (messages, tools) = chat_and_tools();
     let options =
         json!({"num_predict": 1, "temperature": 0, "top_k": 1, "stop": ["x"], "seed": 1, "repeat_penalty": 1.1});
@@ -158,7 +158,7 @@ fn ollamas_bodies() -> Vec<Answered> {
     ]
 }
 
-fn own_bodies() -> Vec<Answered> {
+fn own_bodies() -> Vec<ValidBody> {
     vec![
         ("/tokenize", OpenAi, json!({"prompt": "Hi", "add_special_tokens": true})),
         (
@@ -176,7 +176,7 @@ fn own_bodies() -> Vec<Answered> {
     ]
 }
 
-/// What may stand where something else belongs: JSON of all types, and what is no JSON.
+/// JSON of all types, and invalid JSON, to replace fields with.
 fn fragments() -> Vec<Vec<u8>> {
     let mut fragments: Vec<Vec<u8>> = [
         "null",
@@ -222,10 +222,10 @@ fn fragments() -> Vec<Vec<u8>> {
     fragments
 }
 
-/// Numbers that look random, the same each time.
-struct Dice(u64);
+/// Deterministic pseudo-random numbers.
+struct Random(u64);
 
-impl Dice {
+impl Random {
     fn below(&mut self, end: usize) -> usize {
         self.0 = self
             .0
@@ -235,8 +235,8 @@ impl Dice {
     }
 }
 
-/// Where something stands in a body.
-fn places(value: &Value, at: &str, found: &mut Vec<String>) {
+/// The JSON pointers of all values in a body.
+fn pointers(value: &Value, at: &str, found: &mut Vec<String>) {
     let within: Vec<(String, &Value)> = match value {
         Value::Object(fields) => fields.iter().map(|(name, value)| (name.clone(), value)).collect(),
         Value::Array(items) => (items.iter().enumerate())
@@ -245,24 +245,24 @@ fn places(value: &Value, at: &str, found: &mut Vec<String>) {
         _ => vec![],
     };
     for (name, value) in within {
-        let place = format!("{at}/{name}");
-        places(value, &place, found);
-        found.push(place);
+        let pointer = format!("{at}/{name}");
+        pointers(value, &pointer, found);
+        found.push(pointer);
     }
 }
 
-fn replaced(body: &Value, place: &str, fragment: &[u8]) -> Vec<u8> {
+fn replaced(body: &Value, pointer: &str, fragment: &[u8]) -> Vec<u8> {
     const MARK: &str = "the fragment stands here";
     let mut body = body.clone();
-    *body.pointer_mut(place).unwrap() = MARK.into();
+    *body.pointer_mut(pointer).unwrap() = MARK.into();
     let text = body.to_string();
     let (before, after) = text.split_once(&format!("\"{MARK}\"")).unwrap();
     [before.as_bytes(), fragment, after.as_bytes()].concat()
 }
 
-fn removed(body: &Value, place: &str) -> Vec<u8> {
+fn removed(body: &Value, pointer: &str) -> Vec<u8> {
     let mut body = body.clone();
-    let (within, name) = place.rsplit_once('/').unwrap();
+    let (within, name) = pointer.rsplit_once('/').unwrap();
     match body.pointer_mut(within).unwrap() {
         Value::Object(fields) => drop(fields.remove(name)),
         Value::Array(items) => drop(items.remove(name.parse().unwrap())),
@@ -272,19 +272,19 @@ fn removed(body: &Value, place: &str) -> Vec<u8> {
 }
 
 /// Bodies that are damaged as a whole.
-fn damaged(body: &Value, dice: &mut Dice) -> Vec<Vec<u8>> {
+fn damaged(body: &Value, random: &mut Random) -> Vec<Vec<u8>> {
     let text = body.to_string().into_bytes();
     let mut all = vec![vec![], b"\xef\xbb\xbf{}".to_vec(), vec![0; 64], b"a=b&c=d".to_vec()];
     let fragments = fragments();
-    all.extend((0..10).map(|_| fragments[dice.below(fragments.len())].clone()));
+    all.extend((0..10).map(|_| fragments[random.below(fragments.len())].clone()));
     for behind in ["}", "x", "\0", "{}", ",", "\u{feff}"] {
         all.push([&text, behind.as_bytes()].concat());
     }
     for _ in 0..6 {
-        all.push(text[..dice.below(text.len())].to_vec());
+        all.push(text[..random.below(text.len())].to_vec());
         let mut flipped = text.clone();
-        let place = dice.below(text.len());
-        flipped[place] = dice.below(256) as u8;
+        let position = random.below(text.len());
+        flipped[position] = random.below(256) as u8;
         all.push(flipped);
     }
     let twice = String::from_utf8(text[..text.len() - 1].to_vec()).unwrap();
@@ -292,7 +292,7 @@ fn damaged(body: &Value, dice: &mut Dice) -> Vec<Vec<u8>> {
     all
 }
 
-/// A request, and in which form its refusal is.
+/// A malformed request and the expected error format.
 struct Malformed {
     head: String,
     body: Vec<u8>,
@@ -303,48 +303,48 @@ impl Malformed {
     fn new(method: &str, path: &str, headers: &str, body: Vec<u8>, form: ErrorForm) -> Malformed {
         let length = body.len();
         let head = format!(
-            "{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{headers}content-length: {length}\r\n\r\n"
+            "{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{headers}content-length: {length}\r\n\r\n"
         );
         Malformed { head, body, form }
     }
 
-    /// What is wrong with the answer.
+    /// What is wrong with the response, if anything.
     fn fault(&self, server: &Server) -> Option<String> {
         let mut stream = TcpStream::connect(&server.address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         let _ = stream.write_all(&[self.head.as_bytes(), &self.body].concat());
         let mut answer = vec![];
-        let heard = stream.read_to_end(&mut answer);
+        let received = stream.read_to_end(&mut answer);
         let answer = String::from_utf8_lossy(&answer);
         let status: Option<u16> = answer.split(' ').nth(1).and_then(|status| status.parse().ok());
-        let said = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+        let reply = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
         let is_fine = match status {
             Some(200..300) => true,
-            // To such requests the head is the answer.
+            // Responses to HEAD have no body.
             Some(400..500) if self.head.starts_with("HEAD ") => true,
-            Some(400..500) => serde_json::from_str(said).is_ok_and(|said| self.form.is_of(&said)),
+            Some(400..500) => serde_json::from_str(reply).is_ok_and(|reply| self.form.matches(&reply)),
             _ => false,
         };
         let body = String::from_utf8_lossy(&self.body);
         let short: String = body.chars().take(1500).collect();
-        (!is_fine || heard.is_err()).then(|| format!("{}{short}\n=> {heard:?} {answer}", self.head))
+        (!is_fine || received.is_err()).then(|| format!("{}{short}\n=> {received:?} {answer}", self.head))
     }
 }
 
 fn all_malformed() -> Vec<Malformed> {
-    let (mut dice, mut all) = (Dice(7), vec![]);
+    let (mut random, mut all) = (Random(7), vec![]);
     let fragments = fragments();
     for (path, form, body) in bodies() {
         let mut post = |headers: &str, body| all.push(Malformed::new("POST", path, headers, body, form));
         let mut found = vec![];
-        places(&body, "", &mut found);
-        for place in found {
-            post("", removed(&body, &place));
+        pointers(&body, "", &mut found);
+        for pointer in found {
+            post("", removed(&body, &pointer));
             for _ in 0..2 {
-                post("", replaced(&body, &place, &fragments[dice.below(fragments.len())]));
+                post("", replaced(&body, &pointer, &fragments[random.below(fragments.len())]));
             }
         }
-        for body in damaged(&body, &mut dice) {
+        for body in damaged(&body, &mut random) {
             post("", body);
         }
         for headers in [
@@ -372,14 +372,14 @@ fn all_malformed() -> Vec<Malformed> {
 }
 
 #[test]
-fn whatever_is_malformed_is_refused_in_the_interfaces_own_form() {
+fn rejects_malformed_requests_in_each_apis_error_format() {
     let mut server = Server::start_logging(&["--ctx", "256"]);
     let question = chat("What is 12 + 30?");
     let answer = content(&server.post("/v1/chat/completions", &question).1).to_owned();
     for (path, form, body) in bodies() {
         let whole = Malformed::new("POST", path, "", body.to_string().into(), form);
-        let (status, said) = server.ask("POST", path, "", &body.to_string());
-        assert_eq!(status, 200, "{path}: {said}");
+        let (status, reply) = server.ask("POST", path, "", &body.to_string());
+        assert_eq!(status, 200, "{path}: {reply}");
         assert_eq!(whole.fault(&server), None);
     }
     let all = sample(all_malformed(), 12);
@@ -404,13 +404,13 @@ fn whatever_is_malformed_is_refused_in_the_interfaces_own_form() {
     assert_eq!(content(&server.post("/v1/chat/completions", &question).1), answer);
     let mut errors = server.child.stderr.take().expect("piped");
     drop(server);
-    let mut said = String::new();
-    errors.read_to_string(&mut said).unwrap();
-    assert_eq!(said, "", "nothing failed in silence");
+    let mut reply = String::new();
+    errors.read_to_string(&mut reply).unwrap();
+    assert_eq!(reply, "", "the server logged no errors");
 }
 
 #[test]
-fn forms_that_would_take_too_much_are_refused() {
+fn rejects_grammars_that_exceed_limits() {
     let server = Server::start(&["--ctx", "256"]);
     let chained = |name: &str| {
         let rules: Vec<String> = (0..5000)
@@ -431,9 +431,9 @@ fn forms_that_would_take_too_much_are_refused() {
         ("guided_json", json!({"type": "string", "minLength": 4_000_000_000u64})),
         ("guided_json", json!({"type": "array", "minItems": 1_000_000_000})),
     ] {
-        let mut asked = json!({"prompt": "a", "max_tokens": 1});
-        asked[field] = value;
-        let text = asked.to_string();
+        let mut request = json!({"prompt": "a", "max_tokens": 1});
+        request[field] = value;
+        let text = request.to_string();
         let fault = Malformed::new("POST", "/v1/completions", "", text.into(), OpenAi).fault(&server);
         assert_eq!(fault, None);
     }

@@ -1,4 +1,4 @@
-//! What is noted and said of each request, and what is checked before any.
+//! Request ids, logs, CORS, keys and metrics.
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
@@ -9,7 +9,7 @@ use super::{Server, chat};
 use crate::support::{Outcome, refrain, run};
 
 #[test]
-fn a_request_keeps_its_name_in_the_answer_and_in_the_log() {
+fn request_id_is_in_response_and_log() {
     let mut server = Server::start_logging(&["--log"]);
     let mut log = BufReader::new(server.child.stderr.take().expect("piped")).lines();
     let mut line = || serde_json::from_str::<Value>(&log.next().expect("a line").expect("text")).expect("JSON");
@@ -36,13 +36,13 @@ fn a_request_keeps_its_name_in_the_answer_and_in_the_log() {
         "{noted}"
     );
     assert!(noted["seconds"].as_f64() > Some(0.0), "{noted}");
-    // A stream is over where it ends.
+    // A stream is logged when it ends.
     let mut streamed = body.clone();
     streamed["stream"] = true.into();
     server.events("/v1/chat/completions", &streamed);
     let of_stream = line();
     assert_eq!(of_stream["tokens"], noted["tokens"]);
-    // A name that would break the log is not kept, one that is missing is made.
+    // An invalid request id is replaced, a missing one is created.
     for given in ["", "x-request-id: a b\r\n"] {
         let (head, _) = server.exchange("GET", "/nothing", given, "");
         let id = head
@@ -56,18 +56,18 @@ fn a_request_keeps_its_name_in_the_answer_and_in_the_log() {
 }
 
 #[test]
-fn pages_from_elsewhere_may_ask_where_their_origin_is_named() {
+fn cors_allows_only_configured_origins() {
     let server = Server::start(&["--cors", "https://example.org", "--api-key", "SECRET"]);
     let asks = "access-control-request-method: POST\r\naccess-control-request-headers: authorization\r\n";
     let known = "origin: https://example.org\r\n";
     let (head, _) = server.exchange("OPTIONS", "/v1/chat/completions", &format!("{known}{asks}"), "");
     assert!(head.starts_with("HTTP/1.1 204"), "{head}");
-    for said in [
+    for reply in [
         "access-control-allow-origin: https://example.org\r\n",
         "access-control-allow-headers: authorization\r\n",
         "access-control-allow-methods: GET, POST\r\n",
     ] {
-        assert!(head.contains(said), "{head}");
+        assert!(head.contains(reply), "{head}");
     }
     let (head, _) = server.exchange("GET", "/v1/models", known, "");
     assert!(
@@ -81,16 +81,16 @@ fn pages_from_elsewhere_may_ask_where_their_origin_is_named() {
 }
 
 #[test]
-fn an_empty_key_is_none_and_localhost_is_an_address() {
-    run(&["serve", "demo", "--api-key", ""]).failed(2, &["keeps nobody out"]);
+fn rejects_an_empty_key_and_accepts_localhost() {
+    run(&["serve", "demo", "--api-key", ""]).failed(2, &["protects nothing"]);
     let output = refrain(&["serve", "demo"]).env("REFRAIN_API_KEY", "").output();
-    Outcome::from(output.unwrap()).failed(2, &["--api-key", "keeps nobody out"]);
+    Outcome::from(output.unwrap()).failed(2, &["--api-key", "protects nothing"]);
     let server = Server::start(&["--host", "localhost"]);
     assert!(server.address.starts_with("127.0.0.1:"), "{}", server.address);
 }
 
 #[test]
-fn the_page_asks_for_no_key_and_lets_nothing_in() {
+fn page_needs_no_key_and_has_a_strict_content_policy() {
     let server = Server::start(&["--api-key", "SECRET"]);
     let (head, page) = server.exchange("GET", "/", "", "");
     assert!(
@@ -107,7 +107,7 @@ fn the_page_asks_for_no_key_and_lets_nothing_in() {
 }
 
 #[test]
-fn a_model_without_a_tokenizer_is_refused_before_its_weights_are_read() {
+fn rejects_a_model_without_tokenizer_before_loading() {
     let mut command = refrain(&["serve", "synthetic:qwen3-8b:q4_0", "--device", "cpu", "--port", "0"]);
     let child = command
         .stdout(Stdio::piped())
@@ -116,24 +116,25 @@ fn a_model_without_a_tokenizer_is_refused_before_its_weights_are_read() {
         .expect("starts");
     let begin = std::time::Instant::now();
     let outcome = child.wait_with_output().expect("ends");
-    let said = String::from_utf8_lossy(&outcome.stderr);
-    assert!(!outcome.status.success() && said.contains("tokenizer"), "{said}");
-    assert!(begin.elapsed().as_secs() < 20, "{:?}", begin.elapsed());
+    let reply = String::from_utf8_lossy(&outcome.stderr);
+    assert!(!outcome.status.success() && reply.contains("tokenizer"), "{reply}");
+    // Generous, for busy machines: generating the weights takes minutes.
+    assert!(begin.elapsed().as_secs() < 120, "{:?}", begin.elapsed());
 }
 
 #[test]
-fn figures_tell_how_long_requests_took() {
+fn metrics_have_request_latencies() {
     let server = Server::start(&[]);
     server.post("/v1/chat/completions", &chat("What is 12 + 30?"));
-    let figures = server.get("/metrics").1;
+    let metrics = server.get("/metrics").1;
     for line in [
         "vllm:time_to_first_token_seconds_count{model_name=\"demo\"} 1",
         "vllm:e2e_request_latency_seconds_bucket{model_name=\"demo\",le=\"+Inf\"} 1",
     ] {
-        assert!(figures.lines().any(|found| found == line), "{figures}");
+        assert!(metrics.lines().any(|found| found == line), "{metrics}");
     }
-    let read = figures
+    let read = metrics
         .lines()
         .find_map(|line| line.strip_prefix("refrain:weight_bytes_read_total{model_name=\"demo\"} "));
-    assert!(read.and_then(|read| read.parse::<f64>().ok()) > Some(1e6), "{figures}");
+    assert!(read.and_then(|read| read.parse::<f64>().ok()) > Some(1e6), "{metrics}");
 }

@@ -3,7 +3,7 @@
 use super::Batcher;
 use crate::Error;
 use crate::engine::request::EngineEvent;
-use crate::prompts::PromptChunk;
+use crate::prefill::PrefillChunk;
 
 impl Batcher {
     /// Computes the last tokens of those requests whose others are in the cache; with that they end.
@@ -15,7 +15,7 @@ impl Batcher {
             let running = self.slots[slot].as_ref().expect("found");
             let tokens = &running.request.tokens;
             let position = tokens.len() - 1;
-            let chunk = PromptChunk {
+            let chunk = PrefillChunk {
                 tokens: &tokens[position..],
                 sequence: slot,
                 position,

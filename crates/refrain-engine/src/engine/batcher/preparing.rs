@@ -1,11 +1,11 @@
 //! Programs that requests will need are made while nobody asks: nobody waits for them then.
 
 use super::{Batcher, EngineOptions};
-use crate::prompts::{SHORT_CHUNK, class_sizes};
+use crate::prefill::{SHORT_CHUNK, class_sizes};
 use crate::step::StepExtras;
 
 /// The rows up to which steps are made before they are needed; wider ones take memory that may never be.
-const MOST_ROWS: usize = 16;
+const MAX_PREPARED_ROWS: usize = 16;
 
 /// A program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,7 +25,7 @@ impl Preparation {
         let most = options.streams.max(1).next_power_of_two();
         let least = if options.deterministic { most } else { 1 };
         let powers = (0..usize::BITS).map(|bit| 1usize << bit);
-        let steps = powers.filter(|rows| (least..=most.min(MOST_ROWS)).contains(rows));
+        let steps = powers.filter(|rows| (least..=most.min(MAX_PREPARED_ROWS)).contains(rows));
         let most_chunk = SHORT_CHUNK.min(options.context);
         let chunks = class_sizes()
             .take_while(|&tokens| tokens <= most_chunk)
@@ -74,7 +74,7 @@ mod tests {
     use crate::{LoadOptions, Model};
 
     #[test]
-    fn what_requests_need_is_made_before_they_ask_the_likeliest_first() {
+    fn compiles_programs_ahead_most_likely_first() {
         let options = EngineOptions {
             streams: 3,
             context: 100,
@@ -93,12 +93,12 @@ mod tests {
         let checkpoint = Checkpoint::synthetic("tiny:f32").expect("a checkpoint");
         let model = Model::load(&checkpoint, &Device::cpu(), &LoadOptions::default()).expect("loads");
         let mut batcher = Batcher::new(&model, &options).expect("fits");
-        let mut turns = 0;
+        let mut steps = 0;
         while !batcher.is_prepared() {
-            batcher.turn().expect("prepares");
-            turns += 1;
+            batcher.step().expect("prepares");
+            steps += 1;
         }
-        assert_eq!((turns, batcher.prompts.traced()), (11, 8));
+        assert_eq!((steps, batcher.prompts.traced()), (11, 8));
         assert!(batcher.steps.rows().is_empty(), "none is in use");
     }
 }

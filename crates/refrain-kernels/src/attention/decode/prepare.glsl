@@ -1,9 +1,8 @@
-// A workgroup takes HEADS query heads, which share a key head, of one token, and a part of its positions.
-// It first makes the queries (and, where its part holds the token's own position, the key): norm and
-// rotation. Then it goes through its positions by tiles: SUBS invocations share a position's key; after
-// the tile's softmax, COLUMNS invocations lie along a head's values, in GROUPS that take positions in
-// turn. A unit is UNIT neighbouring values of keys or values, loaded at once. Whichever workgroup of a
-// token's heads arrives last joins the parts.
+// A workgroup takes HEADS query heads, which share a KV head, of one token, and a split of its positions. It first
+// prepares the queries (and, if its split holds the token's own position, the key): norm and RoPE. Then it takes its
+// positions tile by tile. SUBS invocations share a position's key. After the tile's softmax, COLUMNS invocations lie
+// along a head's values, in GROUPS that alternate over positions. A unit is UNIT neighbouring values of keys or values,
+// one load. The last workgroup of a token's heads to finish combines the splits.
 layout(constant_id = 5) const uint HEAD_DIM = 64;
 layout(constant_id = 6) const uint HEADS = 1;
 layout(constant_id = 7) const uint PAGE_SIZE = 64;
@@ -11,9 +10,9 @@ layout(constant_id = 8) const uint TILE = 32;     // positions
 layout(constant_id = 9) const uint SUBS = 4;
 layout(constant_id = 10) const uint COLUMNS = 8;
 layout(constant_id = 11) const uint GROUPS = 4;
-layout(constant_id = 12) const uint RATIO = 1;    // query heads per key head
+layout(constant_id = 12) const uint RATIO = 1;    // query heads per KV head
 layout(constant_id = 13) const uint KV_HEADS = 1;
-layout(constant_id = 14) const uint ROTATED = 0;  // pairs of a head that are rotated
+layout(constant_id = 14) const uint ROTATED = 0;  // pairs of a head that RoPE rotates
 layout(constant_id = 15) const float SCALE = 1.0;
 layout(constant_id = 16) const float ROTATION_SCALE = 1.0;
 layout(constant_id = 17) const float Q_EPS = 0.0;
@@ -33,55 +32,56 @@ const uint VALUE_UNITS = VALUE_DIM / UNIT;
 #define VALUE_UNITS UNITS
 #endif
 const uint PAIRS = UNIT / 2u;
-// What an invocation holds of a tile's keys and values.
+// Units per invocation of a tile's keys and values.
 const uint KEY_UNITS = (UNITS + SUBS - 1u) / SUBS;
 const uint SPAN = (VALUE_UNITS + COLUMNS - 1u) / COLUMNS;
-const uint TURNS = (TILE + GROUPS - 1u) / GROUPS;
-// What an invocation holds of queries, key and value, and of the rotation, before they are made.
-const uint VECTOR_TURNS = (HEADS + ROWS) / ROWS;
+const uint VALUE_STEPS = (TILE + GROUPS - 1u) / GROUPS;
+// Values per invocation of queries, key and value, and of the rotation, before preparation.
+const uint VECTOR_STEPS = (HEADS + ROWS) / ROWS;
 const uint VECTOR_SPAN = (HEAD_DIM + LANES - 1u) / LANES;
 const uint OWN = HEAD_DIM + VALUE_DIM;
-const uint RAW_TURNS = (VALUE_DIM + THREADS - 1u) / THREADS;
-const uint PAIR_TURNS = ROTATED / THREADS + 1u;
-// Parts that are joined at once.
-const uint AT_ONCE = 8u;
-// Stands for minus infinity, of which differences would be NaN.
+const uint RAW_STEPS = (VALUE_DIM + THREADS - 1u) / THREADS;
+const uint PAIR_STEPS = ROTATED / THREADS + 1u;
+// Splits combined per step.
+const uint SPLITS_PER_STEP = 8u;
+// Stands for minus infinity, whose differences would be NaN.
 const float MASKED = -3.0e38;
 
-// The queries, then the token's own key and value, rounded as the state stores them.
+// The queries, then the token's own key and value, rounded to the cache's dtype.
 shared float vectors[HEADS * HEAD_DIM + OWN];
 shared vec2 rotations[ROTATED + 1u]; // sine and cosine
 shared float partial_scores[HEADS * TILE * SUBS];
 shared float weights[HEADS * TILE];
 shared float maxima[HEADS], totals[HEADS], shrinks[HEADS];
 shared vec2 groups_values[HEADS * GROUPS * VALUE_DIM / 2u];
-#if defined SINKS && !defined JOINS
+#if defined SINKS && !defined COMBINE_PASS
 shared float sinks[HEADS];
 float own_sink;
 #endif
 
 UNIT_TYPE keys[KEY_UNITS];
-UNIT_TYPE values[TURNS * SPAN];
+UNIT_TYPE values[VALUE_STEPS * SPAN];
 vec2 sums[HEADS * SPAN * PAIRS];
-float vector_values[VECTOR_TURNS * VECTOR_SPAN], vector_norm_weights[VECTOR_TURNS * VECTOR_SPAN];
-float raw_value[RAW_TURNS];
-float pair_frequencies[PAIR_TURNS];
+float vector_values[VECTOR_STEPS * VECTOR_SPAN], vector_norm_weights[VECTOR_STEPS * VECTOR_SPAN];
+float raw_value[RAW_STEPS];
+float pair_frequencies[PAIR_STEPS];
 
 uint token, head, kv_head, pages_at;
-// This workgroup's positions, and the token's own one if it is the last of them.
+// This workgroup's positions, and whether the token's own position is the last of them.
 uint first, end;
 bool has_own;
 uint own_position, own_slot;
 
 DEFINE_COMBINE(max_lanes, max, subgroupMax)
 
-// Below -87 the exponential is no longer a normal number.
+// Below -87 the exponential is subnormal.
 float weight_of(float score, float largest) { return exp(max(score - largest, -87.0)); }
 
-// The sum of weights relative to `largest`, with that of the head's sink; e⁸⁷ leaves nothing of the others.
+// Adds the weight of the head's sink to the sum of weights relative to `largest`. Clamped to e⁸⁷, beside which other
+// weights vanish.
 float with_sink(uint h, float largest, float total) {
 #ifdef SINKS
-#ifdef JOINS
+#ifdef COMBINE_PASS
     float sink = load_sinks(pc.sinks, head + h);
 #else
     float sink = sinks[h];
@@ -93,24 +93,24 @@ float with_sink(uint h, float largest, float total) {
 
 bool is_own(uint position) { return has_own && position == own_position; }
 
-// Whether a tile's positions lie in one page, as they do where tiles begin at multiples of their size: that page is then
-// asked for once.
+// Whether every tile is within one page: true if tiles begin at multiples of their size. The page is then looked up
+// once.
 const bool HAS_ONE_PAGE = PAGE_SIZE % TILE == 0u && WINDOW == 0xffffffffu;
 
-// Where the page of a position begins.
+// Returns the first slot of the page of a position.
 uint page_of(uint position) {
     return min(load_pages(pc.pages, pages_at + position / PAGE_SIZE), (SLOTS - 1u) / PAGE_SIZE) * PAGE_SIZE;
 }
 
-// The same of the tile from `base` on, for what positions of it to give `slot_of`.
+// Returns the first slot of the page of the tile from `base` on, to be passed to `slot_of`.
 uint page_of_tile(uint base) { return HAS_ONE_PAGE ? page_of(min(base, end - 1u)) : 0u; }
 
 uint slot_of(uint page, uint position) {
     return min((HAS_ONE_PAGE ? page : page_of(position)) + position % PAGE_SIZE, SLOTS - 1u) * KV_HEADS + kv_head;
 }
 
-// Finds this workgroup's positions; returns how many parts have any.
-uint find_part() {
+// Finds this workgroup's positions; returns the number of splits that have any.
+uint find_split() {
     int position = load_positions(pc.positions, token);
     uint row = load_sequences(pc.sequences, token);
     pages_at = min(row, SEQUENCES - 1u) * TABLE;
@@ -121,18 +121,18 @@ uint find_part() {
     bool inside = exists && row < SEQUENCES && own_position / PAGE_SIZE < TABLE;
     if (inside) own_slot = load_pages(pc.pages, pages_at + own_position / PAGE_SIZE) * PAGE_SIZE + own_position % PAGE_SIZE;
     uint count = end - first;
-    uint part = (count + gl_NumWorkGroups.z - 1u) / gl_NumWorkGroups.z;
-    part = max((part + TILE - 1u) / TILE, 1u) * TILE;
+    uint split = (count + gl_NumWorkGroups.z - 1u) / gl_NumWorkGroups.z;
+    split = max((split + TILE - 1u) / TILE, 1u) * TILE;
     uint last = end;
-    first = min(first + gl_WorkGroupID.z * part, end);
-    end = min(first + part, end);
+    first = min(first + gl_WorkGroupID.z * split, end);
+    end = min(first + split, end);
     // A page that does not exist is neither written nor read as the token's own.
     has_own = inside && own_slot < SLOTS && end == last && first < end && end == own_position + 1u;
-    return max((count + part - 1u) / part, 1u);
+    return max((count + split - 1u) / split, 1u);
 }
 
-// The token's own key and value lie there only later, and what is loaded for them is not looked at: to find out would be
-// to wait for the page.
+// The token's own key and value are not in the cache yet; what is loaded for them is ignored. Skipping these loads
+// would stall on the page table.
 void load_keys(uint base, uint page) {
     uint at = slot_of(page, min(base + gl_LocalInvocationIndex / SUBS, end - 1u)) * UNITS;
     [[unroll]] for (uint i = 0u; i < KEY_UNITS; ++i) {
@@ -142,11 +142,11 @@ void load_keys(uint base, uint page) {
 }
 
 void load_values(uint base, uint page) {
-    UNROLL for (uint turn = 0u; turn < TURNS; ++turn) {
-        uint at = slot_of(page, min(base + gl_LocalInvocationIndex / COLUMNS + turn * GROUPS, end - 1u)) * VALUE_UNITS;
+    UNROLL for (uint step = 0u; step < VALUE_STEPS; ++step) {
+        uint at = slot_of(page, min(base + gl_LocalInvocationIndex / COLUMNS + step * GROUPS, end - 1u)) * VALUE_UNITS;
         [[unroll]] for (uint s = 0u; s < SPAN; ++s) {
             uint unit = gl_LocalInvocationIndex % COLUMNS + s * COLUMNS;
-            if (unit < VALUE_UNITS) values[turn * SPAN + s] = key_units_ref(pc.values).at[at + unit];
+            if (unit < VALUE_UNITS) values[step * SPAN + s] = key_units_ref(pc.values).at[at + unit];
         }
     }
 }
@@ -165,48 +165,47 @@ float norm_weight_of(bool is_key, uint d) {
 #define Q_BETWEEN HEAD_DIM
 #endif
 
-// What does not depend on the position is under way before anything else: a row of invocations takes a
-// vector.
+// Issues the loads that do not depend on the position before anything else. A row of invocations takes a vector.
 void load_vectors() {
-    UNROLL for (uint turn = 0u; turn < VECTOR_TURNS; ++turn) {
-        uint number = turn * ROWS + row_in_group();
+    UNROLL for (uint step = 0u; step < VECTOR_STEPS; ++step) {
+        uint number = step * ROWS + row_in_group();
         bool is_key = number >= HEADS;
         UNROLL for (uint i = 0u; i < VECTOR_SPAN; ++i) {
             uint d = min(lane() + i * LANES, HEAD_DIM - 1u);
-            uint own = turn * VECTOR_SPAN + i;
+            uint own = step * VECTOR_SPAN + i;
             vector_values[own] = is_key ? load_k(pc.k, token * K_STRIDE + kv_head * HEAD_DIM + d)
                                         : load_q(pc.q, token * Q_STRIDE + (head + number) * Q_BETWEEN + d);
             vector_norm_weights[own] = norm_weight_of(is_key, d);
         }
     }
-    UNROLL for (uint turn = 0u; turn < RAW_TURNS; ++turn) {
-        uint d = min(gl_LocalInvocationIndex + turn * THREADS, VALUE_DIM - 1u);
-        raw_value[turn] = load_v(pc.v, token * V_STRIDE + kv_head * VALUE_DIM + d);
+    UNROLL for (uint step = 0u; step < RAW_STEPS; ++step) {
+        uint d = min(gl_LocalInvocationIndex + step * THREADS, VALUE_DIM - 1u);
+        raw_value[step] = load_v(pc.v, token * V_STRIDE + kv_head * VALUE_DIM + d);
     }
-#if defined SINKS && !defined JOINS
+#if defined SINKS && !defined COMBINE_PASS
     own_sink = load_sinks(pc.sinks, head + min(gl_LocalInvocationIndex, HEADS - 1u));
 #endif
 #ifdef ROTATES
-    UNROLL for (uint turn = 0u; turn < PAIR_TURNS; ++turn) {
-        uint pair = min(gl_LocalInvocationIndex + turn * THREADS, ROTATED - 1u);
-        pair_frequencies[turn] = load_frequencies(pc.frequencies, pair);
+    UNROLL for (uint step = 0u; step < PAIR_STEPS; ++step) {
+        uint pair = min(gl_LocalInvocationIndex + step * THREADS, ROTATED - 1u);
+        pair_frequencies[step] = load_frequencies(pc.frequencies, pair);
     }
 #endif
 }
 
-// Queries and the key, before rotation, and the value.
-void make_vectors() {
-    UNROLL for (uint turn = 0u; turn < RAW_TURNS; ++turn) {
-        uint d = gl_LocalInvocationIndex + turn * THREADS;
-        if (d < VALUE_DIM) vectors[(HEADS + 1u) * HEAD_DIM + d] = raw_value[turn];
+// Normalises queries and the key, and stores them and the value in shared memory.
+void norm_vectors() {
+    UNROLL for (uint step = 0u; step < RAW_STEPS; ++step) {
+        uint d = gl_LocalInvocationIndex + step * THREADS;
+        if (d < VALUE_DIM) vectors[(HEADS + 1u) * HEAD_DIM + d] = raw_value[step];
     }
-    UNROLL for (uint turn = 0u; turn < VECTOR_TURNS; ++turn) {
-        uint number = turn * ROWS + row_in_group();
+    UNROLL for (uint step = 0u; step < VECTOR_STEPS; ++step) {
+        uint number = step * ROWS + row_in_group();
         float factor = 1.0;
 #if defined Q_NORM || defined K_NORM
         float squares = 0.0;
         UNROLL for (uint i = 0u; i < VECTOR_SPAN; ++i) {
-            float value = vector_values[turn * VECTOR_SPAN + i];
+            float value = vector_values[step * VECTOR_SPAN + i];
             if (lane() + i * LANES < HEAD_DIM) squares += value * value;
         }
         float mean = sum_lanes(squares) / float(HEAD_DIM);
@@ -219,7 +218,7 @@ void make_vectors() {
 #endif
         UNROLL for (uint i = 0u; i < VECTOR_SPAN; ++i) {
             uint d = lane() + i * LANES;
-            uint own = turn * VECTOR_SPAN + i;
+            uint own = step * VECTOR_SPAN + i;
             if (number <= HEADS && d < HEAD_DIM) {
                 vectors[number * HEAD_DIM + d] = vector_values[own] * (vector_norm_weights[own] * factor);
             }
@@ -246,8 +245,9 @@ void rotate_vectors() {
 #endif
 }
 
-// Rounds the token's own key and value as the state stores them, word by word; one workgroup of each key head stores.
-void keep_own() {
+// Rounds the token's own key and value to the cache's dtype, word by word. One workgroup per KV head stores them in the
+// cache.
+void store_own() {
     const uint key_words = HEAD_DIM / WORD_VALUES;
     const uint value_words = VALUE_DIM / WORD_VALUES;
     bool stores = head % RATIO == 0u;
@@ -257,30 +257,30 @@ void keep_own() {
         uint word = WORD_AT(at);
         [[unroll]] for (uint i = 0u; i < WORD_VALUES; ++i) vectors[at + i] = VALUES_OF(word)[i];
         bool is_key = number < key_words;
-        uint place = is_key ? row * key_words + number : row * value_words + number - key_words;
-        if (stores) stored_words_ref(is_key ? uvec2(pc.keys) : uvec2(pc.values)).at[place] = word;
+        uint at_word = is_key ? row * key_words + number : row * value_words + number - key_words;
+        if (stores) stored_words_ref(is_key ? uvec2(pc.keys) : uvec2(pc.values)).at[at_word] = word;
     }
     barrier();
 }
 
 void prepare() {
 #ifdef ROTATES
-    UNROLL for (uint turn = 0u; turn < PAIR_TURNS; ++turn) {
-        uint pair = gl_LocalInvocationIndex + turn * THREADS;
+    UNROLL for (uint step = 0u; step < PAIR_STEPS; ++step) {
+        uint pair = gl_LocalInvocationIndex + step * THREADS;
         if (pair >= ROTATED) break;
-        precise float angle = float(own_position) * pair_frequencies[turn];
+        precise float angle = float(own_position) * pair_frequencies[step];
         rotations[pair] = sincos(angle) * ROTATION_SCALE;
     }
 #endif
     if (gl_LocalInvocationIndex < HEADS) {
         maxima[gl_LocalInvocationIndex] = MASKED;
         totals[gl_LocalInvocationIndex] = 0.0;
-#if defined SINKS && !defined JOINS
+#if defined SINKS && !defined COMBINE_PASS
         sinks[gl_LocalInvocationIndex] = own_sink;
 #endif
     }
-    make_vectors();
+    norm_vectors();
     barrier();
     rotate_vectors();
-    if (has_own) keep_own();
+    if (has_own) store_own();
 }

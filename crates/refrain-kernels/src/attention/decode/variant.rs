@@ -1,42 +1,43 @@
-//! How the work of a decode step's attention is divided.
+//! Division of the work of decode attention.
 
 use super::{AttentionSizes, DecodeParams, OP};
-use crate::kit::iterations::{self, joined_lanes, looped, rounds, too_many};
+use crate::kit::iterations::{self, lane_reduction, loop_or_unrolled, looped, too_many};
 use crate::rms_norm::Norm;
 use crate::tuning::{self, DecodeTuning, Tuning};
 use crate::{OperandSpec, Traits, Unsupported};
 
-/// Parts that are joined at once, as in the shader.
-const AT_ONCE: usize = 8;
+/// Splits combined per step, as in the shader.
+const SPLITS_PER_STEP: usize = 8;
 
-/// What a row says of so many sequences.
-fn chosen(tuning: &Tuning, traits: &Traits, sizes: &AttentionSizes) -> DecodeTuning {
-    let is_enough = |many: &&DecodeTuning| {
-        let groups = sizes.tokens * sizes.heads / sizes.grouped_heads(many.most_heads);
-        groups >= many.enough_groups.on(traits)
+/// Returns the tuning for this number of sequences: the first entry that still fills the device.
+fn choose(tuning: &Tuning, traits: &Traits, sizes: &AttentionSizes) -> DecodeTuning {
+    let fills_device = |many: &&DecodeTuning| {
+        let groups = sizes.tokens * sizes.heads / sizes.grouped_heads(many.max_heads);
+        groups >= many.target_groups.on(traits)
     };
-    *tuning.decode_many.iter().find(is_enough).unwrap_or(&tuning.decode)
+    *tuning.decode_many.iter().find(fills_device).unwrap_or(&tuning.decode)
 }
 
-/// How the work is divided.
+/// Division of a workgroup, and number of splits.
 pub(super) struct DecodeVariant {
-    /// Invocations of a row.
+    /// Invocations per row.
     pub lanes: u32,
-    /// Rows of invocations.
+    /// Rows of invocations per workgroup.
     pub rows: u32,
-    /// Query heads that a workgroup takes.
+    /// Query heads per workgroup.
     pub heads: usize,
-    /// Workgroups that share a token's positions.
-    pub parts: usize,
-    /// Positions of a tile.
+    /// Workgroups that split a token's positions.
+    pub splits: usize,
+    /// Positions per tile.
     pub tile: usize,
-    /// Values loaded at once.
+    /// Values per load.
     pub unit: usize,
     /// Whether loops over an invocation's values are unrolled.
     pub unrolled: bool,
 }
 
 impl DecodeVariant {
+    /// Returns the tuning's division, with fewer heads per workgroup where shared memory is too small.
     pub(super) fn of(
         tuning: &Tuning,
         traits: &Traits,
@@ -44,59 +45,57 @@ impl DecodeVariant {
         sizes: &AttentionSizes,
         params: &DecodeParams,
     ) -> Result<DecodeVariant, Unsupported> {
-        let decode = &chosen(tuning, traits, sizes);
+        let decode = &choose(tuning, traits, sizes);
         let lanes = tuning::lanes(traits);
-        let heads = sizes.grouped_heads(decode.most_heads);
+        let heads = sizes.grouped_heads(decode.max_heads);
         let tile = decode.positions as usize;
         let groups = (sizes.tokens * sizes.heads / heads).max(1);
-        let most = (decode.enough_groups.on(traits) / groups).min(sizes.reach / tile);
+        let max_splits = (decode.target_groups.on(traits) / groups).min(sizes.capacity / tile);
         let wide = 16 / operands[0].dtype.size();
-        let whole = [sizes.head_dim, sizes.value_dim]
+        let divides = [sizes.head_dim, sizes.value_dim]
             .iter()
             .all(|dim| dim.is_multiple_of(wide));
-        let unit = if whole { wide } else { 2 };
+        let unit = if divides { wide } else { 2 };
         let variant = DecodeVariant {
             lanes,
             rows: decode.threads / lanes,
             heads,
-            parts: most.clamp(1, decode.most_parts as usize),
+            splits: max_splits.clamp(1, decode.max_splits as usize),
             tile,
             unit,
             unrolled: decode.unrolled,
         };
-        match variant.shared_bytes(sizes) > traits.shared_bytes as usize {
-            false => variant.within(traits, sizes, params),
-            true if heads > 1 => {
-                let mut fewer = *tuning;
-                fewer.decode_many = &[];
-                fewer.decode.most_heads = heads as u32 - 1;
-                DecodeVariant::of(&fewer, traits, operands, sizes, params)
-            }
-            true => Err(Unsupported::Size {
-                op: OP,
-                what: format!("heads of {} values do not fit into shared memory", sizes.head_dim),
-            }),
+        if variant.shared_bytes(sizes) <= traits.shared_bytes as usize {
+            return variant.limit_iterations(traits, sizes, params);
         }
+        if heads == 1 {
+            let what = format!("heads of {} values do not fit into shared memory", sizes.head_dim);
+            return Err(Unsupported::Size { op: OP, what });
+        }
+        let mut fewer = *tuning;
+        fewer.decode_many = &[];
+        fewer.decode.max_heads = heads as u32 - 1;
+        DecodeVariant::of(&fewer, traits, operands, sizes, params)
     }
 
-    /// The same in so many parts that each stays below the drivers' limit of iterations, if they have one.
-    fn within(
+    /// Raises the number of splits until each stays below the driver's limit of iterations, if it has one.
+    fn limit_iterations(
         self,
         traits: &Traits,
         sizes: &AttentionSizes,
         params: &DecodeParams,
     ) -> Result<DecodeVariant, Unsupported> {
-        let Some(most) = iterations::most(traits) else {
+        let Some(max_iterations) = iterations::max_iterations(traits) else {
             return Ok(self);
         };
         let span = sizes.span(&params.attention);
-        (self.parts..=self.parts.max(span.div_ceil(self.tile)))
-            .map(|parts| DecodeVariant { parts, ..self })
-            .find(|variant| variant.iterations(traits, sizes, params, span) <= most)
+        (self.splits..=self.splits.max(span.div_ceil(self.tile)))
+            .map(|splits| DecodeVariant { splits, ..self })
+            .find(|variant| variant.iterations(traits, sizes, params, span) <= max_iterations)
             .ok_or_else(|| too_many(OP, &format!("{span} positions of heads of {} values", sizes.head_dim)))
     }
 
-    /// Iterations of an invocation that takes its part of `span` positions.
+    /// Returns the loop iterations of an invocation for its split of `span` positions.
     pub(super) fn iterations(
         &self,
         traits: &Traits,
@@ -106,37 +105,37 @@ impl DecodeVariant {
     ) -> usize {
         let (threads, rows, lanes) = (self.threads(), self.rows as usize, self.lanes as usize);
         let [_, groups] = self.columns(sizes);
-        let join = joined_lanes(traits);
-        let unroll = |turns: usize, inner: usize| rounds(self.unrolled, turns, inner);
+        let join = lane_reduction(traits);
+        let unroll = |turns: usize, inner: usize| loop_or_unrolled(self.unrolled, turns, inner);
         let subs = threads / self.tile;
         let keys = unroll((sizes.head_dim / self.unit).div_ceil(subs), 0);
         let values = unroll(self.tile.div_ceil(groups), 0);
         let weights = looped(self.tile.div_ceil(lanes), looped(subs, 0)) + looped(self.tile.div_ceil(lanes), 0);
         let tile = keys + 2 * values + looped(self.heads.div_ceil(rows), weights + 2 * join);
-        let turns = span.div_ceil(self.parts).div_ceil(self.tile);
-        // What makes queries and key, before the first tile.
+        let turns = span.div_ceil(self.splits).div_ceil(self.tile);
+        // Preparation of queries and key, before the first tile.
         let [vectors, value, own] = [
             self.heads.div_ceil(rows) + 1,
             sizes.value_dim.div_ceil(threads),
             (sizes.head_dim + sizes.value_dim).div_ceil(threads),
         ];
-        let make = 2 * unroll(vectors, 2 * unroll(sizes.head_dim.div_ceil(lanes), 0) + join)
+        let prepare = 2 * unroll(vectors, 2 * unroll(sizes.head_dim.div_ceil(lanes), 0) + join)
             + 2 * unroll(value, 0)
             + looped(own, 0);
         let rotated = params.heads.rotated_pairs();
         let rotate = 2 * unroll(rotated / threads + 1, 0) + looped((self.heads + 1) * rotated / threads + 1, 0);
-        // What sums over the groups, and joins the parts.
-        let parts = looped(self.parts.div_ceil(AT_ONCE), 3 * unroll(AT_ONCE, 0));
+        // Reduction over the groups, and combination of the splits.
+        let combine = looped(self.splits.div_ceil(SPLITS_PER_STEP), 3 * unroll(SPLITS_PER_STEP, 0));
         let pairs = (self.heads * sizes.value_dim / 2).div_ceil(threads);
-        let finish = looped(pairs, looped(groups, 0)) + looped(pairs, parts);
-        make + rotate + looped(turns, tile) + finish
+        let finish = looped(pairs, looped(groups, 0)) + looped(pairs, combine);
+        prepare + rotate + looped(turns, tile) + finish
     }
 
     fn threads(&self) -> usize {
         (self.rows * self.lanes) as usize
     }
 
-    /// Invocations along a head's values, and groups of them.
+    /// Returns the invocations along a head's values, and the number of such groups.
     fn columns(&self, sizes: &AttentionSizes) -> [usize; 2] {
         let columns = (sizes.value_dim / self.unit).min(self.threads());
         [columns, (self.threads() / columns).min(self.tile)]
@@ -199,7 +198,7 @@ mod tests {
         storage16: true,
         storage8: true,
         integer_dot: false,
-        subnormal_halves: true,
+        f16_subnormals: true,
         tickets: true,
         max_invocations: 1024,
         push_bytes: 256,
@@ -212,8 +211,8 @@ mod tests {
         weighted: true,
     });
 
-    /// The variant for one token over `reach` positions, and the iterations of its invocations.
-    fn variant(state: DType, [heads, head_dim]: [usize; 2], reach: usize) -> (DecodeVariant, usize) {
+    /// Returns the variant for one token over `capacity` positions, and its iterations per invocation.
+    fn variant(state: DType, [heads, head_dim]: [usize; 2], capacity: usize) -> (DecodeVariant, usize) {
         let tuning = tuning::choose(&TRAITS);
         let sizes = AttentionSizes {
             tokens: 1,
@@ -221,10 +220,10 @@ mod tests {
             kv_heads: 1,
             head_dim,
             value_dim: head_dim,
-            slots: reach,
+            slots: capacity,
             sequences: 1,
-            table: reach,
-            reach,
+            table: capacity,
+            capacity,
         };
         let params = DecodeParams {
             attention: AttentionParams {
@@ -241,23 +240,23 @@ mod tests {
             sinks: false,
             gated: false,
         };
-        let keys = OperandSpec::contiguous(state, &[reach, 1, head_dim]);
+        let keys = OperandSpec::contiguous(state, &[capacity, 1, head_dim]);
         let variant = DecodeVariant::of(tuning, &TRAITS, &[&keys], &sizes, &params).expect("possible");
-        let iterations = variant.iterations(&TRAITS, &sizes, &params, reach);
+        let iterations = variant.iterations(&TRAITS, &sizes, &params, capacity);
         (variant, iterations)
     }
 
     #[test]
-    fn long_contexts_are_shared_by_enough_parts_for_software_drivers() {
+    fn long_contexts_are_split_below_the_iteration_limit_of_software_drivers() {
         for state in [DType::F32, DType::F16] {
-            for reach in [4096, 32_768, 131_072, 262_144] {
+            for capacity in [4096, 32_768, 131_072, 262_144] {
                 for head_dim in (64..=256).step_by(2) {
                     for heads in [1, 4, 32] {
-                        let (variant, counted) = variant(state, [heads, head_dim], reach);
-                        let parts = variant.parts;
+                        let (variant, counted) = variant(state, [heads, head_dim], capacity);
+                        let splits = variant.splits;
                         assert!(
-                            Some(counted) <= iterations::most(&TRAITS),
-                            "{heads} heads of {head_dim} {state}, {parts} parts: {counted}"
+                            Some(counted) <= iterations::max_iterations(&TRAITS),
+                            "{heads} heads of {head_dim} {state}, {splits} splits: {counted}"
                         );
                     }
                 }
@@ -266,23 +265,23 @@ mod tests {
     }
 
     #[test]
-    fn short_contexts_are_not_shared_by_more_workgroups_than_keep_the_device_busy() {
-        assert_eq!(variant(DType::F16, [8, 128], 4096).0.parts, 1);
-        assert_eq!(variant(DType::F16, [2, 128], 4096).0.parts, 2);
+    fn short_contexts_have_no_more_splits_than_fill_the_device() {
+        assert_eq!(variant(DType::F16, [8, 128], 4096).0.splits, 1);
+        assert_eq!(variant(DType::F16, [2, 128], 4096).0.splits, 2);
     }
 
-    /// Mesa 22.3 ended the loops of one part before they came to this position.
+    /// Mesa 22.3 ended the loops of a single split before they reached this position.
     #[test]
-    fn counts_are_a_little_above_what_was_measured() {
+    fn iteration_counts_are_slightly_above_measured_ones() {
         let measured = [
             (DType::F16, 4, 64, 34_925),
             (DType::F16, 4, 128, 24_926),
             (DType::F16, 4, 256, 15_855),
             (DType::F32, 4, 256, 12_751),
         ];
-        for (state, heads, head_dim, first_missed) in measured {
-            let (variant, iterations) = variant(state, [heads, head_dim], first_missed);
-            let all = iterations * variant.parts;
+        for (state, heads, head_dim, first_lost_position) in measured {
+            let (variant, iterations) = variant(state, [heads, head_dim], first_lost_position);
+            let all = iterations * variant.splits;
             assert!(
                 (65_535..130_000).contains(&all),
                 "{heads} heads of {head_dim} {state}: {all}"

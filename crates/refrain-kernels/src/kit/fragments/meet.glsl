@@ -1,7 +1,7 @@
-// What lanes of the subgroup have stored is there for all of them.
+// Subgroup barrier: all lanes see what any of them has stored in shared memory.
 void meet() {
 #ifdef LOCKSTEP
-    // All subgroups would have to come, though lanes go together anyway.
+    // On this driver the barrier would wait for all subgroups, although lanes run in lockstep anyway.
     memoryBarrier(gl_ScopeSubgroup, gl_StorageSemanticsShared, gl_SemanticsAcquireRelease);
 #else
     controlBarrier(gl_ScopeSubgroup, gl_ScopeSubgroup, gl_StorageSemanticsShared, gl_SemanticsAcquireRelease);

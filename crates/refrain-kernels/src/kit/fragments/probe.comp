@@ -1,5 +1,5 @@
-// What each lane holds of a matrix whose elements are numbered row by row: as A, as B, as sums; then the product of two
-// small matrices, added to numbered sums.
+// Probes the fragment layout: writes which elements each lane holds of A, of B and of the accumulator, with elements
+// numbered row by row. Then writes the product of two small matrices, added to numbered sums.
 layout(local_size_x = LANES) in;
 layout(buffer_reference, scalar, buffer_reference_align = 4) buffer held_ref { uint at[]; };
 layout(push_constant, scalar) uniform Push { held_ref held; } pc;
@@ -12,7 +12,7 @@ coopmat<float16_t, gl_ScopeSubgroup, ROWS, DEPTH, gl_MatrixUseA> a;
 coopmat<float16_t, gl_ScopeSubgroup, DEPTH, COLUMNS, gl_MatrixUseB> b;
 coopmat<float, gl_ScopeSubgroup, ROWS, COLUMNS, gl_MatrixUseAccumulator> sums;
 
-// Small, so that their products are exact.
+// Small integers have exact products.
 int number_of_a(uint i) { return int(i * 7u % 5u) - 2; }
 int number_of_b(uint i) { return int(i * 3u % 7u) - 3; }
 
@@ -31,7 +31,7 @@ void main() {
     for (uint i = lane; i < ROWS * COLUMNS; i += LANES) floats[i] = float(i);
     load();
     const uint elements = 8u;
-    // More elements are an order that nobody knows.
+    // More elements mean an unknown layout.
     bool held = max(max(a.length(), b.length()), sums.length()) <= elements;
     [[unroll]] for (uint i = 0u; i < elements; ++i) {
         uint at = gl_SubgroupInvocationID * elements + i;

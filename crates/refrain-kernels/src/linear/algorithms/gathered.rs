@@ -1,8 +1,8 @@
-//! Matrices of experts times vectors that are routed to them, each pair of a token and an expert by itself.
+//! Products with the matrices of experts, one (token, expert) pair per workgroup.
 
 use super::{Algorithm, ProductCost, ProjectionCalls};
-use crate::kit::iterations::{self, joined_lanes, looped};
-use crate::kit::text::{Text, address, is_wide};
+use crate::kit::iterations::{self, lane_reduction, looped};
+use crate::kit::text::{SourceBuilder, address, is_wide};
 use crate::linear::problem::WeightPlanes;
 use crate::linear::sources::quant_run;
 use crate::tuning::{self, Tuning};
@@ -10,7 +10,8 @@ use crate::{Call, DType, OperandSpec, Push, Traits, Unsupported};
 
 const OP: &str = "expert_matmul";
 
-/// Such products: x, the experts and the result, the matrices and how many rows they have in all.
+/// Products with the matrices of experts. The operands are x, the experts and the result; `all_rows` is the number of
+/// rows of all experts.
 pub(crate) struct GatheredGemv<'p> {
     pub operands: [&'p OperandSpec; 3],
     pub planes: &'p WeightPlanes<'p>,
@@ -19,7 +20,7 @@ pub(crate) struct GatheredGemv<'p> {
 }
 
 impl Algorithm for GatheredGemv<'_> {
-    /// Each pair reads a matrix.
+    /// Each pair reads a whole matrix.
     fn cost(&self, _: &Tuning, _: &Traits) -> Option<ProductCost> {
         let passes = self.operands[1].layout.count();
         Some(ProductCost { passes })
@@ -33,11 +34,11 @@ impl Algorithm for GatheredGemv<'_> {
             self.all_rows,
             self.x_strides.to_vec(),
         )?;
-        Ok(ProjectionCalls::apart(vec![call]))
+        Ok(ProjectionCalls::independent(vec![call]))
     }
 }
 
-/// The call of which each workgroup takes rows for one pair of a token and an expert.
+/// Returns the call. Each workgroup computes rows for one (token, expert) pair.
 fn dots(
     traits: &Traits,
     [x, experts, out]: [&OperandSpec; 3],
@@ -50,17 +51,17 @@ fn dots(
     };
     let (pairs, rows) = (tokens * used, out.layout.shape[2]);
     if pairs > 65_535 {
-        let what = format!("{pairs} products of a token and an expert");
+        let what = format!("{pairs} (token, expert) pairs exceed 65,535");
         return Err(Unsupported::Size { op: OP, what });
     }
-    let text = Text::new(traits, OP)
+    let text = SourceBuilder::new(traits, OP)
         .define("LANE_VALUE", "float")
         .input("x", x.dtype)
         .input("experts", DType::U32)
         .output("y", out.dtype);
     let text = match planes {
         WeightPlanes::Dense { dtype, wide, .. } => {
-            // As many elements as fill 16 bytes: what an invocation loads at once.
+            // An invocation loads 16 bytes at once.
             let run = 16 / dtype.size();
             let text = text.input("w", *dtype);
             if *wide && is_wide(x, &x.layout.strides[..2]) {
@@ -78,7 +79,7 @@ fn dots(
         }
     };
     let lanes = tuning::lanes(traits);
-    let rounds = looped(k.div_ceil(lanes as usize), 0) + joined_lanes(traits);
+    let rounds = looped(k.div_ceil(lanes as usize), 0) + lane_reduction(traits);
     iterations::check(OP, traits, rounds, || format!("sums over {k} products"))?;
     let rows_per_group = (traits.workgroup(128) / lanes).max(1);
     let kernel = text

@@ -1,21 +1,22 @@
-//! Products of many tokens on matrix cores, all experts' in one call: another before it sorts the pairs of a
-//! token and one of its experts by expert, so that tiles of them meet the same rows, and packs x as
-//! [`crate::projection`] does.
+//! Grouped GEMM over experts on matrix cores, for many tokens.
+//!
+//! The first call sorts (token, expert) pairs by expert, so that a tile of pairs needs one matrix, and packs x as
+//! [`crate::projection`] does. The second call computes the products of all experts.
 
 use super::matrix_cores::{self, Fragments, PackedTokens, REFERENCES};
-use super::parts::SumParts;
+use super::split_k::SplitK;
 use super::{Algorithm, ProductCost, ProjectionCalls};
 use crate::kit::arguments::PushArguments;
 use crate::kit::iterations::{self, looped};
-use crate::kit::text::{Text, address, grid};
+use crate::kit::text::{SourceBuilder, address, grid};
 use crate::linear::problem::{ProjectionProblem, StridedMatrix, WeightPlanes};
-use crate::linear::source::declared_input;
+use crate::linear::source::declare_input;
 use crate::tuning::Tuning;
 use crate::{Call, CallOrder, DType, OperandSpec, Push, Traits, Unsupported};
 
 const OP: &str = "expert_matmul";
 
-/// Such products: checked operands, W of `experts` experts.
+/// A grouped GEMM with checked operands and the weights of `experts` experts.
 pub(crate) struct Grouped<'p> {
     pub x: &'p OperandSpec,
     pub ids: &'p OperandSpec,
@@ -30,7 +31,7 @@ impl Grouped<'_> {
         [0, 1, 2].map(|d| self.x.layout.shape[d])
     }
 
-    /// Whether a token's experts meet the same vector.
+    /// Whether a token's experts share one vector of x.
     fn is_shared(&self) -> bool {
         self.extents()[1] == 1 || self.x.layout.strides[1] == 0
     }
@@ -46,12 +47,12 @@ impl Grouped<'_> {
         Ok(ProjectionProblem::product(tokens * used, columns, x, weights, out))
     }
 
-    /// How it is divided; none where the device, the tuning or a size is not for it.
+    /// The tile; `None` if the device, the tuning row or a size does not allow matrix cores.
     fn fragments(&self, problem: &ProjectionProblem<'_>, tuning: &Tuning, traits: &Traits) -> Option<Fragments> {
         let cores = traits.matrix_cores.filter(|_| matrix_cores::supported(traits))?;
         let tile = tuning.expert_tile(traits, cores.size, problem.tokens, self.experts)?;
         matrix_cores::check(problem).ok()?;
-        let fragments = problem.fragments_of(tile, traits, cores, &problem.alike()[0]);
+        let fragments = problem.fragments_of(tile, traits, cores, &problem.fusible_sections()[0]);
         let fits = (self.sorted(problem, &fragments).ok()?).fits(traits, tuning.row_threads);
         fits.then_some(fragments)
     }
@@ -77,7 +78,7 @@ impl Grouped<'_> {
 }
 
 impl Algorithm for Grouped<'_> {
-    /// A tile of pairs reads a matrix.
+    /// Each tile of pairs reads a whole matrix.
     fn cost(&self, tuning: &Tuning, traits: &Traits) -> Option<ProductCost> {
         let problem = self.problem().ok()?;
         let fragments = self.fragments(&problem, tuning, traits)?;
@@ -88,25 +89,25 @@ impl Algorithm for Grouped<'_> {
     fn calls(&self, tuning: &Tuning, traits: &Traits) -> Result<ProjectionCalls, Unsupported> {
         let problem = self.problem()?;
         let Some(fragments) = self.fragments(&problem, tuning, traits) else {
-            let what = format!("no fragments of products with {} experts", self.experts);
+            let what = format!("no matrix core tile for products with {} experts", self.experts);
             return Err(Unsupported::Size { op: OP, what });
         };
         let sorted = self.sorted(&problem, &fragments)?;
         let tokens = PackedTokens {
             family: OP,
             text: include_str!("grouped/tokens.glsl"),
-            skips: tuning.experts.skips && fragments.tile.tokens > 1,
+            skip_empty: tuning.experts.skip_empty && fragments.tile.tokens > 1,
             arguments: &|arguments| sorted.product_arguments(arguments),
             tiles: sorted.tiles(),
-            shared: SumParts::ALONE,
+            split_k: SplitK::NONE,
         };
         let calls = vec![
             sorted.prepare(traits, tuning.row_threads)?,
-            problem.multiply(traits, &fragments, &problem.alike()[0], &tokens)?,
+            problem.multiply(traits, &fragments, &problem.fusible_sections()[0], &tokens)?,
         ];
         Ok(ProjectionCalls {
             calls,
-            order: CallOrder::InTurn,
+            order: CallOrder::Sequential,
             workspace: Some(OperandSpec::contiguous(DType::U32, &[sorted.words()[3]])),
             tickets: 0,
         })
@@ -119,22 +120,23 @@ struct SortedPairs<'a> {
     ids: Push,
     workspace: usize,
     experts: usize,
-    /// Vectors of x, and how many are `between` elements apart before the next stride between tokens.
+    /// Number of vectors of x, in total and per token.
     vectors: [usize; 2],
+    /// Stride between the vectors of a token, in elements.
     between: usize,
-    /// Pairs that share a vector.
+    /// Pairs per vector.
     sharing: usize,
 }
 
 impl SortedPairs<'_> {
-    /// The most tiles of pairs: all experts' last ones may have a pair alone.
+    /// Maximum number of tiles of pairs: the last tile of each expert may hold only one pair.
     fn tiles(&self) -> usize {
         let pairs = self.problem.tokens;
         let buckets = (self.experts + 1).min(pairs);
         (pairs - buckets) / self.fragments.tile_tokens() + buckets
     }
 
-    /// Where the workspace holds, behind packed x: factors, sorted pairs and tiles; and its end.
+    /// Word offsets in the workspace, after packed x: factors, sorted pairs, tiles, and the end.
     fn words(&self) -> [usize; 4] {
         let packed = self.vectors[0] * self.fragments.depth() / 2;
         let sorted = packed + self.vectors[0];
@@ -142,7 +144,7 @@ impl SortedPairs<'_> {
         [packed, sorted, tiles, tiles + 3 * self.tiles()]
     }
 
-    /// Whether a workgroup of `threads` invocations can sort the pairs, and numbers reach.
+    /// Whether a workgroup of `threads` invocations can sort the pairs, and offsets fit 32 bits.
     fn fits(&self, traits: &Traits, threads: u32) -> bool {
         let width = threads as usize;
         let turns = looped(self.problem.tokens.div_ceil(width), 0);
@@ -150,24 +152,24 @@ impl SortedPairs<'_> {
         let rounds = 2 * turns + looped(each, 0) + looped(self.tiles() + each, 0) + looped(32, 0);
         let shared = 4 * (self.experts + 1) + 12 * width + 1024;
         shared <= traits.shared_bytes as usize
-            && iterations::most(traits).is_none_or(|most| rounds <= most)
+            && iterations::max_iterations(traits).is_none_or(|max| rounds <= max)
             && u32::try_from(4 * self.words()[3]).is_ok()
     }
 
-    fn place(&self, words: usize) -> Push {
+    fn workspace_address(&self, words: usize) -> Push {
         Push::Address {
             operand: self.workspace,
             bytes: 4 * words as u64,
         }
     }
 
-    /// The arguments that both calls have.
+    /// Adds the arguments that both calls share.
     fn arguments(&self, sorted_ref: &str, arguments: &mut PushArguments) {
         let [factors, sorted, tiles, _] = self.words();
-        arguments.address("packed_ref packed", self.place(0));
-        arguments.address("factors_ref factors", self.place(factors));
-        arguments.address(format!("{sorted_ref} sorted"), self.place(sorted));
-        arguments.address(format!("{sorted_ref} tiles"), self.place(tiles));
+        arguments.address("packed_ref packed", self.workspace_address(0));
+        arguments.address("factors_ref factors", self.workspace_address(factors));
+        arguments.address(format!("{sorted_ref} sorted"), self.workspace_address(sorted));
+        arguments.address(format!("{sorted_ref} tiles"), self.workspace_address(tiles));
         arguments.number("BLOCKS", self.fragments.blocks);
         arguments.number("TILES", self.tiles());
     }
@@ -179,7 +181,7 @@ impl SortedPairs<'_> {
         arguments.number("SHARING", self.sharing);
     }
 
-    /// The call that packs x and sorts pairs by expert, with workgroups of `threads` invocations.
+    /// Returns the call that packs x and sorts pairs by expert, with workgroups of `threads` invocations.
     fn prepare(&self, traits: &Traits, threads: u32) -> Result<Call, Unsupported> {
         let mut arguments = PushArguments::new(traits);
         arguments.address("x_ref x", self.problem.x.address.clone());
@@ -196,11 +198,11 @@ impl SortedPairs<'_> {
         let [lanes, held] = self.fragments.packing(traits);
         let rows = (threads / lanes).max(1);
         let declaration = arguments.declaration();
-        let text = Text::with_fragments(traits, &format!("{OP}.prepare"))
+        let text = SourceBuilder::with_fragments(traits, &format!("{OP}.prepare"))
             .define("LANE_VALUE", "vec2")
             .define("HELD", format!("{held}u"))
             .input("experts", DType::U32);
-        let text = self.fragments.define(traits, declared_input(text, self.problem, 8));
+        let text = self.fragments.define(traits, declare_input(text, self.problem, 8));
         let kernel = text
             .body(REFERENCES)
             .body("layout(buffer_reference) buffer sorted_ref;\n")

@@ -1,32 +1,36 @@
-//! Projections of many tokens on matrix cores: x is packed into fragments of halves, normalised on the way,
-//! and each kind of sections is one product.
+//! GEMM on matrix cores for projections of many tokens. One call normalises x and packs it into f16 fragments; each
+//! group of sections is one product.
 //!
-//! x is rounded to f16, times a power of two for each token that keeps any f32 in range, or taken as the sum of
-//! two halves where products cost less than the weights' bytes; weights are rounded to f16 where they have more
-//! bits; sums are in f32.
+//! x is rounded to f16 after scaling by a power of two per token, which keeps any f32 in range. If the product is bound
+//! by the bytes of the weights, x is the sum of two f16 terms. Weights with more bits are rounded to f16. Accumulation
+//! is in f32.
 
-use super::parts::SumParts;
+mod fragments;
+
+pub(crate) use fragments::Fragments;
+
+use super::split_k::SplitK;
 use super::{Algorithm, ProductCost, ProjectionCalls};
 use crate::kit::arguments::PushArguments;
-use crate::kit::text::{Text, grid};
+use crate::kit::text::{SourceBuilder, grid};
 use crate::linear::arguments::{InputSource, arguments};
 use crate::linear::problem::{ProjectionProblem, SectionPart, SectionPlan, WeightPlanes};
 use crate::linear::section::OP;
-use crate::linear::source::{declared_input, declared_sections, generated};
-use crate::tuning::{MatrixTile, SharedBy, Tuning};
+use crate::linear::source::{declare_input, declare_sections, generate};
+use crate::tuning::{MatrixTile, SubgroupSplit, Tuning};
 use crate::vocabulary::{FragmentOrder, MatrixCores};
-use crate::{Call, CallOrder, DType, OperandSpec, Push, Traits, Unsupported, tuning};
+use crate::{Call, CallOrder, DType, OperandSpec, Push, Traits, Unsupported};
 
-/// The arguments hold these references; the bodies behind them define what they are to.
+/// Forward declarations of reference types in the arguments; later source defines them.
 pub(crate) const REFERENCES: &str =
     "layout(buffer_reference) buffer packed_ref;\nlayout(buffer_reference) buffer factors_ref;\n";
 
-/// Whether a device may compute products with such weights here.
+/// Whether the device supports these kernels.
 pub(crate) fn supported(traits: &Traits) -> bool {
     traits.matrix_cores.is_some() && traits.storage16
 }
 
-/// Fails where the operands are not what fragments are made from.
+/// Fails if the operands cannot be loaded as fragments.
 pub(crate) fn check(problem: &ProjectionProblem<'_>) -> Result<(), Unsupported> {
     let parts = problem.sections.iter().flat_map(|s| &s.parts);
     for part in parts {
@@ -37,7 +41,7 @@ pub(crate) fn check(problem: &ProjectionProblem<'_>) -> Result<(), Unsupported> 
         let whole = problem.columns > 0 && problem.columns.is_multiple_of(chunk(&part.planes));
         if !takes || !whole || problem.batch.is_some() {
             let what = format!(
-                "no fragments of {} columns and {}",
+                "no fragments for {} columns of {} weights",
                 problem.columns,
                 part.planes.weights()
             );
@@ -47,7 +51,7 @@ pub(crate) fn check(problem: &ProjectionProblem<'_>) -> Result<(), Unsupported> 
     Ok(())
 }
 
-/// Neighbouring values of a row that a lane takes at once.
+/// Consecutive values of a row that a lane loads at once.
 fn chunk(planes: &WeightPlanes<'_>) -> usize {
     match planes {
         WeightPlanes::Quantised(weights) if weights.format.bits < 8 => 32,
@@ -55,89 +59,23 @@ fn chunk(planes: &WeightPlanes<'_>) -> usize {
     }
 }
 
-/// Runs of eight values that an invocation which packs x is to hold. The fewer, the shorter is its text: 512 tokens of
-/// Qwen3-0.6B F16 on an H100 by six 112,130 tokens/s, by two 116,480, by one 116,780; 8 sequences of Qwen3-8B Q4_K_M 1,901,
-/// 1,937 and 1,945.
-const RUNS_HELD: usize = 1;
-
-/// Sizes of a product's fragments.
-pub(crate) struct Fragments {
-    pub cores: MatrixCores,
-    /// Lanes of a subgroup.
-    lanes: u32,
-    /// Neighbouring values of a row that a lane takes at once.
-    chunk: usize,
-    /// Such chunks, times the lanes that share a row, that a row has.
-    pub blocks: usize,
-    pub tile: MatrixTile,
-}
-
-impl Fragments {
-    /// Halves that a vector of x is packed into: a row of whole blocks, perhaps another of what its halves leave.
-    pub(crate) fn depth(&self) -> usize {
-        let row = self.blocks * self.chunk * self.cores.lanes_per_row() as usize;
-        self.tile.halves as usize * row
-    }
-
-    /// Tokens of a tile.
-    pub(crate) fn tile_tokens(&self) -> usize {
-        (self.tile.tokens * self.cores.columns()) as usize
-    }
-
-    /// Fragments of rows of all matrices of a section that a subgroup takes.
-    fn matrices(&self, sections: &[&SectionPlan<'_>]) -> u32 {
-        let parts = sections[0].parts.len() as u32;
-        self.tile.rows / parts * parts
-    }
-
-    /// Workgroups that share the rows of sections that are alike.
-    fn row_blocks(&self, sections: &[&SectionPlan<'_>]) -> usize {
-        let each = self.matrices(sections) / sections[0].parts.len() as u32;
-        let rows = (self.tile.subgroups_apart() * each * self.cores.size) as usize;
-        sections.iter().map(|s| s.rows.div_ceil(rows)).sum()
-    }
-
-    fn steps(&self) -> u32 {
-        self.chunk as u32 / self.cores.values()
-    }
-
-    /// How vectors of x are packed: invocations to a vector, and runs of eight values that each holds.
-    pub(crate) fn packing(&self, traits: &Traits) -> [u32; 2] {
-        let row = self.blocks * self.chunk * self.cores.lanes_per_row() as usize;
-        let runs = row.div_ceil(8);
-        let wanted = runs.div_ceil(RUNS_HELD).next_power_of_two() as u32;
-        let lanes = wanted.min(traits.max_invocations).max(tuning::lanes(traits));
-        [lanes, runs.div_ceil(lanes as usize) as u32]
-    }
-
-    /// What the order and the sizes are called in shaders.
-    pub(crate) fn define<'t>(&self, traits: &Traits, text: Text<'t>) -> Text<'t> {
-        self.cores
-            .define(
-                traits,
-                text.define("CHUNK", self.chunk).define("HALVES", self.tile.halves),
-            )
-            .body(include_str!("matrix_cores/blocks.glsl"))
-    }
-}
-
-/// Which tokens the workgroups of a product take.
+/// How the workgroups of a product find their tokens.
 pub(crate) struct PackedTokens<'a> {
-    /// The operation, and how its tokens are found: a part of the text's name.
+    /// Kernel family, for the kernel's name.
     pub family: &'a str,
-    /// The text that finds them.
+    /// GLSL that finds the tokens.
     pub text: &'a str,
     /// Whether fragments without tokens are skipped.
-    pub skips: bool,
-    /// Adds the arguments that the text names.
+    pub skip_empty: bool,
+    /// Adds the arguments that `text` needs.
     pub arguments: &'a dyn Fn(&mut PushArguments),
-    /// Tiles of them.
+    /// Number of tiles of tokens.
     pub tiles: usize,
-    /// How workgroups share the sums of a tile.
-    pub shared: SumParts,
+    /// Splits of K.
+    pub split_k: SplitK,
 }
 
-/// The device's matrix cores.
+/// Returns the device's matrix cores.
 pub(crate) fn cores_of(traits: &Traits) -> Result<MatrixCores, Unsupported> {
     let what = || "this device has no matrix cores that kernels can use".to_string();
     traits
@@ -145,11 +83,11 @@ pub(crate) fn cores_of(traits: &Traits) -> Result<MatrixCores, Unsupported> {
         .ok_or_else(|| Unsupported::Size { op: OP, what: what() })
 }
 
-/// A product of fragments.
+/// A projection on matrix cores.
 pub(crate) struct MatrixCoreProduct<'p>(pub &'p ProjectionProblem<'p>);
 
 impl Algorithm for MatrixCoreProduct<'_> {
-    /// Tokens share what is read of the weights.
+    /// All tokens share one pass over the weights.
     fn cost(&self, _: &Tuning, traits: &Traits) -> Option<ProductCost> {
         (supported(traits) && check(self.0).is_ok()).then_some(ProductCost { passes: 1 })
     }
@@ -158,18 +96,19 @@ impl Algorithm for MatrixCoreProduct<'_> {
         let problem = self.0;
         check(problem)?;
         let cores = cores_of(traits)?;
-        for sections in problem.alike() {
+        for sections in problem.fusible_sections() {
             let fragments = problem.fragments(tuning, traits, cores, &sections);
             problem.pack_arguments(traits, &fragments, problem.operands)?;
-            let shared = problem.sum_parts(traits, &fragments, &sections);
-            let packed =
-                |arguments: &mut PushArguments| problem.given(&fragments, &shared, problem.operands, arguments);
+            let split_k = problem.split_k(traits, &fragments, &sections);
+            let packed = |arguments: &mut PushArguments| {
+                problem.product_arguments(&fragments, &split_k, problem.operands, arguments)
+            };
             arguments(traits, problem, &sections, InputSource::Packed(&packed))?;
         }
         Ok(())
     }
 
-    /// The calls on matrix cores, for each kind of sections one that packs x and one product.
+    /// Returns, for each group of sections, a call that packs x (if the previous packing does not fit) and a product.
     fn calls(&self, tuning: &Tuning, traits: &Traits) -> Result<ProjectionCalls, Unsupported> {
         let problem = self.0;
         check(problem)?;
@@ -177,35 +116,35 @@ impl Algorithm for MatrixCoreProduct<'_> {
         let workspace = problem.operands;
         let mut calls = Vec::new();
         let (mut packed, mut words, mut tickets) = (None, 0, 0);
-        let (mut packings, mut sharing) = (0, 0);
-        for sections in problem.alike() {
+        let (mut packings, mut split_products) = (0, 0);
+        for sections in problem.fusible_sections() {
             let fragments = problem.fragments(tuning, traits, cores, &sections);
             let tiles = problem.tiles(&fragments);
-            let shape = (fragments.chunk, tiles, fragments.tile.halves, fragments.tile.narrow);
+            let shape = (fragments.chunk, tiles, fragments.tile.x_terms, fragments.tile.narrow);
             if packed != Some(shape) {
                 calls.push(problem.pack(traits, &fragments, workspace)?);
                 packed = Some(shape);
                 packings += 1;
             }
-            let shared = problem.sum_parts(traits, &fragments, &sections);
+            let split_k = problem.split_k(traits, &fragments, &sections);
             let tokens = PackedTokens {
                 family: OP,
                 text: include_str!("matrix_cores/tokens.glsl"),
-                skips: false,
-                arguments: &|arguments| problem.given(&fragments, &shared, workspace, arguments),
+                skip_empty: false,
+                arguments: &|arguments| problem.product_arguments(&fragments, &split_k, workspace, arguments),
                 tiles: tiles / fragments.tile.tokens as usize,
-                shared,
+                split_k,
             };
             calls.push(problem.multiply(traits, &fragments, &sections, &tokens)?);
-            words = words.max(problem.input_words(&fragments) + shared.words());
-            tickets = tickets.max(shared.tickets());
-            sharing += usize::from(shared.tickets() > 0);
+            words = words.max(problem.input_words(&fragments) + split_k.words());
+            tickets = tickets.max(split_k.tickets());
+            split_products += usize::from(split_k.tickets() > 0);
         }
-        // Products of one packing meet nowhere, but where two would leave sums in the same place.
-        let order = if packings == 1 && sharing < 2 {
-            CallOrder::BehindFirst
+        // Products of one packing are independent unless two of them use the workspace for partial sums.
+        let order = if packings == 1 && split_products < 2 {
+            CallOrder::AfterFirst
         } else {
-            CallOrder::InTurn
+            CallOrder::Sequential
         };
         Ok(ProjectionCalls {
             order,
@@ -217,7 +156,7 @@ impl Algorithm for MatrixCoreProduct<'_> {
 }
 
 impl ProjectionProblem<'_> {
-    /// How the product of sections that are alike is divided.
+    /// Fragments and tile for a group of sections.
     fn fragments(
         &self,
         tuning: &Tuning,
@@ -234,7 +173,7 @@ impl ProjectionProblem<'_> {
         self.fragments_of(tile, traits, cores, sections)
     }
 
-    /// The same for a given tile.
+    /// Fragments for a given tile.
     pub(crate) fn fragments_of(
         &self,
         tile: MatrixTile,
@@ -253,7 +192,7 @@ impl ProjectionProblem<'_> {
         }
     }
 
-    /// Fragments of tokens, whole tiles of them.
+    /// Number of fragments of tokens, rounded up to whole tiles.
     fn tiles(&self, fragments: &Fragments) -> usize {
         let tokens = self.tokens.div_ceil(fragments.cores.columns() as usize);
         tokens.next_multiple_of(fragments.tile.tokens as usize)
@@ -263,7 +202,7 @@ impl ProjectionProblem<'_> {
         self.tiles(fragments) * fragments.cores.columns() as usize * fragments.depth() / 2
     }
 
-    /// The arguments of the call that packs x.
+    /// Builds the arguments of the call that packs x.
     fn pack_arguments(
         &self,
         traits: &Traits,
@@ -286,7 +225,7 @@ impl ProjectionProblem<'_> {
         Ok(arguments)
     }
 
-    /// Adds where the workspace holds x, and each token's factor, and how much of it there is.
+    /// Adds the workspace's addresses of packed x and of each token's factor, and the extents of packed x.
     fn packed(&self, fragments: &Fragments, workspace: usize, arguments: &mut PushArguments) {
         let at = |bytes: u64| Push::Address {
             operand: workspace,
@@ -299,13 +238,13 @@ impl ProjectionProblem<'_> {
         arguments.number("BLOCKS", fragments.blocks);
     }
 
-    /// Words of packed x and its factors.
+    /// Size of packed x and its factors in words.
     fn input_words(&self, fragments: &Fragments) -> usize {
         self.packed_words(fragments) + self.tiles(fragments) * fragments.cores.columns() as usize
     }
 
-    /// How workgroups share the sums of sections that are alike.
-    fn sum_parts(&self, traits: &Traits, fragments: &Fragments, sections: &[&SectionPlan<'_>]) -> SumParts {
+    /// Splits of K for a group of sections.
+    fn split_k(&self, traits: &Traits, fragments: &Fragments, sections: &[&SectionPlan<'_>]) -> SplitK {
         let tile = &fragments.tile;
         let token_tiles = self.tiles(fragments) / tile.tokens as usize;
         let sums = fragments.matrices(sections)
@@ -313,24 +252,30 @@ impl ProjectionProblem<'_> {
             * tile.tokens
             * fragments.cores.size
             * fragments.cores.columns();
-        // Sums whose order is hidden are not put back into fragments.
-        let wanted = if fragments.cores.is_hidden() { 1 } else { tile.parts };
-        SumParts {
-            count: SumParts::most(traits, wanted, fragments.blocks),
+        // Sums with an opaque layout cannot be loaded back into fragments.
+        let wanted = if fragments.cores.is_opaque() { 1 } else { tile.splits };
+        SplitK {
+            splits: SplitK::clamp_splits(traits, wanted, fragments.blocks),
             sums: sums as usize,
-            results: fragments.row_blocks(sections) * token_tiles,
+            tiles: fragments.row_blocks(sections) * token_tiles,
         }
     }
 
-    /// Adds what a product takes beside weights: packed x, and where workgroups leave sums behind it.
-    fn given(&self, fragments: &Fragments, shared: &SumParts, workspace: usize, arguments: &mut PushArguments) {
+    /// Adds a product's arguments besides the weights: packed x, and the partial sums after it in the workspace.
+    fn product_arguments(
+        &self,
+        fragments: &Fragments,
+        split_k: &SplitK,
+        workspace: usize,
+        arguments: &mut PushArguments,
+    ) {
         self.packed(fragments, workspace, arguments);
-        shared.arguments(workspace, 4 * self.input_words(fragments) as u64, arguments);
+        split_k.arguments(workspace, 4 * self.input_words(fragments) as u64, arguments);
     }
 
-    /// Whether four neighbouring results of a token are stored at once: products with eight-bit weights are 2 to 4 %
-    /// faster so on an H200, those with four bits or floats up to 3 % slower.
-    fn stores_fours(&self, fragments: &Fragments, sections: &[&SectionPlan<'_>]) -> bool {
+    /// Whether four consecutive results of a token are stored at once. On an H200 this makes products with eight-bit
+    /// weights 2 to 4 % faster, but those with four-bit or float weights up to 3 % slower.
+    fn stores_vec4(&self, fragments: &Fragments, sections: &[&SectionPlan<'_>]) -> bool {
         let whole = |section: &&SectionPlan<'_>| section.rows.is_multiple_of(4) && section.column.is_multiple_of(4);
         let is_eight = |part: &SectionPart<'_>| match &part.planes {
             WeightPlanes::Quantised(weights) => weights.format.bits == 8,
@@ -343,13 +288,13 @@ impl ProjectionProblem<'_> {
             && sections.iter().all(whole)
     }
 
-    /// The call that packs x, and behind it a factor for each token.
+    /// Returns the call that packs x, followed by a factor for each token.
     fn pack(&self, traits: &Traits, fragments: &Fragments, workspace: usize) -> Result<Call, Unsupported> {
         let arguments = self.pack_arguments(traits, fragments, workspace)?;
         let [lanes, held] = fragments.packing(traits);
         let declaration = arguments.declaration();
-        let text = Text::with_fragments(traits, &format!("{OP}.pack"));
-        let text = fragments.define(traits, declared_input(text, self, 8).define("LANE_VALUE", "vec2"));
+        let text = SourceBuilder::with_fragments(traits, &format!("{OP}.pack"));
+        let text = fragments.define(traits, declare_input(text, self, 8).define("LANE_VALUE", "vec2"));
         let kernel = text
             .define("HELD", format!("{held}u"))
             .body(REFERENCES)
@@ -365,7 +310,7 @@ impl ProjectionProblem<'_> {
         })
     }
 
-    /// The product of what was packed with sections that are alike.
+    /// Returns the call that multiplies packed x with a group of sections.
     pub(crate) fn multiply(
         &self,
         traits: &Traits,
@@ -376,23 +321,26 @@ impl ProjectionProblem<'_> {
         let MatrixTile {
             subgroups,
             unrolled,
-            shared,
+            split,
             ..
         } = fragments.tile;
         let matrices = fragments.matrices(sections);
         let each = matrices / sections[0].parts.len() as u32;
         let arguments = arguments(traits, self, sections, InputSource::Packed(tokens.arguments))?;
-        let generated = generated(self, sections, &arguments)?;
+        let generated = generate(self, sections, &arguments)?;
         let stage = fragments.steps().min(4);
-        let (subgroup_rows, body) = match shared {
-            SharedBy::Tokens => (subgroups, include_str!("matrix_cores/matrix.comp")),
-            SharedBy::Sums => (1, include_str!("matrix_cores/split.comp")),
+        let (subgroup_rows, variant, body) = match split {
+            SubgroupSplit::Rows => (subgroups, "split_rows", include_str!("matrix_cores/split_rows.comp")),
+            SubgroupSplit::Depth => (1, "split_depth", include_str!("matrix_cores/split_depth.comp")),
         };
-        let text = Text::with_fragments(traits, &format!("{}.{shared:?}", tokens.family))
+        let text = SourceBuilder::with_fragments(traits, &format!("{}.{variant}", tokens.family))
             .define("SUBGROUPS", format!("{subgroups}u"))
-            .define("MET", format!("{}u", fragments.tile.subgroups_met()))
-            .flag("FOLDED", fragments.tile.subgroups_met() < subgroups)
-            .flag("PINNED", fragments.tile.pinned)
+            .define(
+                "REDUCED_SUBGROUPS",
+                format!("{}u", fragments.tile.reduction_subgroups()),
+            )
+            .flag("TWO_PHASE", fragments.tile.reduction_subgroups() < subgroups)
+            .flag("PREFETCH", fragments.tile.prefetch)
             .define("MATRICES", format!("{matrices}u"))
             .define("TOKEN_TILES", format!("{}u", fragments.tile.tokens))
             .define("STAGE", format!("{stage}u"))
@@ -401,19 +349,18 @@ impl ProjectionProblem<'_> {
                 "const uint ROWS = {subgroup_rows}u, EACH = {}u;\n",
                 each * fragments.cores.size
             ));
-        let is_hidden = fragments.cores.is_hidden();
         let planes = &sections[0].parts[0].planes;
         let bfloat = matches!(planes, WeightPlanes::Dense { dtype: DType::BF16, .. });
         let text = fragments.define(
             traits,
-            declared_sections(text, self, sections, fragments.chunk).flag("BFLOAT16", bfloat),
+            declare_sections(text, self, sections, fragments.chunk).flag("BFLOAT16", bfloat),
         );
-        let text = if self.stores_fours(fragments, sections) {
-            text.define("Y_WIDE", 1).stored_fours("y", self.out.dtype, true)
+        let text = if self.stores_vec4(fragments, sections) {
+            text.define("Y_WIDE", 1).store_vec4("y", self.out.dtype, true)
         } else {
             text
         };
-        let text = tokens.shared.define(text.body(REFERENCES)).body(&generated);
+        let text = tokens.split_k.define(text.body(REFERENCES)).body(&generated);
         let text = match planes {
             WeightPlanes::Dense { .. } => text.body(include_str!("matrix_cores/dense.glsl")),
             WeightPlanes::Quantised(_) => text
@@ -421,27 +368,35 @@ impl ProjectionProblem<'_> {
                 .body(include_str!("matrix_cores/quantised.glsl")),
         };
         let text = text
-            .flag("SKIPS", tokens.skips)
+            .flag("SKIP_EMPTY", tokens.skip_empty)
             .body("layout(local_size_x_id = 0) in;\n");
-        let kernel = (tokens.shared)
-            .joined(text)
+        let kernel = (tokens.split_k)
+            .functions(text)
             .body(tokens.text)
             .body(include_str!("matrix_cores/product.glsl"))
-            .body(if is_hidden {
-                concat!(
-                    include_str!("../../kit/fragments/meet.glsl"),
-                    include_str!("matrix_cores/passed.glsl")
-                )
-            } else {
-                include_str!("matrix_cores/held.glsl")
-            })
+            .body(fragment_access(fragments.cores.is_opaque()))
             .body(include_str!("matrix_cores/finish.glsl"))
             .body(body)
             .kernel(vec![(0, subgroups * fragments.lanes), (8, planes.weights().group())]);
         Ok(Call {
             kernel,
-            groups: grid(OP, fragments.row_blocks(sections) * tokens.tiles * tokens.shared.count)?,
+            groups: grid(
+                OP,
+                fragments.row_blocks(sections) * tokens.tiles * tokens.split_k.splits,
+            )?,
             push: arguments.push(),
         })
+    }
+}
+
+/// The text that loads and stores fragments.
+fn fragment_access(is_opaque: bool) -> &'static str {
+    if is_opaque {
+        concat!(
+            include_str!("../../kit/fragments/meet.glsl"),
+            include_str!("matrix_cores/opaque_layout.glsl")
+        )
+    } else {
+        include_str!("matrix_cores/known_layout.glsl")
     }
 }

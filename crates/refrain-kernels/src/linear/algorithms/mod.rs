@@ -1,10 +1,10 @@
-//! The ways in which products are computed, and which of them is taken.
+//! Algorithms for products, and the choice among them.
 
 mod gathered;
 mod gemv;
 mod grouped;
 mod matrix_cores;
-mod parts;
+mod split_k;
 mod tile;
 
 pub(crate) use gathered::GatheredGemv;
@@ -16,54 +16,53 @@ pub(crate) use tile::{DenseTile, ProjectionTile};
 use crate::tuning::Tuning;
 use crate::{Call, CallOrder, OperandSpec, Traits, Unsupported};
 
-/// The calls that compute a product, and what they need beside its operands.
+/// The calls that compute a product, and their additional operands.
 #[derive(Clone, Debug)]
 pub struct ProjectionCalls {
-    /// In order.
+    /// The calls, in order.
     pub calls: Vec<Call>,
-    /// What they wait for.
+    /// Dependencies among the calls.
     pub order: CallOrder,
-    /// Memory for the calls alone, the operand behind the others, whose contents do not matter.
+    /// Scratch memory with arbitrary contents: the operand after the product's own.
     pub workspace: Option<OperandSpec>,
-    /// Counters (u32) that are zero before and after the calls: the operand behind the workspace.
+    /// Number of u32 counters that are zero before and after the calls: the operand after the workspace.
     pub tickets: usize,
 }
 
 impl ProjectionCalls {
-    /// Calls that do not depend on each other.
-    pub(crate) fn apart(calls: Vec<Call>) -> ProjectionCalls {
+    /// Independent calls without additional operands.
+    pub(crate) fn independent(calls: Vec<Call>) -> ProjectionCalls {
         ProjectionCalls {
             calls,
-            order: CallOrder::Apart,
+            order: CallOrder::Independent,
             workspace: None,
             tickets: 0,
         }
     }
 }
 
-/// How often a product waits for its weights, as far as choices need it: what the tuning table says of the numbers
-/// of tokens at which algorithms break even.
+/// Relative cost of an algorithm. The tuning table gives the numbers of tokens at which algorithms break even.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct ProductCost {
+    /// Number of passes over the weights.
     pub passes: usize,
 }
 
-/// One way to compute a product that it holds.
+/// An algorithm together with the product to compute.
 pub(crate) trait Algorithm {
-    /// What it costs; none where it cannot compute the product, or neither the device nor its row of the tuning
-    /// table is for it.
+    /// The cost; `None` if the algorithm, the device or the tuning row does not support the product.
     fn cost(&self, tuning: &Tuning, traits: &Traits) -> Option<ProductCost>;
 
-    /// Fails as [`Algorithm::calls`] would, without building texts.
+    /// Fails as [`Algorithm::calls`] would, without generating source.
     fn check(&self, tuning: &Tuning, traits: &Traits) -> Result<(), Unsupported> {
         self.calls(tuning, traits).map(drop)
     }
 
-    /// The calls.
+    /// Returns the calls.
     fn calls(&self, tuning: &Tuning, traits: &Traits) -> Result<ProjectionCalls, Unsupported>;
 }
 
-/// The algorithm that costs least; of equals the first.
+/// Returns the cheapest algorithm; of equal costs the first.
 pub(crate) fn cheapest<'a>(
     algorithms: &[&'a dyn Algorithm],
     tuning: &Tuning,
@@ -78,9 +77,10 @@ mod tests {
     use super::*;
     use crate::tuning;
 
-    struct Known(Option<usize>, u32);
+    /// An algorithm with a fixed cost, identified by the size of its workspace.
+    struct Stub(Option<usize>, u32);
 
-    impl Algorithm for Known {
+    impl Algorithm for Stub {
         fn cost(&self, _: &Tuning, _: &Traits) -> Option<ProductCost> {
             self.0.map(|passes| ProductCost { passes })
         }
@@ -89,24 +89,24 @@ mod tests {
             let workspace = OperandSpec::contiguous(crate::DType::U32, &[self.1 as usize]);
             Ok(ProjectionCalls {
                 workspace: Some(workspace),
-                ..ProjectionCalls::apart(Vec::new())
+                ..ProjectionCalls::independent(Vec::new())
             })
         }
     }
 
     #[test]
-    fn the_cheapest_algorithm_that_can_is_taken_and_of_equals_the_first() {
+    fn cheapest_picks_the_first_supported_algorithm_of_lowest_cost() {
         let traits = Traits::minimal();
         let row = tuning::choose(&traits);
-        let taken = |algorithms: &[&dyn Algorithm]| {
+        let chosen = |algorithms: &[&dyn Algorithm]| {
             let found = cheapest(algorithms, row, &traits)?;
             let made = found.calls(row, &traits).ok()?;
             made.workspace.map(|w| w.layout.count())
         };
-        let (unable, dear) = (Known(None, 1), Known(Some(3), 2));
-        let (cheap, as_cheap) = (Known(Some(1), 3), Known(Some(1), 4));
-        assert_eq!(taken(&[&unable, &dear, &cheap, &as_cheap]), Some(3));
-        assert_eq!(taken(&[&unable, &dear]), Some(2));
-        assert_eq!(taken(&[&unable]), None);
+        let (unsupported, expensive) = (Stub(None, 1), Stub(Some(3), 2));
+        let (cheap, equally_cheap) = (Stub(Some(1), 3), Stub(Some(1), 4));
+        assert_eq!(chosen(&[&unsupported, &expensive, &cheap, &equally_cheap]), Some(3));
+        assert_eq!(chosen(&[&unsupported, &expensive]), Some(2));
+        assert_eq!(chosen(&[&unsupported]), None);
     }
 }

@@ -1,13 +1,12 @@
 //! Matrix products of float operands.
 //!
-//! `a` `[.., M, K]` · `b` `[.., K, N]` → `out` `[.., M, N]`, each f32, f16 or bf16 with any strides;
-//! sums over K in f32, rounded once when stored. Batch dimensions are broadcast by the caller (stride
-//! 0) and merge to at most two; an operand that keeps more apart must be made contiguous. K = 0 gives
-//! zeros. NaN and infinities spread as multiplication and addition spread them.
+//! `a` `[.., M, K]` · `b` `[.., K, N]` → `out` `[.., M, N]`, each f32, f16 or bf16 with any strides. Accumulation is in
+//! f32, rounded once when stored. The caller broadcasts batch dimensions (stride 0). They must merge to at most two;
+//! otherwise the operand must be made contiguous. K = 0 gives zeros. NaN and infinities propagate as in IEEE
+//! arithmetic.
 //!
-//! Where `a` (or, the product transposed, `b`) has few rows and K is the dimension along which the
-//! other's elements lie together, that other is what [`crate::projection`] reads; otherwise the product
-//! is tiled in shared memory.
+//! If `a` has few rows and `b` is contiguous along K, small-M GEMV reads `b` as weights (also transposed, with `a` and
+//! `b` swapped). Otherwise the product is a tiled GEMM in shared memory.
 
 mod reference;
 
@@ -24,11 +23,12 @@ use crate::{OperandSpec, Traits, Unsupported};
 
 const OP: &str = "matmul";
 
-/// Calls that compute `out = a · b`; operands 0, 1 and 2, the workspace 3 and its tickets 4. None when `out` is empty.
+/// Returns the calls that compute `out = a · b`; none if `out` is empty. Operands: a 0, b 1, out 2, the workspace 3 and
+/// its tickets 4.
 ///
 /// # Errors
-/// When an operand is no float, shapes do not fit, batch dimensions do not merge to two
-/// ([`Unsupported::NeedsContiguous`] names the operand to copy), or a size is beyond 32-bit indices.
+/// Fails if an operand is not a float, if shapes do not match, if batch dimensions do not merge to two
+/// ([`Unsupported::NeedsContiguous`] names the operand to copy), or if a size exceeds 32-bit indices.
 pub fn call(
     traits: &Traits,
     a: &OperandSpec,
@@ -38,10 +38,10 @@ pub fn call(
     call_tuned(tuning::choose(traits), traits, a, b, out)
 }
 
-/// [`call`] with a given row of the tuning table.
+/// As [`call`], with a given row of the tuning table.
 ///
 /// # Errors
-/// As [`call`].
+/// Those of [`call`].
 pub fn call_tuned(
     tuning: &Tuning,
     traits: &Traits,
@@ -54,12 +54,12 @@ pub fn call_tuned(
     }
     let problem = MatmulProblem::new(a, b, out)?;
     if out.layout.count() == 0 {
-        return Ok(ProjectionCalls::apart(Vec::new()));
+        return Ok(ProjectionCalls::independent(Vec::new()));
     }
-    let rows_lie_together = |problem: &MatmulProblem| problem.b[0] == 1 || problem.k <= 1;
+    let contiguous_along_k = |problem: &MatmulProblem| problem.b[0] == 1 || problem.k <= 1;
     let swapped = problem.clone().transposed();
-    let most = tuning.dense.most_vectors as usize;
-    let is_gemv = |problem: &MatmulProblem| problem.m <= most && rows_lie_together(problem);
+    let max_vectors = tuning.dense.max_vectors as usize;
+    let is_gemv = |problem: &MatmulProblem| problem.m <= max_vectors && contiguous_along_k(problem);
     let gemv = if is_gemv(&problem) {
         Some(projection(&problem, [a, b, out])?)
     } else if is_gemv(&swapped) {
@@ -78,7 +78,7 @@ pub fn call_tuned(
     algorithm.calls(tuning, traits)
 }
 
-/// Few rows of `a`, and `b` as rows of weights: each of its columns lies together.
+/// The product as a projection of the rows of `a`, with the columns of `b` as rows of weights.
 fn projection<'a>(
     problem: &MatmulProblem,
     [a, b, out]: [&OperandSpec; 3],

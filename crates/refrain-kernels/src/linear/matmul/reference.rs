@@ -1,19 +1,19 @@
 use rayon::prelude::*;
 
-use crate::kit::threads::least_items;
+use crate::kit::threads::min_items;
 use crate::linear::sources::{WeightRows, multiply};
 
-/// `out[b, i, j] = Σ_k x[b, i, k] · y[b, k, j]` for `x` `[batch, m, k]` and `y` `[batch, k, n]`,
-/// row-major; `k = 0` gives zeros.
+/// CPU reference: `out[b, i, j] = Σ_k x[b, i, k] · y[b, k, j]` for row-major `x` `[batch, m, k]` and `y` `[batch, k,
+/// n]`. `k = 0` gives zeros.
 ///
 /// # Panics
-/// When the slices are shorter than the shapes say.
+/// Panics if a slice is shorter than its shape.
 pub fn reference(x: &[f32], y: &[f32], batch: usize, m: usize, k: usize, n: usize) -> Vec<f32> {
     let mut out = vec![0.0; batch * m * n];
     if out.is_empty() {
         return out;
     }
-    let rows = out.par_chunks_mut(n).with_min_len(least_items(k * n)).enumerate();
+    let rows = out.par_chunks_mut(n).with_min_len(min_items(k * n)).enumerate();
     rows.for_each(|(row, out)| {
         let x = &x[row * k..][..k];
         let y = &y[row / m * k * n..][..k * n];
@@ -26,13 +26,11 @@ pub fn reference(x: &[f32], y: &[f32], batch: usize, m: usize, k: usize, n: usiz
     out
 }
 
-/// `out[i, j] = Σ_k x[i, k] · w[j, k]` for `x` `[m, k]`, `w` `[n, k]` and `out` `[m, n]`, row-major,
-/// where `k` and `n` are those of `w`.
-///
-/// Each row of `w` is read once, whatever `m` is.
+/// CPU reference for a transposed right operand: `out[i, j] = Σ_k x[i, k] · w[j, k]` for row-major `x` `[m, k]`, `w`
+/// `[n, k]` and `out` `[m, n]`. Each row of `w` is read once.
 ///
 /// # Panics
-/// When `x` or `out` does not hold `m` rows for the same `m`.
+/// Panics if `x` and `out` do not have the same number of rows.
 pub fn reference_nt(x: &[f32], w: &dyn WeightRows, out: &mut [f32]) {
     multiply(w, x, 0..w.count(), out);
 }
@@ -48,7 +46,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batched_product_is_what_the_definition_says() {
+    fn batched_product_matches_the_definition() {
         let x = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0];
         let y = [1.0, 0.0, 2.0, 0.0, 1.0, 3.0, 2.0, 0.0, 1.0, 1.0, 1.0, 0.0];
         let expected = [1.0, 2.0, 8.0, 3.0, 4.0, 18.0, 16.0, 6.0, 5.0, 22.0, 8.0, 7.0];
@@ -56,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_over_nothing_are_zero() {
+    fn empty_sums_are_zero() {
         assert_eq!(reference(&[], &[], 1, 2, 0, 3), [0.0; 6]);
         let mut out = [1.0; 6];
         reference_nt(&[], &Empty(3), &mut out);
@@ -76,8 +74,8 @@ mod tests {
     }
 
     #[test]
-    fn products_with_rows_agree_with_products_of_the_transposed_matrix() {
-        // Small integers: exact in any order of summation.
+    fn reference_nt_matches_the_product_with_the_transpose() {
+        // Small integers are exact in any order of summation.
         for (m, k, n) in [(1, 5, 3), (3, 67, 11), (2, 64, 1000), (1, 1, 1)] {
             let (x, w) = (numbers(m * k), numbers(n * k));
             let mut transposed = vec![0.0; k * n];
@@ -91,17 +89,17 @@ mod tests {
     }
 
     #[test]
-    fn stored_rows_are_decoded_and_short_bytes_refused() {
+    fn stored_rows_decode_and_reject_short_buffers() {
         let values = [1.5f32, -2.0, 0.25, 4.0];
-        let halves: Vec<u8> = values
+        let bytes: Vec<u8> = values
             .iter()
             .flat_map(|&v| half::bf16::from_f32(v).to_le_bytes())
             .collect();
-        let rows = StoredRows::new(DType::BF16, 2, 2, &halves).expect("long enough");
+        let rows = StoredRows::new(DType::BF16, 2, 2, &bytes).expect("long enough");
         let mut row = [0.0; 2];
         rows.read(1, &mut row);
         assert_eq!(row, [0.25, 4.0]);
-        assert!(StoredRows::new(DType::F32, 2, 2, &halves).is_err());
-        assert!(StoredRows::new(DType::U8, 2, 2, &halves).is_err());
+        assert!(StoredRows::new(DType::F32, 2, 2, &bytes).is_err());
+        assert!(StoredRows::new(DType::U8, 2, 2, &bytes).is_err());
     }
 }

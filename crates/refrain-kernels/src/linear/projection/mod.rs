@@ -1,17 +1,16 @@
-//! Projections, with what stands before and behind them: one dispatch from the residual
-//! stream to queries, keys and values, to a gated activation, or back to the residual stream.
+//! Projections fused with a norm and epilogues. One dispatch leads from the residual stream to queries, keys and
+//! values, to a gated activation, or back to the residual stream.
 //!
-//! `x` `[T, K]` floats, normalised first where there is a norm (as [`crate::rms_norm`], in f32), meets
-//! one or more matrices `[N, K]`, dense or quantised. A [`Section`] computes
-//! `y[t, n] = epilogue(Σ_k x[t, k] · w_p[n, k] for each part p, further arrays at [t, n] …)`, and the
-//! sections' results lie side by side in the rows of `out` `[T, Σ N]`. A sum is rounded to the dtype
-//! that the epilogue's input has, and so is each of the epilogue's steps ([`crate::elementwise`]).
+//! `x` `[T, K]` floats is normalised in f32 if there is a norm ([`crate::rms_norm`]), then multiplied with one or more
+//! matrices `[N, K]`, dense or quantised. A [`Section`] computes `y[t, n] = epilogue(Σ_k x[t, k] · w_p[n, k] for each
+//! part p, extra inputs at [t, n] …)`. The sections' results are side by side in the rows of `out` `[T, Σ N]`. Each sum
+//! is rounded to the dtype of the epilogue's input, and each step of the epilogue to its dtype
+//! ([`crate::elementwise`]).
 //!
-//! Operands by number: x 0; the norm's weight `[K]`, if it has one; for each part of each section its
-//! matrix `[N, K]`, or its planes (see [`crate::quantised`]); for each section the further inputs of its
-//! epilogue `[T, N]`; out.
+//! Operands in order: x; the norm's weight `[K]`, if any; for each part of each section its matrix `[N, K]` or its
+//! planes (see [`crate::quantised`]); for each section the extra inputs of its epilogue `[T, N]`; out.
 //!
-//! Sums are in f32, in an order that depends on the device and the tuning row alone.
+//! Accumulation is in f32, in an order that depends only on the device and the tuning row.
 
 mod reference;
 
@@ -27,12 +26,12 @@ use super::problem::ProjectionProblem;
 use crate::tuning::{self, Tuning};
 use crate::{OperandSpec, Traits, Unsupported};
 
-/// Calls that compute the projection: one for the sections that are stored alike and end alike, which do not depend on
-/// each other, or, of many tokens on matrix cores, several in a chain. None where the result is empty.
+/// Returns the calls that compute the projection; none if the result is empty. Sections with the same storage share an
+/// independent call. Many tokens on matrix cores take several dependent calls.
 ///
 /// # Errors
-/// When dtypes or shapes do not fit, an operand must be copied first ([`Unsupported::NeedsContiguous`]),
-/// arguments are too many, or a size is beyond 32-bit indices.
+/// Fails if dtypes or shapes do not match, if an operand must be copied first ([`Unsupported::NeedsContiguous`]), if
+/// there are too many arguments, or if a size exceeds 32-bit indices.
 pub fn calls(
     traits: &Traits,
     projection: &Projection,
@@ -41,10 +40,10 @@ pub fn calls(
     calls_tuned(tuning::choose(traits), traits, projection, operands)
 }
 
-/// [`calls`] with a given row of the tuning table.
+/// As [`calls`], with a given row of the tuning table.
 ///
 /// # Errors
-/// As [`calls`].
+/// Those of [`calls`].
 pub fn calls_tuned(
     tuning: &Tuning,
     traits: &Traits,
@@ -52,11 +51,11 @@ pub fn calls_tuned(
     operands: &[&OperandSpec],
 ) -> Result<ProjectionCalls, Unsupported> {
     let problem = ProjectionProblem::new(projection, operands)?;
-    taken(&problem, tuning, traits, |algorithm| algorithm.calls(tuning, traits))
+    with_cheapest(&problem, tuning, traits, |algorithm| algorithm.calls(tuning, traits))
 }
 
-/// What `act` makes of the algorithm that costs least.
-fn taken<T>(
+/// Applies `act` to the cheapest algorithm.
+fn with_cheapest<T>(
     problem: &ProjectionProblem<'_>,
     tuning: &Tuning,
     traits: &Traits,
@@ -73,10 +72,10 @@ fn taken<T>(
 pub fn check(traits: &Traits, projection: &Projection, operands: &[&OperandSpec]) -> Result<(), Unsupported> {
     let problem = ProjectionProblem::new(projection, operands)?;
     let tuning = tuning::choose(traits);
-    taken(&problem, tuning, traits, |algorithm| algorithm.check(tuning, traits))
+    with_cheapest(&problem, tuning, traits, |algorithm| algorithm.check(tuning, traits))
 }
 
-/// As [`check`], where no device is asked: whether operands are those of a projection.
+/// As [`check`], but without a device: checks only that the operands match the projection.
 ///
 /// # Errors
 /// Those of [`calls`] that do not depend on a device.

@@ -2,7 +2,7 @@ use crate::linear::section::Projection;
 use crate::linear::sources::WeightRows;
 use crate::{DType, Values, elementwise, rms_norm};
 
-/// Contiguous inputs of [`reference()`].
+/// Dense inputs of [`reference()`].
 pub struct ProjectionInputs<'a> {
     /// `[T, K]`.
     pub x: &'a [f32],
@@ -10,16 +10,16 @@ pub struct ProjectionInputs<'a> {
     pub norm_weight: Option<&'a [f32]>,
     /// The matrices `[N, K]` of all sections, in order.
     pub parts: Vec<&'a dyn WeightRows>,
-    /// The epilogues' further inputs `[T, N]` of all sections, in order.
+    /// The epilogues' extra inputs `[T, N]` of all sections, in order.
     pub extras: Vec<Values>,
     /// T.
     pub tokens: usize,
 }
 
-/// The projection made of a norm, products and elementwise operations: `[T, Σ N]`, row-major.
+/// CPU reference: norm, products and elementwise operations. Returns `[T, Σ N]`, row-major.
 ///
 /// # Panics
-/// When lengths contradict each other or an epilogue is no valid expression.
+/// Panics if lengths contradict each other or if an epilogue is not a valid expression.
 pub fn reference(projection: &Projection, inputs: &ProjectionInputs<'_>) -> Values {
     let normed = projection.norm.map(|norm| {
         let columns = inputs.parts[0].columns();
@@ -47,7 +47,7 @@ pub fn reference(projection: &Projection, inputs: &ProjectionInputs<'_>) -> Valu
         debug_assert_eq!(result.dtype(), DType::F32, "results are floats");
         results.push((result, rows));
     }
-    // Logits are many: they are not copied.
+    // Avoids a copy of the logits, which are many.
     if results.len() == 1 {
         return results.swap_remove(0).0;
     }

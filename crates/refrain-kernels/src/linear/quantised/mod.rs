@@ -1,40 +1,41 @@
-//! Products with, and rows of, quantised weight matrices.
+//! Products with quantised weight matrices, and lookup of their rows.
 //!
-//! One resident layout for all formats, row-major planes without gaps: `quants` u32
-//! `[N, K·bits/32]`, value `k` of a row in word `k·bits/32` at bit `(k·bits) % 32`, low bits first;
-//! `scales` `[N, K/group]` f32, f16 or bf16; `biases` likewise, where
-//! the format has them. K is a
-//! multiple of the group (of 256 where scales have two levels: their plane is then u32, see
-//! [`ScaleRecords`]). Where scales are exponents, they are u8. The quants must start at a multiple of 16 bytes.
+//! All formats have one resident layout of dense row-major planes:
 //!
-//! What a format is stands in `refrain-quant`.
+//! - `quants` u32 `[N, K·bits/32]`: value `k` of a row is in word `k·bits/32` at bit `(k·bits) % 32`, low bits first.
+//!   The plane starts at a multiple of 16 bytes.
+//! - `scales` `[N, K/group]` f32, f16 or bf16; u8 if they are exponents; u32 records if they have two levels
+//!   ([`ScaleRecords`]).
+//! - `biases`, like the scales, if the format has them.
+//!
+//! K is a multiple of the group size, or of 256 if scales have two levels. `refrain-quant` defines the formats.
 
 pub use super::sources::QuantRows;
 pub use refrain_quant::{
-    Code, QuantFormat, QuantRecord, RECORD_VALUES, RecordIntegers, ScaleRecords, ScaleType, Scales, Unfit, records,
+    Code, QuantFormat, QuantRecord, RECORD_VALUES, RecordIntegers, ScaleRecords, ScaleType, Scales, UnsupportedFormat,
+    records,
 };
 
 use super::algorithms::{Gemv, ProjectionCalls, ProjectionTile, cheapest};
 use super::problem::{ProjectionProblem, StridedMatrix, WeightPlanes};
 use super::sources::{QuantMatrix, quant_run};
-use crate::kit::text::{Text, address, grid, require_float, require_shape};
+use crate::kit::text::{SourceBuilder, address, grid, require_float, require_shape};
 use crate::tuning::{self, Tuning};
 use crate::{Call, DType, Dimensions, Layout, OperandSpec, Push, Traits, Unsupported};
 
 const OP: &str = "quantised";
 
-/// Calls that compute `out[.., t, n] = Σ_k x[.., t, k] · w[n, k]`.
+/// Returns the calls that compute `out[.., t, n] = Σ_k x[.., t, k] · w[n, k]`; none if `out` is empty.
 ///
-/// `x` `[.., T, K]` and `out` `[.., T, N]` are f32, f16 or bf16; their leading dimensions must merge
-/// to one. Operands: x 0, quants 1, scales 2, biases 3 where the format has them, then out, the workspace and its tickets.
-/// Sums are in f32 over dequantised values, rounded once when stored. None where `out` is empty; K = 0 gives zeros.
+/// `x` `[.., T, K]` and `out` `[.., T, N]` are f32, f16 or bf16; their leading dimensions must merge to one. Operands:
+/// x 0, quants 1, scales 2, biases 3 if the format has them, then out, the workspace and its tickets. Dequantised
+/// values are accumulated in f32 and rounded once when stored. K = 0 gives zeros.
 ///
-/// Up to 8 tokens (by tuning), subgroups take rows of `w`; beyond, tiles of `w` are dequantised into
-/// shared memory.
+/// Up to 8 tokens (set by tuning) use small-M GEMV. With more, tiles of `w` are dequantised into shared memory.
 ///
 /// # Errors
-/// When dtypes or shapes do not fit, an operand must be copied first
-/// ([`Unsupported::NeedsContiguous`]), or a size is beyond 32-bit indices.
+/// Fails if dtypes or shapes do not match, if an operand must be copied first ([`Unsupported::NeedsContiguous`]), or if
+/// a size exceeds 32-bit indices.
 pub fn matmul(
     traits: &Traits,
     format: &QuantFormat,
@@ -48,10 +49,10 @@ pub fn matmul(
     product(tuning::choose(traits), traits, &weights, x, out)
 }
 
-/// [`matmul`] with a given row of the tuning table.
+/// As [`matmul`], with a given row of the tuning table.
 ///
 /// # Errors
-/// As [`matmul`].
+/// Those of [`matmul`].
 #[allow(clippy::too_many_arguments)]
 pub fn matmul_tuned(
     tuning: &Tuning,
@@ -67,7 +68,7 @@ pub fn matmul_tuned(
     product(tuning, traits, &weights, x, out)
 }
 
-/// A `[.., columns]` operand as rows: their number, and the strides between rows and within one.
+/// Views a `[.., columns]` operand as rows. Returns their number and the strides between rows and within a row.
 fn as_rows(number: usize, operand: &OperandSpec) -> Result<(usize, usize, usize), Unsupported> {
     let layout = &operand.layout;
     let Some((&columns, outer)) = layout.shape.split_last() else {
@@ -111,7 +112,7 @@ fn product(
     shape.push(weights.rows);
     require_shape(OP, "the result", out, &shape)?;
     if out.layout.count() == 0 {
-        return Ok(ProjectionCalls::apart(Vec::new()));
+        return Ok(ProjectionCalls::independent(Vec::new()));
     }
     let out_number = 1 + weights.planes();
     let (tokens, x_stride, x_within) = as_rows(0, x)?;
@@ -125,14 +126,13 @@ fn product(
     algorithm.calls(tuning, traits)
 }
 
-/// The call that dequantises rows: `out[t] = w[indices[t]]`, zeros where there is no such row.
+/// Returns the call that dequantises rows: `out[t] = w[indices[t]]`. An index out of range gives zeros.
 ///
-/// `indices` `[T]` u32 or i32; `out` `[T, K]` f32 (bit-equal with [`QuantRows`]), f16 or bf16 (that
-/// value rounded), with any strides. Operands: quants 0, scales 1, biases 2 where the format has them,
-/// then indices, then out.
+/// `indices` `[T]` is u32 or i32. `out` `[T, K]` has any strides and is f32 (bit-equal to [`QuantRows`]), or f16 or
+/// bf16 (rounded from that). Operands: quants 0, scales 1, biases 2 if the format has them, then indices, then out.
 ///
 /// # Errors
-/// As [`matmul`].
+/// Those of [`matmul`].
 pub fn take_rows(
     traits: &Traits,
     format: &QuantFormat,
@@ -155,7 +155,7 @@ pub fn take_rows(
     require_shape(OP, "the result", out, &[tokens, weights.columns])?;
     let threads = tuning::choose(traits).row_threads;
     let runs = tokens * weights.columns / quant_run(*format);
-    let text = Text::new(traits, "quantised.take_rows")
+    let text = SourceBuilder::new(traits, "quantised.take_rows")
         .input("indices", indices.dtype)
         .output("c", out.dtype);
     let kernel = weights

@@ -1,4 +1,4 @@
-// c[t] = the dequantised row indices[t] of w, or zeros: an invocation writes one run's values.
+// c[t] = the dequantised row indices[t] of w, or zeros if out of range. An invocation writes the values of one run.
 layout(local_size_x_id = 0) in;
 
 layout(push_constant, scalar) uniform Push {

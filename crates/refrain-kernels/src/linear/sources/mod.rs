@@ -1,4 +1,4 @@
-//! Where products have their weights from: rows of floats or of quantised values, on the CPU and as operands.
+//! Weights of products: rows of floats or of quantised values, on the CPU and as operands.
 
 mod quant_matrix;
 mod quant_rows;

@@ -1,12 +1,12 @@
 use refrain_quant::Define;
 
-use crate::kit::text::{Text, address, is_wide, require_dtype, require_shape};
+use crate::kit::text::{SourceBuilder, address, is_wide, require_dtype, require_shape};
 use crate::{DType, OperandSpec, Push, Unsupported};
 use refrain_quant::QuantFormat;
 
 const OP: &str = "quantised";
 
-/// The planes of one quantised matrix, checked.
+/// The checked planes of a quantised matrix.
 #[derive(Clone)]
 pub(crate) struct QuantMatrix<'a> {
     pub format: QuantFormat,
@@ -18,7 +18,7 @@ pub(crate) struct QuantMatrix<'a> {
 }
 
 impl<'a> QuantMatrix<'a> {
-    /// `number` is that of the quants' operand; scales and biases follow.
+    /// Checks the planes. `number` is the quants' operand number; scales and biases follow.
     pub(crate) fn new(
         format: QuantFormat,
         number: usize,
@@ -33,7 +33,7 @@ impl<'a> QuantMatrix<'a> {
         let columns = format.columns(words);
         format.check(columns)?;
         if format.words(columns) != words {
-            let what = format!("rows of {words} words hold no whole number of {format} values");
+            let what = format!("{words} words per row are not a whole number of {format} values");
             return Err(Unsupported::Size { op: OP, what });
         }
         require_dtype(OP, quants, DType::U32)?;
@@ -59,14 +59,14 @@ impl<'a> QuantMatrix<'a> {
             }
             addresses.push(address(OP, number + i, plane)?);
             if i > 0 {
-                if !(plane.dtype.as_scales()).is_some_and(|stored| format.takes_scales(stored)) {
+                if !(plane.dtype.to_scale_type()).is_some_and(|stored| format.takes_scales(stored)) {
                     return Err(Unsupported::DType {
                         op: OP,
                         dtype: plane.dtype,
                     });
                 }
             } else if !is_wide(plane, &[]) {
-                // Rows are read 16 bytes at a time, which a copy would align.
+                // Rows are read 16 bytes at a time; a copy would be aligned.
                 return Err(Unsupported::NeedsContiguous {
                     op: OP,
                     operand: number,
@@ -83,7 +83,7 @@ impl<'a> QuantMatrix<'a> {
         })
     }
 
-    /// Number of planes, each an operand.
+    /// Number of planes, each of which is an operand.
     pub(crate) fn planes(&self) -> usize {
         self.addresses.len()
     }
@@ -93,10 +93,10 @@ impl<'a> QuantMatrix<'a> {
         self.addresses.iter().cloned()
     }
 
-    /// Adds what the shaders need to read the planes.
-    pub(crate) fn declare<'t>(&self, text: Text<'t>) -> Text<'t> {
+    /// Adds the source that shaders need to read the planes.
+    pub(crate) fn declare<'t>(&self, text: SourceBuilder<'t>) -> SourceBuilder<'t> {
         let [code, scales] = refrain_quant::declarations(self.format);
-        let define = |text: Text<'t>, define: &Define| text.define(define.name, &define.value);
+        let define = |text: SourceBuilder<'t>, define: &Define| text.define(define.name, &define.value);
         let text = code.iter().fold(text, define).stored_input("scales", self.scales.dtype);
         let mut text = scales.iter().fold(text, define);
         if let Some(biases) = self.biases {
@@ -106,7 +106,7 @@ impl<'a> QuantMatrix<'a> {
     }
 }
 
-/// Neighbouring quantised values that an invocation takes at once: those of a word, or else eight.
+/// Consecutive quantised values that an invocation loads at once (a run).
 pub(crate) fn quant_run(format: QuantFormat) -> usize {
     if format.bits == 8 { 4 } else { 8 }
 }

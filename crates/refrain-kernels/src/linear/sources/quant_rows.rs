@@ -4,7 +4,7 @@ use super::WeightRows;
 use crate::{DType, Unsupported};
 use refrain_quant::QuantFormat;
 
-/// A quantised matrix read row by row: the reference.
+/// A quantised matrix that is dequantised row by row: the CPU reference.
 #[derive(Clone, Copy)]
 pub struct QuantRows<'a> {
     planes: QuantPlanes<'a>,
@@ -13,14 +13,13 @@ pub struct QuantRows<'a> {
 }
 
 impl<'a> QuantRows<'a> {
-    /// A matrix `[count, columns]` over the resident planes' little-endian bytes: `quants` u32
-    /// `[count, columns·bits/32]`, `scales` and (where the format has them) `biases`
-    /// `[count, columns/group]` of the float type `parameters`, records of u32, or exponents of u8.
+    /// Creates a matrix `[count, columns]` from the little-endian bytes of its planes: `quants` u32
+    /// `[count, columns·bits/32]`, and `scales` and (if the format has them) `biases` `[count, columns/group]` of type
+    /// `parameters`.
     ///
     /// # Errors
-    /// When the format has no reference, rows do not fill groups, `parameters` is not what
-    /// the format's scales are stored in, or a
-    /// plane has another length.
+    /// Fails if the format is unsupported, if rows are not whole groups, if `parameters` is not a valid type of the
+    /// format's scales, or if a plane has a wrong length.
     pub fn new(
         format: QuantFormat,
         [count, columns]: [usize; 2],
@@ -31,7 +30,7 @@ impl<'a> QuantRows<'a> {
     ) -> Result<QuantRows<'a>, Unsupported> {
         let op = "quantised rows";
         format.check(columns)?;
-        let stored = parameters.as_scales().filter(|&stored| format.takes_scales(stored));
+        let stored = parameters.to_scale_type().filter(|&stored| format.takes_scales(stored));
         let stored = stored.ok_or(Unsupported::DType { op, dtype: parameters })?;
         let per_parameter = count * format.scales(columns) * parameters.size();
         let biases_bytes = if format.has_biases() { per_parameter } else { 0 };
@@ -43,9 +42,8 @@ impl<'a> QuantRows<'a> {
         ];
         for (plane, found, expected) in expected {
             if found != expected {
-                let what = format!(
-                    "the {plane} of {count} rows of {columns} in {format} take {expected} bytes, found {found}"
-                );
+                let what =
+                    format!("the {plane} of {count} × {columns} {format} values take {expected} bytes, found {found}");
                 return Err(Unsupported::Size { op, what });
             }
         }
@@ -69,7 +67,7 @@ impl<'a> QuantRows<'a> {
         self.planes.quants
     }
 
-    /// What scales and biases are stored in.
+    /// Storage type of scales and biases.
     pub(crate) fn parameter_dtype(&self) -> DType {
         self.planes.stored.into()
     }
@@ -130,8 +128,8 @@ mod tests {
     }
 
     #[test]
-    fn biased_values_round_the_product_before_the_sum() {
-        // s·q needs more than 24 bits and b cancels most of it, so a fused result differs.
+    fn values_with_bias_round_the_product_before_the_sum() {
+        // s·q needs more than 24 bits and b cancels most of it, so an fma gives another result.
         let (scale, bias) = (f32::from_bits(0x3f80_0001), -11.0f32);
         let fused = scale.mul_add(11.0, bias);
         let rows = QuantRows::new(
@@ -150,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn planes_of_another_length_are_refused_with_figures() {
+    fn planes_of_a_wrong_length_are_rejected_with_both_lengths() {
         let error = QuantRows::new(QuantFormat::Q4_0, [1, 64], &NIBBLES, DType::F16, &[0; 4], None)
             .err()
             .expect("half the quants are missing");

@@ -5,11 +5,11 @@ use half::{bf16, f16};
 use rayon::prelude::*;
 
 use crate::kit::dot::dot;
-use crate::kit::threads::least_items;
+use crate::kit::threads::min_items;
 use crate::{DType, Unsupported};
 
-/// A matrix that is read one row at a time, so that a stored matrix (16-bit, quantised, mapped from
-/// a file) is never expanded to f32 as a whole.
+/// A matrix that is read row by row. A stored matrix (16-bit, quantised, mapped from a file) is never expanded to f32
+/// as a whole.
 pub trait WeightRows: Sync {
     /// Number of rows.
     fn count(&self) -> usize;
@@ -20,20 +20,20 @@ pub trait WeightRows: Sync {
     /// Writes row `row` to `out`, whose length is [`WeightRows::columns`].
     ///
     /// # Panics
-    /// When `row` is not below [`WeightRows::count`], or `out` has another length.
+    /// Panics if there is no such row, or if `out` has another length.
     fn read(&self, row: usize, out: &mut [f32]);
 
-    /// `out[i, j] = Σ_k x[i, k] · self[rows.start + j, k]` for `x` `[m, columns]` and `out` `[m, rows]`, each
-    /// row read once: by plain loops, where nothing else is said.
+    /// Computes `out[i, j] = Σ_k x[i, k] · self[rows.start + j, k]` for `x` `[m, columns]` and `out` `[m, rows]`. Reads
+    /// each row once. The default implementation uses plain loops.
     ///
     /// # Panics
-    /// When there are no such rows, or `x` and `out` hold different numbers of them.
+    /// Panics if there are no such rows, or if `x` and `out` have different numbers of rows.
     fn multiply(&self, x: &[f32], rows: Range<usize>, out: &mut [f32]) {
         multiply(self, x, rows, out);
     }
 }
 
-/// Rows of f32, f16 or bf16 numbers that lie one after another in little-endian bytes.
+/// Rows of f32, f16 or bf16 numbers, dense in little-endian bytes.
 pub struct StoredRows<'a> {
     dtype: DType,
     columns: usize,
@@ -42,10 +42,10 @@ pub struct StoredRows<'a> {
 }
 
 impl<'a> StoredRows<'a> {
-    /// A matrix `[count, columns]` of `dtype` at the start of `bytes`.
+    /// Creates a matrix `[count, columns]` of `dtype` at the start of `bytes`.
     ///
     /// # Errors
-    /// When `dtype` is no float, or `bytes` is too short.
+    /// Fails if `dtype` is not a float, or if `bytes` is too short.
     pub fn new(dtype: DType, count: usize, columns: usize, bytes: &'a [u8]) -> Result<StoredRows<'a>, Unsupported> {
         let op = "stored rows";
         if !dtype.is_float() {
@@ -54,7 +54,7 @@ impl<'a> StoredRows<'a> {
         let needed = count * columns * dtype.size();
         if bytes.len() < needed {
             let what = format!(
-                "{count} rows of {columns} {dtype} need {needed} bytes, there are {}",
+                "{count} × {columns} {dtype} values need {needed} bytes, found {}",
                 bytes.len()
             );
             return Err(Unsupported::Size { op, what });
@@ -92,7 +92,7 @@ impl WeightRows for StoredRows<'_> {
     }
 }
 
-/// Decodes little-endian floats of `dtype` from `bytes` into `out`, which holds as many.
+/// Decodes little-endian floats of `dtype` from `bytes` into `out`, which has as many elements.
 pub(crate) fn decode(dtype: DType, bytes: &[u8], out: &mut [f32]) {
     assert_eq!(bytes.len(), out.len() * dtype.size());
     match dtype {
@@ -111,7 +111,7 @@ pub(crate) fn decode(dtype: DType, bytes: &[u8], out: &mut [f32]) {
                 *value = bf16::from_le_bytes([b[0], b[1]]).to_f32();
             }
         }
-        other => panic!("{other} elements are no floats"),
+        other => panic!("{other} is not a float type"),
     }
 }
 
@@ -122,7 +122,7 @@ pub struct SliceRows<'a> {
 }
 
 impl<'a> SliceRows<'a> {
-    /// `values` as rows of `columns`; what does not fill a row is left out.
+    /// Views `values` as rows of `columns` values; an incomplete last row is ignored.
     pub fn new(values: &'a [f32], columns: usize) -> SliceRows<'a> {
         SliceRows { columns, values }
     }
@@ -142,13 +142,13 @@ impl WeightRows for SliceRows<'_> {
     }
 }
 
-/// [`crate::matmul::reference_nt`] with some rows of `w` alone.
+/// [`crate::matmul::reference_nt`] for a range of rows of `w`.
 pub(crate) fn multiply<R: WeightRows + ?Sized>(w: &R, x: &[f32], rows: Range<usize>, out: &mut [f32]) {
     multiply_by(&|row, out| w.read(row, out), w.columns(), x, rows, out);
 }
 
-/// The same by `read`, which writes a row of `k` values: one function for all kinds of rows, as its loop over threads
-/// is long to compile.
+/// As [`multiply`], with a function that writes a row of `k` values. It is not generic, since the loop over threads
+/// takes long to compile.
 fn multiply_by(read: &(dyn Fn(usize, &mut [f32]) + Sync), k: usize, x: &[f32], rows: Range<usize>, out: &mut [f32]) {
     let n = rows.len();
     if n == 0 || out.is_empty() {
@@ -157,10 +157,10 @@ fn multiply_by(read: &(dyn Fn(usize, &mut [f32]) + Sync), k: usize, x: &[f32], r
     let m = out.len() / n;
     assert_eq!(out.len(), m * n, "out holds whole rows");
     assert_eq!(x.len(), m * k, "x holds as many rows as out");
-    // Rows of w in runs long enough to hide the cost of handing them to threads; a run's results lie
-    // apart in `out` when m > 1, so they are gathered first.
+    // Runs of rows are long enough to hide the cost of scheduling. If m > 1, a run's results are not contiguous in
+    // `out`, so each run collects its own.
     let share = n.div_ceil(4 * rayon::current_num_threads()).clamp(1, 256);
-    let run = share.max(least_items(m * k).min(n));
+    let run = share.max(min_items(m * k).min(n));
     let results: Vec<Vec<f32>> = (0..n.div_ceil(run))
         .into_par_iter()
         .map(|r| {

@@ -1,4 +1,5 @@
-// Declared elsewhere: the operands. Their sizes, and what all ways of convolving have in common.
+// Shared by all convolution shaders: push constants and the look-up of a sequence's state. The operands' types are
+// declared by the caller.
 layout(local_size_x_id = 0) in;
 layout(constant_id = 3) const uint TAPS = 4;
 
@@ -17,6 +18,6 @@ uint sequence_of(uint t) { return min(load_sequences(pc.sequences, t), pc.states
 
 uint state_at(uint sequence, uint channel) { return sequence * (TAPS - 1u) * pc.channels + channel; }
 
-// A channel's last values, the newest last.
+// A channel's last inputs, the newest last.
 float values[TAPS];
 

@@ -1,8 +1,9 @@
-// Finds what a sequence's last TAPS - 1 values were before token `end`; returns how many of them are of this call.
+// Loads a sequence's last TAPS - 1 inputs before token `end` into `values`; returns how many of them belong to this
+// call.
 uint look_back(uint end, uint sequence, uint channel) {
     uint t = end;
     uint found = 0u;
-    // Whether the sequence began with the last one found.
+    // Whether the last token found is the first of its sequence.
     bool begun = false;
     [[unroll]] for (uint j = TAPS - 1u; j > 0u; --j) {
         bool own = false;

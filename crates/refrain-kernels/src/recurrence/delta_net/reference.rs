@@ -1,7 +1,9 @@
+//! Gated DeltaNet in plain Rust.
+
 use super::DeltaNetParams;
 use crate::{causal_conv, gated_delta, rms_norm};
 
-/// What [`reference()`] reads, gapless.
+/// Contiguous inputs of [`reference()`].
 #[derive(Clone, Copy)]
 pub struct DeltaNetInputs<'a> {
     /// `[T, C]`.
@@ -24,15 +26,15 @@ pub struct DeltaNetInputs<'a> {
     pub sizes: [usize; 4],
 }
 
-/// The same in plain Rust; `window` and `memory` are updated.
+/// Computes the kernel's formula in plain Rust; updates `conv_state` and `state`.
 ///
 /// # Panics
-/// When a slice is not as long as the others ask for.
+/// Panics if the slices' lengths contradict each other.
 pub fn reference(
     inputs: &DeltaNetInputs<'_>,
     params: &DeltaNetParams,
-    window: &mut [f32],
-    memory: &mut [f32],
+    conv_state: &mut [f32],
+    state: &mut [f32],
 ) -> Vec<f32> {
     let [key_heads, key_dim, heads, value_dim] = inputs.sizes;
     let keys = key_heads * key_dim;
@@ -46,18 +48,22 @@ pub fn reference(
             sequences: inputs.sequences,
             channels,
         },
-        window,
+        conv_state,
     );
-    let mixed: Vec<f32> = convolved.into_iter().map(silu).collect();
+    let activated: Vec<f32> = convolved.into_iter().map(silu).collect();
     let columns = |from: usize, to: usize| -> Vec<f32> {
-        mixed.chunks(channels).flat_map(|row| &row[from..to]).copied().collect()
+        activated
+            .chunks(channels)
+            .flat_map(|row| &row[from..to])
+            .copied()
+            .collect()
     };
     let [q, k] = [0, 1].map(|part| {
         let rows = columns(part * keys, (part + 1) * keys);
         let rows = rms_norm::reference(&rows, None, params.eps, key_dim);
         rows.into_iter().map(|x| x * params.scales[part]).collect::<Vec<f32>>()
     });
-    let recalled = gated_delta::reference(
+    let delta_out = gated_delta::reference(
         &gated_delta::GatedDeltaInputs {
             q: &q,
             k: &k,
@@ -68,8 +74,8 @@ pub fn reference(
             sequences: inputs.sequences,
             sizes: inputs.sizes,
         },
-        memory,
+        state,
     );
-    let normed = rms_norm::reference(&recalled, inputs.norm_weight, params.norm.eps, value_dim);
+    let normed = rms_norm::reference(&delta_out, inputs.norm_weight, params.norm.eps, value_dim);
     normed.iter().zip(inputs.z).map(|(x, &z)| x * silu(z)).collect()
 }

@@ -14,15 +14,15 @@ fn settings(change: impl FnOnce(&mut Settings)) -> Settings {
     settings
 }
 
-fn picked(logits: &[f32], settings: &Settings, position: u64) -> u32 {
+fn sampled(logits: &[f32], settings: &Settings, position: u64) -> u32 {
     pick(logits, settings, position).expect("the logits are numbers")
 }
 
-/// How often each token is picked at `n` positions.
+/// Returns the relative frequency of each token over `n` positions.
 fn frequencies(settings: &Settings, n: u64) -> Vec<f64> {
     let mut counts = vec![0.0; logits().len()];
     for position in 0..n {
-        counts[picked(&logits(), settings, position) as usize] += 1.0 / n as f64;
+        counts[sampled(&logits(), settings, position) as usize] += 1.0 / n as f64;
     }
     counts
 }
@@ -35,21 +35,21 @@ fn near(found: &[f64], expected: &[f64]) -> bool {
 }
 
 #[test]
-fn temperature_0_takes_the_largest_logit_and_of_equal_ones_the_lowest_id() {
+fn temperature_0_takes_the_largest_logit_with_the_lowest_id() {
     let greedy = Settings::default();
-    assert_eq!(picked(&logits(), &greedy, 0), 0);
-    assert_eq!(picked(&[-1.0, 3.0, 3.0, 2.0], &greedy, 0), 1);
-    assert_eq!(picked(&[-0.0, 0.0], &greedy, 0), 0);
+    assert_eq!(sampled(&logits(), &greedy, 0), 0);
+    assert_eq!(sampled(&[-1.0, 3.0, 3.0, 2.0], &greedy, 0), 1);
+    assert_eq!(sampled(&[-0.0, 0.0], &greedy, 0), 0);
 }
 
 #[test]
-fn tokens_are_drawn_as_often_as_the_softmax_says() {
+fn token_frequencies_follow_the_softmax() {
     let found = frequencies(&settings(|_| {}), 10_000);
     assert!(near(&found, &[0.4, 0.1, 0.3, 0.2]), "{found:?}");
 }
 
 #[test]
-fn temperature_sharpens_or_flattens() {
+fn temperature_sharpens_or_flattens_the_distribution() {
     let found = frequencies(&settings(|s| s.temperature = 0.5), 10_000);
     let squares = [0.16, 0.01, 0.09, 0.04].map(|p| p / 0.30);
     assert!(near(&found, &squares), "{found:?}");
@@ -58,17 +58,17 @@ fn temperature_sharpens_or_flattens() {
 }
 
 #[test]
-fn top_k_keeps_the_k_likeliest() {
+fn top_k_keeps_the_k_most_probable() {
     let found = frequencies(&settings(|s| s.top_k = 2), 10_000);
     assert!(near(&found, &[0.4 / 0.7, 0.0, 0.3 / 0.7, 0.0]), "{found:?}");
     let found = frequencies(&settings(|s| s.top_k = 9), 10_000);
     assert!(near(&found, &[0.4, 0.1, 0.3, 0.2]), "{found:?}");
     let one_of_equals = settings(|s| s.top_k = 1);
-    assert!((0..100).all(|position| picked(&[1.0, 2.0, 2.0], &one_of_equals, position) == 1));
+    assert!((0..100).all(|position| sampled(&[1.0, 2.0, 2.0], &one_of_equals, position) == 1));
 }
 
 #[test]
-fn top_p_keeps_the_fewest_that_reach_it() {
+fn top_p_keeps_the_smallest_set_that_reaches_it() {
     for (top_p, expected) in [
         (0.39, [1.0, 0.0, 0.0, 0.0]),
         (0.41, [0.4 / 0.7, 0.0, 0.3 / 0.7, 0.0]),
@@ -81,21 +81,21 @@ fn top_p_keeps_the_fewest_that_reach_it() {
 }
 
 #[test]
-fn top_p_counts_the_probability_left_by_top_k() {
+fn top_p_is_relative_to_the_probability_after_top_k() {
     // Of the best two, 0.4 is 57 %.
     let found = frequencies(&settings(|s| (s.top_k, s.top_p) = (2, 0.56)), 2_000);
     assert!(near(&found, &[1.0, 0.0, 0.0, 0.0]), "{found:?}");
 }
 
 #[test]
-fn min_p_keeps_what_is_probable_relative_to_the_likeliest() {
+fn min_p_is_relative_to_the_most_probable_token() {
     let found = frequencies(&settings(|s| s.min_p = 0.6), 10_000);
     assert!(near(&found, &[0.4 / 0.7, 0.0, 0.3 / 0.7, 0.0]), "{found:?}");
     let found = frequencies(&settings(|s| s.min_p = 1.0), 100);
     assert_eq!(found[0].round(), 1.0);
 }
 
-/// `logits` after adjustment, of which `history` has been.
+/// Returns `logits` after bias and penalties, given `history`.
 fn adjusted(logits: &[f32], history: &[u32], bias: &[f32], change: impl FnOnce(&mut Settings)) -> Vec<f32> {
     let settings = settings(change);
     let mut adjusted = logits.to_vec();
@@ -105,13 +105,13 @@ fn adjusted(logits: &[f32], history: &[u32], bias: &[f32], change: impl FnOnce(&
 }
 
 #[test]
-fn the_repeat_penalty_divides_positive_and_multiplies_negative_logits_once() {
+fn repeat_penalty_divides_positive_and_multiplies_negative_logits_once() {
     let found = adjusted(&[3.0, -1.0, 0.5, 4.0], &[0, 0, 1, 7], &[], |s| s.repeat_penalty = 2.0);
     assert_eq!(found, [1.5, -2.0, 0.5, 4.0]);
 }
 
 #[test]
-fn presence_counts_once_and_frequency_each_time() {
+fn presence_penalty_applies_once_and_frequency_penalty_per_occurrence() {
     let logits = [3.0, -1.0, 0.5, 4.0];
     let found = adjusted(&logits, &[0, 0, 1], &[], |s| s.presence_penalty = 0.5);
     assert_eq!(found, [2.5, -1.5, 0.5, 4.0]);
@@ -122,7 +122,7 @@ fn presence_counts_once_and_frequency_each_time() {
 }
 
 #[test]
-fn only_the_last_tokens_are_penalised() {
+fn only_tokens_in_the_window_are_penalised() {
     let found = adjusted(&[2.0, 2.0, 2.0], &[0, 1, 2], &[], |s| {
         (s.repeat_penalty, s.window) = (2.0, 2)
     });
@@ -132,7 +132,7 @@ fn only_the_last_tokens_are_penalised() {
 }
 
 #[test]
-fn a_bias_is_added_before_penalties() {
+fn bias_is_added_before_penalties() {
     let bias = [1.0, 0.0, f32::NEG_INFINITY];
     let found = adjusted(&[-0.5, 2.0, 9.0], &[0], &bias, |s| {
         (s.biased, s.repeat_penalty) = (true, 2.0)
@@ -142,11 +142,11 @@ fn a_bias_is_added_before_penalties() {
 }
 
 #[test]
-fn a_pick_depends_on_seed_sequence_and_position_alone() {
+fn sampling_depends_only_on_seed_sequence_and_position() {
     let picks = |seed, sequence, positions: &mut dyn Iterator<Item = u64>| -> Vec<u32> {
         let settings = settings(|s| (s.seed, s.sequence) = (seed, sequence));
         positions
-            .map(|position| picked(&logits(), &settings, position))
+            .map(|position| sampled(&logits(), &settings, position))
             .collect()
     };
     let forwards = picks(5, 0, &mut (0..64));
@@ -158,20 +158,20 @@ fn a_pick_depends_on_seed_sequence_and_position_alone() {
 }
 
 #[test]
-fn nothing_is_picked_where_a_logit_is_not_a_number() {
+fn samples_nothing_from_nan_logits() {
     for temperature in [0.0, 1.0] {
         let settings = settings(|s| s.temperature = temperature);
         assert_eq!(pick(&[f32::NAN, 1.0], &settings, 0), None);
         for position in 0..50 {
-            let picks = |logits: &[f32]| picked(logits, &settings, position);
+            let picks = |logits: &[f32]| sampled(logits, &settings, position);
             assert_eq!(picks(&[f32::NEG_INFINITY, 1.0, f32::NEG_INFINITY]), 1);
             assert_eq!(picks(&[5.0, f32::INFINITY, 1.0]), 1);
         }
     }
 }
 
-/// A greedy sequence of a vocabulary of 4 in a history of 8, the current token at position 2.
-struct Lone {
+/// A greedy sequence with a vocabulary of 4 and a history of 8; the current token is at position 2.
+struct SingleSequence {
     settings: Settings,
     tokens: [u32; 1],
     positions: [i32; 1],
@@ -180,12 +180,12 @@ struct Lone {
     outbox: Vec<u32>,
 }
 
-impl Lone {
-    fn new(change: impl FnOnce(&mut Settings)) -> Lone {
+impl SingleSequence {
+    fn new(change: impl FnOnce(&mut Settings)) -> SingleSequence {
         let mut settings = Settings::default();
         change(&mut settings);
         let history = vec![3, 1, 1, 0, 0, 0, 0, 0];
-        Lone {
+        SingleSequence {
             counts: counts(&history[..3], settings.window, 4),
             settings,
             tokens: [1],
@@ -195,10 +195,10 @@ impl Lone {
         }
     }
 
-    /// One run in which `likeliest` has the largest logit.
-    fn step(&mut self, likeliest: usize) -> u32 {
+    /// Runs a step in which `best` has the largest logit.
+    fn step(&mut self, best: usize) -> u32 {
         let mut logits = [0.0; 4];
-        logits[likeliest] = 1.0;
+        logits[best] = 1.0;
         self.run(&logits)
     }
 
@@ -215,44 +215,44 @@ impl Lone {
 }
 
 #[test]
-fn a_run_goes_on_to_the_token_that_it_picked() {
-    let mut lone = Lone::new(|s| s.window = 3);
-    assert_eq!(lone.step(2), 2);
-    assert_eq!((lone.tokens, lone.positions), ([2], [3]));
-    assert_eq!(lone.history[..4], [3, 1, 1, 2]);
-    assert_eq!(lone.counts, [0, 2, 1, 0]);
-    assert_eq!(lone.outbox, [1, 2, 0]);
-    lone.step(0);
-    lone.step(3);
-    assert_eq!(lone.counts, counts(&lone.history[..6], 3, 4));
-    assert_eq!(lone.outbox, [3, 3, 0]);
+fn step_advances_to_the_sampled_token() {
+    let mut sequence = SingleSequence::new(|s| s.window = 3);
+    assert_eq!(sequence.step(2), 2);
+    assert_eq!((sequence.tokens, sequence.positions), ([2], [3]));
+    assert_eq!(sequence.history[..4], [3, 1, 1, 2]);
+    assert_eq!(sequence.counts, [0, 2, 1, 0]);
+    assert_eq!(sequence.outbox, [1, 2, 0]);
+    sequence.step(0);
+    sequence.step(3);
+    assert_eq!(sequence.counts, counts(&sequence.history[..6], 3, 4));
+    assert_eq!(sequence.outbox, [3, 3, 0]);
 }
 
 #[test]
-fn a_stop_token_is_reported_and_finishes_the_sequence() {
-    let mut lone = Lone::new(|s| s.stop_ids = vec![0, 2]);
-    assert_eq!(lone.step(2), 2);
-    assert_eq!((lone.tokens, lone.positions), ([1], [-1]));
-    let before = (lone.history.clone(), lone.counts.clone());
-    assert_eq!(lone.step(3), FINISHED);
-    assert_eq!((lone.tokens, lone.positions), ([1], [-1]));
-    assert_eq!(before, (lone.history, lone.counts));
-    assert_eq!(lone.outbox, [2, 2, FINISHED]);
+fn stop_token_is_reported_and_finishes_the_sequence() {
+    let mut sequence = SingleSequence::new(|s| s.stop_ids = vec![0, 2]);
+    assert_eq!(sequence.step(2), 2);
+    assert_eq!((sequence.tokens, sequence.positions), ([1], [-1]));
+    let before = (sequence.history.clone(), sequence.counts.clone());
+    assert_eq!(sequence.step(3), FINISHED);
+    assert_eq!((sequence.tokens, sequence.positions), ([1], [-1]));
+    assert_eq!(before, (sequence.history, sequence.counts));
+    assert_eq!(sequence.outbox, [2, 2, FINISHED]);
 }
 
 #[test]
-fn a_sequence_ends_at_its_last_position_or_where_the_history_ends() {
-    let mut lone = Lone::new(|s| s.last_position = 4);
-    assert_eq!((lone.step(2), lone.positions), (2, [3]));
-    assert_eq!((lone.step(2), lone.positions), (2, [-1]));
-    let mut lone = Lone::new(|_| ());
-    let tokens: Vec<u32> = (0..6).map(|_| lone.step(3)).collect();
+fn sequence_ends_at_its_last_position_or_the_end_of_the_history() {
+    let mut sequence = SingleSequence::new(|s| s.last_position = 4);
+    assert_eq!((sequence.step(2), sequence.positions), (2, [3]));
+    assert_eq!((sequence.step(2), sequence.positions), (2, [-1]));
+    let mut sequence = SingleSequence::new(|_| ());
+    let tokens: Vec<u32> = (0..6).map(|_| sequence.step(3)).collect();
     assert_eq!(tokens, [3, 3, 3, 3, 3, FINISHED]);
 }
 
 #[test]
-fn a_logit_that_is_not_a_number_finishes_the_sequence() {
-    let mut lone = Lone::new(|_| ());
-    assert_eq!(lone.run(&[0.0, f32::NAN, 1.0, 2.0]), NOT_A_NUMBER);
-    assert_eq!((lone.positions, lone.outbox), ([-1], vec![1, NOT_A_NUMBER, 0]));
+fn nan_logit_finishes_the_sequence() {
+    let mut sequence = SingleSequence::new(|_| ());
+    assert_eq!(sequence.run(&[0.0, f32::NAN, 1.0, 2.0]), NOT_A_NUMBER);
+    assert_eq!((sequence.positions, sequence.outbox), ([-1], vec![1, NOT_A_NUMBER, 0]));
 }

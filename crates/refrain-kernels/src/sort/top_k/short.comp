@@ -1,11 +1,11 @@
-// y[row] = places of the row's k largest elements, largest first, of a row that a workgroup holds.
+// y[row] = indices of the row's k largest elements, largest first, for rows that a workgroup holds.
 layout(constant_id = 5) const uint RANK = 1;
 layout(push_constant, scalar) uniform Arguments {
     x_ref x;
     y_ref y;
     words_ref record;
 #ifdef VALUES
-    // Without gaps.
+    // Contiguous.
     v_ref values;
 #endif
     uint rows;
@@ -28,11 +28,11 @@ void main() UNIFORM_FLOW {
     find_foremost(push.k);
     for (uint i = gl_LocalInvocationIndex; i < candidate_count(push.k); i += gl_WorkGroupSize.x) {
         uint element = candidate(i);
-        uint place = place_of(element, push.k);
-        if (place >= push.k) continue;
-        store_y(push.y, at[1] + place * push.y_stride, element);
+        uint rank = place_of(element, push.k);
+        if (rank >= push.k) continue;
+        store_y(push.y, at[1] + rank * push.y_stride, element);
 #ifdef VALUES
-        store_v(push.values, row * push.k + place, load_x(push.x, at[0] + element * push.x_stride));
+        store_v(push.values, row * push.k + rank, load_x(push.x, at[0] + element * push.x_stride));
 #endif
     }
 }

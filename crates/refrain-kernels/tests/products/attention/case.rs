@@ -1,4 +1,4 @@
-//! A case: random operands, what the reference makes of them, and the comparison.
+//! A test case: random operands, the reference's results, and the comparison.
 
 use refrain_kernels::matmul::SliceRows;
 use refrain_kernels::tuning::Tuning;
@@ -7,23 +7,23 @@ use refrain_kernels::{DType, OperandSpec, Traits, Values, attention};
 use crate::common::Random;
 use crate::support::{assert_close, floats, outcome_with, stored};
 
-/// A state of some slots in pages, sequences, and tokens at given positions.
+/// A paged state, sequences, and tokens at given positions.
 #[derive(Clone)]
 pub struct Case {
     pub heads: usize,
     pub kv_heads: usize,
     pub head_dim: usize,
-    /// Values of a head of values, where they are not as many as those of a key.
+    /// Head dimension of values, if it differs from that of keys.
     pub value_dim: Option<usize>,
-    /// Of q, keys, values and the result.
+    /// Types of q, keys, values and the result.
     pub dtypes: [DType; 4],
     pub positions: Vec<i32>,
     pub sequences: Vec<u32>,
-    /// Those of each of the sequences.
+    /// Pages of each sequence.
     pub pages: Vec<u32>,
     pub sequence_count: usize,
     pub slots: usize,
-    /// The type of the sinks, if there are any.
+    /// Type of the attention sinks, if any.
     pub sinks: Option<DType>,
     pub params: attention::AttentionParams,
 }
@@ -38,7 +38,7 @@ impl Default for Case {
             dtypes: [DType::F32; 4],
             positions: vec![0, 5, 31, 17, -1, 30],
             sequences: vec![0, 0, 0, 1, 1, 1],
-            // Pages of both sequences interleave, in no order.
+            // Pages of both sequences are interleaved and unordered.
             pages: vec![6, 0, 4, 2, 1, 7, 3, 5],
             sequence_count: 2,
             slots: 64,
@@ -66,7 +66,7 @@ impl Case {
         self.value_dim.unwrap_or(self.head_dim)
     }
 
-    /// Whether matrix cores computed it; fails where that is not what the reference makes of it.
+    /// Compares with the reference. Returns whether matrix cores were used.
     pub fn check(&self, tuning: &Tuning, traits: &Traits) -> bool {
         self.check_into(tuning, traits, &self.q(), &self.out())
     }
@@ -95,7 +95,7 @@ impl Case {
             &[self.sequence_count, self.pages.len() / self.sequence_count],
         );
         let sinks = self.sinks.map(|dtype| OperandSpec::contiguous(dtype, &[self.heads]));
-        // Some that outweigh all scores, some that do not count.
+        // Some sinks outweigh all scores, some are negligible.
         let sink_values = (0..self.heads).map(|head| [1.5, -200.0, 0.25, 300.0][head % 4]);
         let sink_values = Vec::from_iter(sink_values);
         let operands = [q, &keys, &values, &positions, &sequences, &pages, out];
@@ -128,7 +128,7 @@ impl Case {
         inputs.extend(sinks.as_ref().map(|sinks| (sinks, Values::F32(sink_values))));
         let actual = outcome_with(&calls, &inputs, out, workspace.as_ref());
         let on_matrix_cores = calls[0].kernel.name.starts_with("attention.matrix");
-        // They take halves.
+        // Matrix cores use f16.
         let halves = on_matrix_cores && out.dtype == DType::F32;
         assert_close(&actual, expected, if halves { DType::F16 } else { out.dtype }, &what);
         on_matrix_cores

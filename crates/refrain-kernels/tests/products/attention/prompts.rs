@@ -1,4 +1,4 @@
-//! Attention of prompts on matrix cores against its reference.
+//! Prefill attention on matrix cores against its reference.
 
 use refrain_kernels::fragments::MatrixCores;
 use refrain_kernels::tuning::{self, GroupCount};
@@ -7,16 +7,16 @@ use refrain_testing::sample;
 
 use super::case::Case;
 use crate::common::Random;
-use crate::support::{FLOATS, matrix_cores, with_matrix_cores, with_parts_of_fragments};
+use crate::support::{FLOATS, matrix_cores, with_matrix_cores, with_split_fragments};
 
 #[test]
-fn prompts_of_several_sequences_are_attended_on_matrix_cores() {
+fn prompts_of_several_sequences_match_on_matrix_cores() {
     let Some((traits, cores)) = matrix_cores() else {
         return;
     };
     let page_size = 8 * cores.size;
     let slots = 8 * page_size as usize;
-    // 60 tokens in the middle of one sequence, 5 of another, padding, and a third's beginning.
+    // 60 tokens in the middle of one sequence, 5 of another, padding, and the beginning of a third.
     let last = slots as i32 / 2 - 1;
     let first = (0..60).map(|i| (last - 75 + i, 0));
     let second = (0..5).map(|i| (40 + i, 1));
@@ -63,8 +63,8 @@ fn prompts_of_several_sequences_are_attended_on_matrix_cores() {
     }
 }
 
-/// Prompts of several sequences, one behind another as a batch has them, or tokens anywhere.
-fn drawn_tokens(random: &mut Random, sequences: usize, reach: usize) -> Vec<(i32, u32)> {
+/// Returns prompts of several sequences, one after another as in a batch, or scattered tokens.
+fn random_tokens(random: &mut Random, sequences: usize, reach: usize) -> Vec<(i32, u32)> {
     let mut tokens = Vec::new();
     if random.below(3) == 0 {
         let anywhere = |random: &mut Random| (random.below(reach + 9) as i32 - 1, random.below(sequences) as u32);
@@ -81,8 +81,8 @@ fn drawn_tokens(random: &mut Random, sequences: usize, reach: usize) -> Vec<(i32
     tokens
 }
 
-/// Pages of all sequences, in no order.
-fn drawn_pages(random: &mut Random, count: usize) -> Vec<u32> {
+/// Returns unordered pages of all sequences.
+fn random_pages(random: &mut Random, count: usize) -> Vec<u32> {
     let mut pages = Vec::from_iter(0..count as u32);
     for last in (1..count).rev() {
         pages.swap(last, random.below(last + 1));
@@ -90,13 +90,13 @@ fn drawn_pages(random: &mut Random, count: usize) -> Vec<u32> {
     pages
 }
 
-/// Of heads as matrix cores take them.
-fn drawn_case(random: &mut Random, cores: MatrixCores) -> Case {
+/// Returns a random case whose heads suit matrix cores.
+fn random_case(random: &mut Random, cores: MatrixCores) -> Case {
     let size = cores.size as usize;
     let page_size = size * random.pick(&[1, 2, 4, 8]);
     let table = (random.pick(&[6, 14]) * size).div_ceil(page_size);
     let sequence_count = 1 + random.below(5);
-    let tokens = drawn_tokens(random, sequence_count, table * page_size);
+    let tokens = random_tokens(random, sequence_count, table * page_size);
     let unit = 8 * cores.lanes_per_row() as usize;
     let head_dim = unit * random.pick(&[1, 1, 2]);
     let value_dim = head_dim + random.pick(&[0, 0, 32]);
@@ -109,7 +109,7 @@ fn drawn_case(random: &mut Random, cores: MatrixCores) -> Case {
         dtypes: [random.pick(&FLOATS), DType::F16, DType::F16, random.pick(&FLOATS)],
         positions: tokens.iter().map(|t| t.0).collect(),
         sequences: tokens.iter().map(|t| t.1).collect(),
-        pages: drawn_pages(random, sequence_count * table),
+        pages: random_pages(random, sequence_count * table),
         sequence_count,
         slots: sequence_count * table * page_size,
         sinks: random.pick(&[None, None, Some(DType::F32)]),
@@ -123,19 +123,19 @@ fn drawn_case(random: &mut Random, cores: MatrixCores) -> Case {
 }
 
 #[test]
-fn prompts_drawn_at_random_are_attended_on_matrix_cores() {
-    for traits in with_matrix_cores().into_iter().chain(with_parts_of_fragments()) {
+fn random_prompts_match_on_matrix_cores() {
+    for traits in with_matrix_cores().into_iter().chain(with_split_fragments()) {
         for seed in sample(0..16, 8) {
             let mut random = Random::new(seed);
             let mut tuning = *tuning::choose(&traits);
-            tuning.attention.least_matrix_tokens = 1;
+            tuning.attention.min_matrix_tokens = 1;
             tuning.attention.matrix_fragments = random.pick(&[1, 2, 3, 4]);
             tuning.attention.matrix_fragments_few = random.pick(&[1, 2, 3, 4]);
             tuning.attention.matrix_subgroups = random.pick(&[1, 3, 4, 8]);
             tuning.attention.matrix_subgroups_few = random.pick(&[2, 5]);
-            tuning.attention.enough_matrix_groups = GroupCount::fixed(random.pick(&[1, 4, 1000]));
+            tuning.attention.target_matrix_groups = GroupCount::fixed(random.pick(&[1, 4, 1000]));
             let cores = traits.matrix_cores.expect("some");
-            let on_matrix_cores = drawn_case(&mut random, cores).check(&tuning, &traits);
+            let on_matrix_cores = random_case(&mut random, cores).check(&tuning, &traits);
             assert!(on_matrix_cores, "{seed}, {cores:?}");
         }
     }

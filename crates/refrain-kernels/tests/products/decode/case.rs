@@ -1,4 +1,4 @@
-//! A case: random operands, what the pieces make of them one after another, and the comparison.
+//! A test case: random operands, the results of the separate steps, and the comparison.
 
 use refrain_kernels::attention::{self, DecodeParams, HeadPreparation};
 use refrain_kernels::matmul::SliceRows;
@@ -9,25 +9,25 @@ use refrain_kernels::{DType, OperandSpec, Traits, Values, rope, slots, write_row
 use crate::common::{self, Arena, Random};
 use crate::support::{assert_close, encode, floats, stored};
 
-/// Attention of single tokens: sizes, and what stands before it.
+/// Decode attention: sizes and fused steps.
 #[derive(Clone)]
 pub struct Case {
     pub heads: usize,
     pub kv_heads: usize,
     pub head_dim: usize,
-    /// Values of a head of values, where they are not as many as those of a key.
+    /// Head dimension of values, if it differs from that of keys.
     pub value_dim: Option<usize>,
     pub page_size: u32,
-    /// Pages of each sequence.
+    /// Pages per sequence.
     pub table: usize,
     pub positions: Vec<i32>,
     pub window: Option<u32>,
     pub rope: Option<rope::RopeParams>,
     pub norms: [Option<Norm>; 2],
     pub state: DType,
-    /// Whether there is a sink for each head.
+    /// Whether each head has an attention sink.
     pub sinks: bool,
-    /// Whether there is a gate behind each head of the queries.
+    /// Whether each query head is followed by a gate.
     pub gated: bool,
 }
 
@@ -45,8 +45,8 @@ pub fn halves(dims: usize) -> Option<rope::RopeParams> {
 }
 
 impl Case {
-    /// Qwen3's shape, small.
-    pub fn usual() -> Case {
+    /// Qwen3's structure with small sizes.
+    pub fn typical() -> Case {
         Case {
             heads: 8,
             kv_heads: 2,
@@ -86,7 +86,7 @@ impl Case {
         }
     }
 
-    /// The operands but the result, with their values: queries, keys and values side by side.
+    /// The operands except the result, with their values. Queries, keys and values are side by side.
     pub fn operands(&self) -> Vec<(OperandSpec, Values)> {
         let mut random = Random::new(self.head_dim as u64);
         let (t, d, value_dim) = (self.positions.len(), self.head_dim, self.value_dim());
@@ -128,7 +128,7 @@ impl Case {
         ));
         let sequences = (0..t as u32).rev().collect();
         operands.push((OperandSpec::contiguous(DType::U32, &[t]), Values::U32(sequences)));
-        // Every page belongs to one sequence, in no order.
+        // Every page belongs to one sequence; pages are unordered.
         let count = (t * self.table) as u32;
         let pages = (0..count).map(|i| (i * 7 + 3) % count).collect();
         assert!(!count.is_multiple_of(7), "a permutation");
@@ -150,7 +150,7 @@ impl Case {
             }
         }
         if self.sinks {
-            // One that outweighs all scores, one that does not count.
+            // One sink outweighs all scores, one is negligible.
             let sinks = (0..self.heads).map(|head| [1.5, -200.0, 0.25, 300.0][head % 4]);
             operands.push((
                 OperandSpec::contiguous(DType::BF16, &[self.heads]),
@@ -161,7 +161,7 @@ impl Case {
         operands
     }
 
-    /// The result, and what the states hold afterwards.
+    /// Returns the expected result and states.
     fn expected(&self, operands: &[(OperandSpec, Values)]) -> (Vec<f32>, [Values; 2]) {
         let d = self.head_dim;
         let value = |number: usize| operands[number].1.clone();
@@ -230,8 +230,8 @@ impl Case {
         let all: Vec<&OperandSpec> = operands.iter().map(|(o, _)| o).chain([&out]).collect();
         assert_eq!(attention::check_decode(traits, &all, &self.params()), Ok(()), "{what}");
         let made = attention::decode_tuned(tuning, traits, &all, &self.params()).expect("checked");
-        let joins_apart = made.workspace.is_some() && !traits.tickets;
-        assert_eq!(made.calls.len(), 1 + usize::from(joins_apart), "{what}");
+        let combines_separately = made.workspace.is_some() && !traits.tickets;
+        assert_eq!(made.calls.len(), 1 + usize::from(combines_separately), "{what}");
         let mut arena = Arena::new();
         operands
             .iter()
@@ -242,7 +242,7 @@ impl Case {
             arena.add(&vec![0xff; workspace.layout.count() * 4]);
             arena.add(&vec![0; made.tickets * 4]);
         }
-        // Twice: counters are as they were, and what is written again is the same.
+        // Runs twice: counters must be zero again, and writing the states again must not change them.
         arena.run(&[&made.calls[..], &made.calls].concat());
         let (expected, states) = self.expected(&operands);
         let actual = common::values(&out, &blank, &arena.read(operands.len()));

@@ -5,25 +5,25 @@ use std::collections::HashSet;
 use refrain_kernels::DType;
 use refrain_kernels::projection::WeightStorage;
 use refrain_kernels::quantised::QuantFormat;
-use refrain_kernels::tuning::{self, GroupCount, MatrixTile, SharedBy, Tuning};
+use refrain_kernels::tuning::{self, GroupCount, MatrixTile, SubgroupSplit, Tuning};
 use refrain_testing::sample;
 
-use super::{Case, NORM, ended, plain};
-use crate::support::{FLOATS, with_matrix_cores, with_parts_of_fragments};
+use super::{Case, NORM, plain, with_epilogue};
+use crate::support::{FLOATS, with_matrix_cores, with_split_fragments};
 
 #[test]
-fn every_tile_of_matrix_cores_gives_the_same_projection() {
+fn every_matrix_core_tile_computes_the_same_projection() {
     for traits in with_matrix_cores() {
         let mut tried = HashSet::new();
         for row in tuning::TABLE.iter().filter(|row| row.fits(&traits)) {
-            let shared = row.matrix.iter().filter(|tile| tile.shared == SharedBy::Tokens);
-            let shared = shared.flat_map(|tile| [3, 64].map(|parts| MatrixTile { parts, ..*tile }));
-            for tile in row.matrix.iter().copied().chain(shared) {
+            let split_rows = row.matrix.iter().filter(|tile| tile.split == SubgroupSplit::Rows);
+            let split_k = split_rows.flat_map(|tile| [3, 64].map(|splits| MatrixTile { splits, ..*tile }));
+            for tile in row.matrix.iter().copied().chain(split_k) {
                 let tile = MatrixTile {
-                    most_tokens: usize::MAX,
-                    least_depth: 0,
-                    most_depth: usize::MAX,
-                    least_groups: GroupCount::fixed(1),
+                    max_tokens: usize::MAX,
+                    min_depth: 0,
+                    max_depth: usize::MAX,
+                    min_groups: GroupCount::fixed(1),
                     ..tile
                 };
                 if !tried.insert(tile) {
@@ -34,7 +34,11 @@ fn every_tile_of_matrix_cores_gives_the_same_projection() {
                     ..*row
                 };
                 let four = WeightStorage::Quantised(QuantFormat::Q4_K);
-                for (tokens, section) in [(5, plain(four, 17)), (13, plain(four, 75)), (37, ended(&[four; 2], 41))] {
+                for (tokens, section) in [
+                    (5, plain(four, 17)),
+                    (13, plain(four, 75)),
+                    (37, with_epilogue(&[four; 2], 41)),
+                ] {
                     Case::normed(tokens, 2304, section).check(&tuning, &traits);
                 }
             }
@@ -43,7 +47,7 @@ fn every_tile_of_matrix_cores_gives_the_same_projection() {
 }
 
 #[test]
-fn many_tokens_meet_every_format_on_matrix_cores() {
+fn matrix_cores_support_every_format() {
     for traits in with_matrix_cores() {
         for (i, format) in sample(QuantFormat::ALL.into_iter().enumerate(), 6) {
             let weights = WeightStorage::Quantised(format);
@@ -67,19 +71,19 @@ fn many_tokens_meet_every_format_on_matrix_cores() {
 }
 
 #[test]
-fn three_quarters_of_a_power_of_two_of_tokens_meet_matrices_by_tiles_of_as_many() {
+fn tiles_for_three_quarters_of_a_power_of_two_match() {
     for traits in with_matrix_cores() {
         let row = tuning::choose(&traits);
         for (subgroups, tile_tokens, tokens) in [(2, 4, 48), (4, 8, 96), (1, 4, 192)] {
             let tile = MatrixTile {
-                most_tokens: usize::MAX,
-                least_groups: GroupCount::fixed(1),
-                shared: SharedBy::Tokens,
+                max_tokens: usize::MAX,
+                min_groups: GroupCount::fixed(1),
+                split: SubgroupSplit::Rows,
                 subgroups,
                 tokens: tile_tokens,
                 unrolled: false,
-                folded: false,
-                halves: 1,
+                two_phase: false,
+                x_terms: 1,
                 ..*row.matrix.last().expect("some")
             };
             let tuning = Tuning {
@@ -88,28 +92,28 @@ fn three_quarters_of_a_power_of_two_of_tokens_meet_matrices_by_tiles_of_as_many(
             };
             let weights = WeightStorage::Quantised(QuantFormat::Q4_0);
             Case::normed(tokens, 512, plain(weights, 45)).check(&tuning, &traits);
-            Case::normed(tokens, 256, ended(&[weights; 2], 20)).check(&tuning, &traits);
+            Case::normed(tokens, 256, with_epilogue(&[weights; 2], 20)).check(&tuning, &traits);
         }
     }
 }
 
 #[test]
-fn fragments_of_several_parts_give_the_same_projection() {
-    let Some(traits) = with_parts_of_fragments() else {
+fn fragments_of_several_instructions_match() {
+    let Some(traits) = with_split_fragments() else {
         return;
     };
     for (i, weights) in [WeightStorage::Dense, WeightStorage::Quantised(QuantFormat::Q4_K)]
         .into_iter()
         .enumerate()
     {
-        for shared in [SharedBy::Tokens, SharedBy::Sums] {
+        for split in [SubgroupSplit::Rows, SubgroupSplit::Depth] {
             let row = tuning::choose(&traits);
             let tile = MatrixTile {
-                shared,
+                split,
                 subgroups: 2,
                 rows: 1,
                 tokens: 1,
-                pinned: i == 1,
+                prefetch: i == 1,
                 unrolled: false,
                 ..*row.matrix.last().expect("some")
             };
@@ -127,15 +131,19 @@ fn fragments_of_several_parts_give_the_same_projection() {
 }
 
 #[test]
-fn many_tokens_of_layers_meet_matrices_side_by_side_with_gates_and_residuals() {
+fn matrix_cores_support_sections_gates_and_residuals() {
     for traits in with_matrix_cores() {
         let [four, six] = [QuantFormat::Q4_K, QuantFormat::Q6_K].map(WeightStorage::Quantised);
         let dense = WeightStorage::Dense;
         for (i, sections) in [
             vec![plain(four, 140), plain(four, 7), plain(six, 90)],
-            vec![ended(&[four], 20), ended(&[four], 6), ended(&[four], 5)],
-            vec![ended(&[four; 2], 190)],
-            vec![ended(&[dense; 2], 33), plain(dense, 4)],
+            vec![
+                with_epilogue(&[four], 20),
+                with_epilogue(&[four], 6),
+                with_epilogue(&[four], 5),
+            ],
+            vec![with_epilogue(&[four; 2], 190)],
+            vec![with_epilogue(&[dense; 2], 33), plain(dense, 4)],
         ]
         .into_iter()
         .enumerate()
@@ -151,7 +159,7 @@ fn many_tokens_of_layers_meet_matrices_side_by_side_with_gates_and_residuals() {
                         .clone()
                         .into_iter()
                         .map(|(mut s, n)| {
-                            // All sections give the result's type.
+                            // All sections have the result's type.
                             s.epilogue.inputs.iter_mut().for_each(|d| *d = FLOATS[i % 3]);
                             (s, n)
                         })

@@ -1,4 +1,4 @@
-//! The tables against the keys of transformers' configuration classes, and against what reading does with them.
+//! Checks the key tables against transformers' configuration classes, and against what reading does with each key.
 
 use serde_json::{Value, json};
 
@@ -7,29 +7,27 @@ use crate::{FAMILIES, ModelConfig, family};
 
 mod classes;
 
-use classes::{ACCEPTED, OF_ALL, OF_CLASSES};
+use classes::{CLASS_KEYS, COMMON_KEYS, EXTRA_KEYS};
 
-fn of_class(family: &Family) -> &'static [&'static str] {
-    let known = OF_CLASSES.iter().find(|(name, _)| *name == family.name);
-    known
-        .unwrap_or_else(|| panic!("what does the class of {family} declare?"))
-        .1
+fn class_keys(family: &Family) -> &'static [&'static str] {
+    let known = CLASS_KEYS.iter().find(|(name, _)| *name == family.name);
+    known.unwrap_or_else(|| panic!("no class lists the keys of {family}")).1
 }
 
-fn is_followed(family: &Family, key: &str) -> bool {
-    !is_without_effect(family, key) && (FOLLOWED.contains(&key) || family.keys.followed.contains(&key))
+fn is_supported(family: &Family, key: &str) -> bool {
+    !is_ignored(family, key) && (SUPPORTED.contains(&key) || family.keys.supported.contains(&key))
 }
 
-fn is_without_effect(family: &Family, key: &str) -> bool {
-    family.keys.without_effect.contains(&key) || (WITHOUT_EFFECT.contains(&key) && !family.keys.followed.contains(&key))
+fn is_ignored(family: &Family, key: &str) -> bool {
+    family.keys.ignored.contains(&key) || (IGNORED.contains(&key) && !family.keys.supported.contains(&key))
 }
 
-fn is_refused(family: &Family, key: &str) -> bool {
-    let known = is_followed(family, key) || is_without_effect(family, key);
-    !known && REFUSED.iter().any(|(refused, _)| *refused == key)
+fn is_unsupported(family: &Family, key: &str) -> bool {
+    let known = is_supported(family, key) || is_ignored(family, key);
+    !known && UNSUPPORTED.iter().any(|(refused, _)| *refused == key)
 }
 
-/// A model whose keys all matter, with one of them changed.
+/// Reads a model in which all keys matter, with one key changed.
 fn read(family: &Family, key: &str, value: Value) -> Result<ModelConfig, Error> {
     let mut config = json!({
         "model_type": family.name, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 4,
@@ -40,18 +38,18 @@ fn read(family: &Family, key: &str, value: Value) -> Result<ModelConfig, Error> 
             "original_max_position_embeddings": 64
         }
     });
-    if family.keys.followed.contains(&"sliding_window") {
+    if family.keys.supported.contains(&"sliding_window") {
         config["sliding_window"] = json!(8);
     }
-    if family.keys.followed.contains(&"use_sliding_window") {
+    if family.keys.supported.contains(&"use_sliding_window") {
         config["use_sliding_window"] = json!(true);
         config["max_window_layers"] = json!(2);
     }
-    if family.keys.followed.contains(&"topk_group") {
+    if family.keys.supported.contains(&"topk_group") {
         config["n_group"] = json!(4);
         config["topk_group"] = json!(2);
     }
-    if family.keys.followed.contains(&"qk_rope_head_dim") {
+    if family.keys.supported.contains(&"qk_rope_head_dim") {
         config["num_key_value_heads"] = json!(4);
         config["qk_rope_head_dim"] = json!(32);
         config["num_experts_per_tok"] = json!(3);
@@ -60,7 +58,7 @@ fn read(family: &Family, key: &str, value: Value) -> Result<ModelConfig, Error> 
         config["topk_method"] = json!("group_limited_greedy");
     }
     config[key] = value;
-    let metadata = Metadata::of_json(config.as_object().unwrap(), "config.json");
+    let metadata = Metadata::from_json(config.as_object().unwrap(), "config.json");
     let family = family::find(&metadata, FAMILIES)?;
     check(&metadata, family)?;
     let config = (family.read)(&metadata)?;
@@ -68,16 +66,16 @@ fn read(family: &Family, key: &str, value: Value) -> Result<ModelConfig, Error> 
     Ok(config)
 }
 
-fn named(name: &str) -> &'static Family {
+fn family_named(name: &str) -> &'static Family {
     FAMILIES.iter().find(|family| family.name == name).unwrap()
 }
 
-fn usual(family: &Family) -> ModelConfig {
+fn default_model(family: &Family) -> ModelConfig {
     read(family, "transformers_version", json!("5.23.0")).unwrap()
 }
 
-/// A value that no usual model has.
-fn other(family: &Family, key: &str) -> Value {
+/// A value that the default model does not have.
+fn changed_value(family: &Family, key: &str) -> Value {
     match key {
         "attention_bias" if family.name == "gpt_oss" => json!(false),
         "norm_topk_prob" if ["glm4_moe", "deepseek_v3"].contains(&family.name) => json!(false),
@@ -119,13 +117,13 @@ fn other(family: &Family, key: &str) -> Value {
 }
 
 #[test]
-fn every_key_of_transformers_is_followed_or_without_effect_or_refused() {
+fn every_key_of_transformers_has_exactly_one_role() {
     for family in FAMILIES {
-        for key in OF_ALL.iter().chain(&ACCEPTED).chain(of_class(family)) {
+        for key in COMMON_KEYS.iter().chain(&EXTRA_KEYS).chain(class_keys(family)) {
             let roles = [
-                is_followed(family, key),
-                is_without_effect(family, key),
-                is_refused(family, key),
+                is_supported(family, key),
+                is_ignored(family, key),
+                is_unsupported(family, key),
             ];
             assert_eq!(
                 roles.iter().filter(|role| **role).count(),
@@ -137,52 +135,52 @@ fn every_key_of_transformers_is_followed_or_without_effect_or_refused() {
 }
 
 #[test]
-fn a_key_that_is_followed_changes_the_model() {
+fn supported_keys_change_the_model() {
     for family in FAMILIES {
-        for key in FOLLOWED.iter().chain(family.keys.followed) {
-            if !is_followed(family, key) {
+        for key in SUPPORTED.iter().chain(family.keys.supported) {
+            if !is_supported(family, key) {
                 continue;
             }
-            if let Ok(found) = read(family, key, other(family, key)) {
-                assert!(found != usual(family), "{family} {key}");
+            if let Ok(found) = read(family, key, changed_value(family, key)) {
+                assert!(found != default_model(family), "{family} {key}");
             }
         }
     }
 }
 
 #[test]
-fn a_key_without_effect_changes_nothing() {
+fn ignored_keys_change_nothing() {
     for family in FAMILIES {
-        for key in WITHOUT_EFFECT.iter().chain(family.keys.without_effect) {
-            if !is_without_effect(family, key) {
+        for key in IGNORED.iter().chain(family.keys.ignored) {
+            if !is_ignored(family, key) {
                 continue;
             }
             for value in [json!(3), json!(true), json!("words"), json!([1]), json!(null)] {
                 let found = read(family, key, value.clone()).unwrap();
-                assert!(found == usual(family), "{family} {key} {value}");
+                assert!(found == default_model(family), "{family} {key} {value}");
             }
         }
     }
 }
 
 #[test]
-fn a_key_that_nothing_follows_may_only_say_what_is_done_anyway() {
+fn unsupported_keys_allow_only_their_default() {
     for family in FAMILIES {
-        for (key, neutral) in REFUSED {
-            if !is_refused(family, key) {
+        for (key, allowed) in UNSUPPORTED {
+            if !is_unsupported(family, key) {
                 continue;
             }
-            let (harmless, harmful) = match neutral {
-                Neutral::Nothing => (json!(null), json!(4)),
-                Neutral::Flag(flag) => (json!(flag), json!(!flag)),
-                Neutral::Number(number) => (json!(number), json!(number + 2.5)),
-                Neutral::Word(word) => (json!(word), json!("relu")),
-                Neutral::Empty => (json!([]), json!([1])),
-                Neutral::WholeContext => (json!(128), json!(127)),
+            let (harmless, harmful) = match allowed {
+                AllowedValue::Null => (json!(null), json!(4)),
+                AllowedValue::Flag(flag) => (json!(flag), json!(!flag)),
+                AllowedValue::Number(number) => (json!(number), json!(number + 2.5)),
+                AllowedValue::Text(word) => (json!(word), json!("relu")),
+                AllowedValue::Empty => (json!([]), json!([1])),
+                AllowedValue::FullContext => (json!(128), json!(127)),
             };
             for value in [harmless, json!(null)] {
                 let found = read(family, key, value.clone()).unwrap();
-                assert!(found == usual(family), "{family} {key} {value}");
+                assert!(found == default_model(family), "{family} {key} {value}");
             }
             let message = read(family, key, harmful).unwrap_err().to_string();
             let expected = format!("config.json: {key} ");
@@ -192,36 +190,41 @@ fn a_key_that_nothing_follows_may_only_say_what_is_done_anyway() {
 }
 
 #[test]
-fn layers_of_other_types_than_the_family_has_are_refused() {
+fn rejects_layer_types_that_the_family_does_not_have() {
     let [full, local] = ["full_attention", "sliding_attention"];
     for (name, accepted, refused) in [
         ("llama", [full; 4], [full, full, local, full]),
         ("olmo2", [full; 4], [local; 4]),
         ("phi3", [local; 4], [local, local, local, full]),
     ] {
-        let family = named(name);
+        let family = family_named(name);
         let found = read(family, "layer_types", json!(accepted)).unwrap();
-        assert!(found == usual(family), "{family}");
+        assert!(found == default_model(family), "{family}");
         let message = read(family, "layer_types", json!(refused)).unwrap_err().to_string();
-        assert!(message.contains("layer_types names layers"), "{message}");
+        assert!(message.contains("layer_types has"), "{message}");
     }
-    let ministral = read(named("mistral"), "layer_types", json!([local, full, local, full])).unwrap();
+    let ministral = read(
+        family_named("mistral"),
+        "layer_types",
+        json!([local, full, local, full]),
+    )
+    .unwrap();
     let windows = Vec::from_iter((0..4).map(|layer| ministral.layer_attention(layer).window));
     assert_eq!(windows, [Some(8), None, Some(8), None]);
 }
 
 #[test]
-fn settings_of_rotary_embeddings_that_nothing_follows_are_refused() {
-    let refused = |name, key: &str, value: Value| read(named(name), key, value).unwrap_err().to_string();
+fn rejects_unsupported_rope_settings() {
+    let refused = |name, key: &str, value: Value| read(family_named(name), key, value).unwrap_err().to_string();
     for (value, expected) in [
         (
             json!({"type": "linear", "factor": 2.0, "alpha": 8}),
-            "alpha 8 among the settings of the rotary embedding",
+            "rope setting alpha 8",
         ),
-        (json!({"factor": 2.0}), "has a factor, 2, but no rope_type"),
+        (json!({"factor": 2.0}), "has factor 2 but no rope_type"),
         (
             json!({"type": "longrope", "short_factor": [], "long_factor": [], "short_mscale": 1.1}),
-            "short_mscale 1.1 among",
+            "rope setting short_mscale 1.1",
         ),
         (
             json!({"type": "yarn", "factor": 2.0, "truncate": 1}),
@@ -233,15 +236,15 @@ fn settings_of_rotary_embeddings_that_nothing_follows_are_refused() {
     }
     let nested = json!({"full_attention": {"rope_theta": 1e6}, "sliding_attention": {"rope_theta": 1e4}});
     let message = refused("mistral", "rope_parameters", nested);
-    assert!(message.contains("whose layers share them"), "{message}");
+    assert!(message.contains("not per layer type"), "{message}");
     let message = refused("gemma3_text", "rope_parameters", json!({"rope_theta": 1e6}));
-    assert!(message.contains("one object for each of its layer types"), "{message}");
+    assert!(message.contains("one object per layer type"), "{message}");
     let message = refused("qwen3", "rope_parameters", json!({"rope_theta": 7e4}));
     assert!(message.contains("contradict each other"), "{message}");
     let part = json!({"sliding_attention": {"partial_rotary_factor": 0.5}});
     let message = refused("olmo3", "rope_parameters", part);
     assert!(
-        message.contains("partial_rotary_factor 0.5 of layers with a window"),
+        message.contains("partial_rotary_factor 0.5 of sliding-window layers"),
         "{message}"
     );
 }

@@ -3,7 +3,7 @@ use refrain_formats::Encoding;
 use super::*;
 
 fn read_json(config: &Value) -> Result<ModelConfig, String> {
-    let metadata = Metadata::of_json(config.as_object().unwrap(), "config.json");
+    let metadata = Metadata::from_json(config.as_object().unwrap(), "config.json");
     let version = if config["model_type"] == "deepseek_v2" {
         &V2
     } else {
@@ -13,7 +13,7 @@ fn read_json(config: &Value) -> Result<ModelConfig, String> {
     read.map_err(|error| error.to_string())
 }
 
-/// As DeepSeek-V2-Lite is published.
+/// Published configuration of DeepSeek-V2-Lite.
 fn lite() -> Value {
     json!({
         "architectures": ["DeepseekV2ForCausalLM"], "attention_bias": false, "aux_loss_alpha": 0.001, "bos_token_id": 0,
@@ -32,7 +32,7 @@ fn lite() -> Value {
 }
 
 #[test]
-fn a_published_configuration_is_the_synthetic_models() {
+fn published_configuration_matches_the_synthetic_model() {
     let mut found = read_json(&lite()).unwrap();
     found.attention.layers.clear();
     assert_eq!(found, v2_lite());
@@ -45,9 +45,9 @@ fn a_published_configuration_is_the_synthetic_models() {
 }
 
 #[test]
-fn what_is_written_is_read_again() {
+fn written_configurations_round_trip() {
     for config in [v2_lite(), v2(), v3(), tiny(&V2), tiny(&V3)] {
-        let written = written_json::text_object(&config, Encoding::BF16);
+        let written = write_json::text_object(&config, Encoding::BF16);
         let mut found = read_json(&written).unwrap();
         found.attention.layers.clear();
         let (scale, expected) = (found.attention.scale, config.attention.scale);
@@ -58,7 +58,7 @@ fn what_is_written_is_read_again() {
 }
 
 #[test]
-fn other_choices_of_experts_and_other_keys_are_refused() {
+fn rejects_unsupported_expert_selection_and_keys() {
     for (key, value, said) in [
         ("topk_method", json!("noaux_tc"), "topk_method \"noaux_tc\""),
         ("scoring_func", json!("sigmoid"), "scoring_func \"sigmoid\""),

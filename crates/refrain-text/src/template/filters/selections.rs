@@ -1,15 +1,15 @@
-//! `map`, and what keeps some of the items.
+//! `map`, `select`, `reject` and their attribute forms.
 
 use super::sequences::Attributes;
 use crate::template::calls::{CallArguments, required, text as text_of};
-use crate::template::failure::Attempt;
-use crate::template::tests;
-use crate::template::value::{Datum, Gathered, TemplateText};
+use crate::template::error::Try;
+use crate::template::predicates;
+use crate::template::value::{ItemsBuilder, TemplateText, Value};
 
-pub(super) fn apply(name: &str, value: &Datum, arguments: CallArguments) -> Attempt<Datum> {
-    // Jinja takes what is none for empty here, and nowhere else.
+pub(super) fn apply(name: &str, value: &Value, arguments: CallArguments) -> Try<Value> {
+    // Jinja treats none as empty here, and nowhere else.
     let value = match value {
-        Datum::None => &Datum::Undefined,
+        Value::None => &Value::Undefined,
         value => value,
     };
     match name {
@@ -19,15 +19,15 @@ pub(super) fn apply(name: &str, value: &Datum, arguments: CallArguments) -> Atte
 }
 
 /// `map(filter, …)` and `map(attribute=…, default=…)`
-fn map(value: &Datum, mut arguments: CallArguments) -> Attempt<Datum> {
+fn map(value: &Value, mut arguments: CallArguments) -> Try<Value> {
     let items = value.iterate()?;
-    let mut mapped = Gathered::new();
+    let mut mapped = ItemsBuilder::new();
     if arguments.positional.is_empty() {
         let [attribute, default] = arguments.bind("map", ["attribute", "default"])?;
         let attributes = Attributes::new(Some(required(attribute, "map")?))?;
         for item in items.iter() {
             mapped.push(match (attributes.of(item)?, &default) {
-                (Datum::Undefined, Some(default)) => default.clone(),
+                (Value::Undefined, Some(default)) => default.clone(),
                 (found, _) => found,
             })?;
         }
@@ -40,8 +40,9 @@ fn map(value: &Datum, mut arguments: CallArguments) -> Attempt<Datum> {
     Ok(mapped.list())
 }
 
-/// `select(test, …)`, `selectattr(attribute, test, …)` and their opposites; without a test, what is true.
-fn select(name: &str, value: &Datum, mut arguments: CallArguments) -> Attempt<Datum> {
+/// `select(test, …)`, `selectattr(attribute, test, …)` and their opposites. Without a test, the item's truth
+/// decides.
+fn select(name: &str, value: &Value, mut arguments: CallArguments) -> Try<Value> {
     let attributes = if name.ends_with("attr") {
         Attributes::new(Some(required(arguments.take_first(), name)?))?
     } else {
@@ -52,12 +53,12 @@ fn select(name: &str, value: &Datum, mut arguments: CallArguments) -> Attempt<Da
         None => None,
     };
     let wanted = name.starts_with("select");
-    let mut kept = Gathered::new();
+    let mut kept = ItemsBuilder::new();
     for item in value.iterate()?.iter() {
-        let looked_at = attributes.of(item)?;
+        let tested = attributes.of(item)?;
         let holds = match &test {
-            Some(test) => tests::holds(test, &looked_at, arguments.copy()?)?,
-            None => looked_at.is_true(),
+            Some(test) => predicates::holds(test, &tested, arguments.copy()?)?,
+            None => tested.is_true(),
         };
         if holds == wanted {
             kept.push(item.clone())?;

@@ -1,30 +1,30 @@
-//! Filters that go through the items of a value.
+//! Filters over the items of a value.
 
 use crate::template::budget::spend;
 use crate::template::calls::{CallArguments, flag, required, size, text as text_of};
 use crate::template::compare;
+use crate::template::error::{RenderError, Try};
 use crate::template::evaluate::item as item_of;
-use crate::template::failure::{Attempt, RenderError};
 use crate::template::methods::{self, pair, text};
-use crate::template::value::{Datum, Dict, DictKey, Gathered, Items};
+use crate::template::value::{Dict, DictKey, Items, ItemsBuilder, Value};
 
-/// Where in an item to look: `a.b.0`, or nowhere but the item itself.
-pub(super) struct Attributes(Vec<Datum>);
+/// An attribute path such as `a.b.0`; empty for the item itself.
+pub(super) struct Attributes(Vec<Value>);
 
 impl Attributes {
-    pub fn new(path: Option<Datum>) -> Attempt<Self> {
+    pub fn new(path: Option<Value>) -> Try<Self> {
         let mut keys = Vec::new();
         match path {
-            None | Some(Datum::None) => {}
-            Some(Datum::Text(path)) => {
+            None | Some(Value::None) => {}
+            Some(Value::Text(path)) => {
                 for part in path.split('.') {
                     let index = part
                         .parse::<u32>()
                         .ok()
                         .filter(|_| part.bytes().all(|byte| byte.is_ascii_digit()));
                     keys.push(match index {
-                        Some(index) => Datum::Int(i128::from(index)),
-                        None => Datum::text(part)?,
+                        Some(index) => Value::Int(i128::from(index)),
+                        None => Value::text(part)?,
                     });
                 }
             }
@@ -33,7 +33,7 @@ impl Attributes {
         Ok(Attributes(keys))
     }
 
-    pub fn of(&self, item: &Datum) -> Attempt<Datum> {
+    pub fn of(&self, item: &Value) -> Try<Value> {
         spend(1)?;
         let mut value = item.clone();
         for key in &self.0 {
@@ -43,7 +43,7 @@ impl Attributes {
     }
 }
 
-pub(super) fn apply(name: &str, value: &Datum, arguments: CallArguments) -> Attempt<Datum> {
+pub(super) fn apply(name: &str, value: &Value, arguments: CallArguments) -> Try<Value> {
     match name {
         "first" | "last" => {
             arguments.none(name)?;
@@ -59,30 +59,30 @@ pub(super) fn apply(name: &str, value: &Datum, arguments: CallArguments) -> Atte
             };
             let attributes = Attributes::new(attribute)?;
             let items = value.iterate()?;
-            let parts = Gathered::of(items.iter().map(|item| attributes.of(item)))?.items();
+            let parts = ItemsBuilder::of(items.iter().map(|item| attributes.of(item)))?.items();
             text::join(&parts, &between)
         }
         "reverse" => {
             arguments.none(name)?;
-            if let Datum::Text(text) = value {
-                return Datum::text(text.chars().rev().collect::<String>());
+            if let Value::Text(text) = value {
+                return Value::text(text.chars().rev().collect::<String>());
             }
             let items = value.iterate()?;
-            Ok(Gathered::of(items.iter().rev().cloned().map(Ok))?.list())
+            Ok(ItemsBuilder::of(items.iter().rev().cloned().map(Ok))?.list())
         }
         "attr" => {
             let [attribute] = arguments.bind(name, ["name"])?;
             let attribute = text_of(attribute, name)?;
-            // Unlike a point, this never looks for keys.
+            // Unlike `value.name`, this never looks up keys.
             match value {
-                Datum::Dict(_) if !methods::has(value, &attribute) => Ok(Datum::Undefined),
+                Value::Dict(_) if !methods::has(value, &attribute) => Ok(Value::Undefined),
                 value => crate::template::evaluate::attribute(value, &attribute),
             }
         }
         "sort" => {
             let [reverse, sensitive, attribute] = arguments.bind(name, ["reverse", "case_sensitive", "attribute"])?;
             let keyed = match attribute {
-                Some(Datum::Text(several)) => keyed_by_several(&*value.iterate()?, &several, flag(sensitive))?,
+                Some(Value::Text(several)) => keyed_by_several(&*value.iterate()?, &several, flag(sensitive))?,
                 attribute => keyed(&*value.iterate()?, attribute, flag(sensitive))?,
             };
             Ok(sorted(keyed, flag(reverse))?.list())
@@ -96,7 +96,7 @@ pub(super) fn apply(name: &str, value: &Datum, arguments: CallArguments) -> Atte
             } else {
                 std::cmp::Ordering::Greater
             };
-            let mut best: Option<(Datum, Datum)> = None;
+            let mut best: Option<(Value, Value)> = None;
             for candidate in keyed {
                 let better = match &best {
                     Some((key, _)) => compare::order(&candidate.0, key)? == Some(wanted),
@@ -115,8 +115,8 @@ pub(super) fn apply(name: &str, value: &Datum, arguments: CallArguments) -> Atte
     }
 }
 
-/// Items with what they are compared by.
-fn keyed(items: &Items, attribute: Option<Datum>, case_sensitive: bool) -> Attempt<Vec<(Datum, Datum)>> {
+/// Pairs items with their sort keys.
+fn keyed(items: &Items, attribute: Option<Value>, case_sensitive: bool) -> Try<Vec<(Value, Value)>> {
     let attributes = Attributes::new(attribute)?;
     let mut keyed = Vec::with_capacity(items.len());
     for item in items.iter() {
@@ -125,73 +125,73 @@ fn keyed(items: &Items, attribute: Option<Datum>, case_sensitive: bool) -> Attem
     Ok(keyed)
 }
 
-/// Items with what they are compared by: attributes with commas between them.
-fn keyed_by_several(items: &Items, attributes: &str, case_sensitive: bool) -> Attempt<Vec<(Datum, Datum)>> {
+/// Pairs items with their sort keys, for several attributes separated by commas.
+fn keyed_by_several(items: &Items, attributes: &str, case_sensitive: bool) -> Try<Vec<(Value, Value)>> {
     let mut paths = Vec::new();
     for path in attributes.split(',') {
-        paths.push(Attributes::new(Some(Datum::text(path)?))?);
+        paths.push(Attributes::new(Some(Value::text(path)?))?);
     }
     let mut keyed = Vec::with_capacity(items.len());
     for item in items.iter() {
         let keys = paths.iter().map(|path| sort_key(path.of(item)?, case_sensitive));
-        keyed.push((Gathered::of(keys)?.list(), item.clone()));
+        keyed.push((ItemsBuilder::of(keys)?.list(), item.clone()));
     }
     Ok(keyed)
 }
 
-fn sort_key(value: Datum, case_sensitive: bool) -> Attempt<Datum> {
+fn sort_key(value: Value, case_sensitive: bool) -> Try<Value> {
     match value {
-        Datum::Text(text) if !case_sensitive => Datum::text(text.to_lowercase()),
+        Value::Text(text) if !case_sensitive => Value::text(text.to_lowercase()),
         value => Ok(value),
     }
 }
 
-fn sorted(keyed: Vec<(Datum, Datum)>, reverse: bool) -> Attempt<Gathered> {
-    let turned = |values: Vec<_>| {
+fn sorted(keyed: Vec<(Value, Value)>, reverse: bool) -> Try<ItemsBuilder> {
+    let reversed = |values: Vec<_>| {
         if reverse {
             values.into_iter().rev().collect()
         } else {
             values
         }
     };
-    // Turned before and after, so that equal items stay as they stand.
-    let sorted = compare::sort(turned(keyed))?;
+    // Reversed before and after, so that the sort stays stable.
+    let sorted = compare::sort(reversed(keyed))?;
     if reverse {
-        Gathered::of(sorted.into_iter().rev().map(Ok))
+        ItemsBuilder::of(sorted.into_iter().rev().map(Ok))
     } else {
-        Gathered::of(sorted.into_iter().map(Ok))
+        ItemsBuilder::of(sorted.into_iter().map(Ok))
     }
 }
 
-fn unique(value: &Datum, arguments: CallArguments) -> Attempt<Datum> {
+fn unique(value: &Value, arguments: CallArguments) -> Try<Value> {
     let [sensitive, attribute] = arguments.bind("unique", ["case_sensitive", "attribute"])?;
     let mut seen = Dict::default();
-    let mut kept = Gathered::new();
+    let mut kept = ItemsBuilder::new();
     for (key, item) in keyed(&*value.iterate()?, attribute, flag(sensitive))? {
         if seen.get(&DictKey::of(&key)?).is_none() {
-            seen.insert(key, Datum::None)?;
+            seen.insert(key, Value::None)?;
             kept.push(item)?;
         }
     }
     Ok(kept.list())
 }
 
-/// Pairs of a value and the items that have it, in the order of the values.
-fn group_by(value: &Datum, arguments: CallArguments) -> Attempt<Datum> {
+/// Pairs each distinct value with the items that have it, in the order of the values.
+fn group_by(value: &Value, arguments: CallArguments) -> Try<Value> {
     let names = ["attribute", "default", "case_sensitive"];
     let [attribute, default, sensitive] = arguments.bind("groupby", names)?;
     let attributes = Attributes::new(Some(required(attribute, "groupby")?))?;
     let mut keyed = Vec::new();
     for item in value.iterate()?.iter() {
         let found = match (attributes.of(item)?, &default) {
-            (Datum::Undefined, Some(default)) => default.clone(),
+            (Value::Undefined, Some(default)) => default.clone(),
             (found, _) => found,
         };
         let key = sort_key(found.clone(), flag(sensitive.clone()))?;
         keyed.push((key.clone(), (key, found, item.clone())));
     }
-    let mut groups = Gathered::new();
-    let mut open: Option<(Datum, Datum, Gathered)> = None;
+    let mut groups = ItemsBuilder::new();
+    let mut open: Option<(Value, Value, ItemsBuilder)> = None;
     for (key, found, item) in compare::sort(keyed)? {
         open = match open.take() {
             Some((last, named, mut group)) if compare::equal(&last, &key)? => {
@@ -202,7 +202,7 @@ fn group_by(value: &Datum, arguments: CallArguments) -> Attempt<Datum> {
                 if let Some((_, named, group)) = closed {
                     groups.push(pair(&named, &group.list())?)?;
                 }
-                let mut group = Gathered::new();
+                let mut group = ItemsBuilder::new();
                 group.push(item)?;
                 Some((key, found, group))
             }
@@ -214,12 +214,12 @@ fn group_by(value: &Datum, arguments: CallArguments) -> Attempt<Datum> {
     Ok(groups.list())
 }
 
-/// The pairs of a dictionary, by their keys or values.
-fn dict_sort(value: &Datum, arguments: CallArguments) -> Attempt<Datum> {
+/// The pairs of a dictionary, sorted by key or value.
+fn dict_sort(value: &Value, arguments: CallArguments) -> Try<Value> {
     let [sensitive, by, reverse] = arguments.bind("dictsort", ["case_sensitive", "by", "reverse"])?;
     let dict = match value {
-        Datum::Dict(dict) => dict,
-        Datum::Undefined => return Err(RenderError::undefined("")),
+        Value::Dict(dict) => dict,
+        Value::Undefined => return Err(RenderError::undefined("")),
         other => {
             return Err(RenderError::invalid(format!(
                 "dictsort takes a dictionary, not '{}'",
@@ -232,7 +232,7 @@ fn dict_sort(value: &Datum, arguments: CallArguments) -> Attempt<Datum> {
         Some(by) => match &*text_of(Some(by), "dictsort")? {
             "key" => false,
             "value" => true,
-            _ => return Err(RenderError::invalid("dictsort is by \"key\" or by \"value\"")),
+            _ => return Err(RenderError::invalid("dictsort sorts by \"key\" or \"value\"")),
         },
     };
     let mut keyed = Vec::with_capacity(dict.entries().len());
@@ -243,14 +243,14 @@ fn dict_sort(value: &Datum, arguments: CallArguments) -> Attempt<Datum> {
     Ok(sorted(keyed, flag(reverse))?.list())
 }
 
-/// Lists of as many items each, the last one filled up if there is something to fill it with.
-fn batch(value: &Datum, arguments: CallArguments) -> Attempt<Datum> {
+/// Splits into lists of `count` items; the last one is padded if a fill value is given.
+fn batch(value: &Value, arguments: CallArguments) -> Try<Value> {
     let [count, fill] = arguments.bind("batch", ["linecount", "fill_with"])?;
     let count = size(Some(required(count, "batch")?), "batch")?.unwrap_or_default();
-    let fill = fill.filter(|fill| !matches!(fill, Datum::None));
-    let mut batches = Gathered::new();
+    let fill = fill.filter(|fill| !matches!(fill, Value::None));
+    let mut batches = ItemsBuilder::new();
     for items in value.iterate()?.chunks(count.max(1)) {
-        let mut batch = Gathered::of(items.iter().cloned().map(Ok))?;
+        let mut batch = ItemsBuilder::of(items.iter().cloned().map(Ok))?;
         if let Some(fill) = &fill {
             for _ in items.len()..count {
                 batch.push(fill.clone())?;
@@ -261,22 +261,22 @@ fn batch(value: &Datum, arguments: CallArguments) -> Attempt<Datum> {
     Ok(batches.list())
 }
 
-/// So many lists, of which the first ones have one more item where they cannot all have as many.
-fn slices(value: &Datum, arguments: CallArguments) -> Attempt<Datum> {
+/// Splits into `count` lists of nearly equal length; the first ones get one item more.
+fn slices(value: &Value, arguments: CallArguments) -> Try<Value> {
     let [count, fill] = arguments.bind("slice", ["slices", "fill_with"])?;
     let count = size(Some(required(count, "slice")?), "slice")?.unwrap_or_default();
     if count == 0 {
-        return Err(RenderError::invalid("slice needs at least one list to make"));
+        return Err(RenderError::invalid("slice must make at least one list"));
     }
-    let fill = fill.filter(|fill| !matches!(fill, Datum::None));
+    let fill = fill.filter(|fill| !matches!(fill, Value::None));
     let items = value.iterate()?;
     let (each, longer) = (items.len() / count, items.len() % count);
-    let mut slices = Gathered::new();
+    let mut slices = ItemsBuilder::new();
     let mut start = 0;
-    for place in 0..count {
-        let end = start + each + usize::from(place < longer);
-        let mut slice = Gathered::of(items[start..end].iter().cloned().map(Ok))?;
-        if let Some(fill) = fill.as_ref().filter(|_| place >= longer) {
+    for number in 0..count {
+        let end = start + each + usize::from(number < longer);
+        let mut slice = ItemsBuilder::of(items[start..end].iter().cloned().map(Ok))?;
+        if let Some(fill) = fill.as_ref().filter(|_| number >= longer) {
             slice.push(fill.clone())?;
         }
         slices.push(slice.list())?;

@@ -1,26 +1,26 @@
-//! Filters that make texts.
+//! Filters that return strings.
 
 use crate::template::budget::{BoundedText, spend};
 use crate::template::calls::{CallArguments, flag, integer, required, size, text as text_of};
-use crate::template::failure::{Attempt, RenderError};
+use crate::template::error::{RenderError, Try};
 use crate::template::literals::is_space;
-use crate::template::methods::{parts, text};
-use crate::template::value::{Datum, Gathered, TemplateText};
+use crate::template::methods::{split, text};
+use crate::template::value::{ItemsBuilder, TemplateText, Value};
 use crate::template::{characters, percent, print};
 
-/// Characters that a text is centred in, unless said.
-const WIDTH: usize = 80;
+/// Default width of `center`, in characters.
+const DEFAULT_CENTER_WIDTH: usize = 80;
 
-pub(super) fn apply(name: &str, value: &Datum, arguments: CallArguments) -> Attempt<Datum> {
+pub(super) fn apply(name: &str, value: &Value, arguments: CallArguments) -> Try<Value> {
     let shown = print::display(value)?;
-    // Cases of characters are looked up one by one.
+    // Case mappings look up each character.
     spend(shown.len())?;
     match name {
         "trim" => {
             let [characters] = arguments.bind(name, ["chars"])?;
-            let characters = characters.filter(|value| !matches!(value, Datum::None));
+            let characters = characters.filter(|value| !matches!(value, Value::None));
             let characters = characters.map(|value| text_of(Some(value), name)).transpose()?;
-            Datum::text(text::strip(&shown, characters.as_deref(), "strip")?)
+            Value::text(text::strip(&shown, characters.as_deref(), "strip")?)
         }
         "replace" => {
             let [old, new, count] = arguments.bind(name, ["old", "new", "count"])?;
@@ -34,19 +34,24 @@ pub(super) fn apply(name: &str, value: &Datum, arguments: CallArguments) -> Atte
         "truncate" => truncate(&shown, arguments),
         "center" => {
             let [width] = arguments.bind(name, ["width"])?;
-            text::justify("center", &shown, size(width, name)?.unwrap_or(WIDTH), None)
+            text::justify(
+                "center",
+                &shown,
+                size(width, name)?.unwrap_or(DEFAULT_CENTER_WIDTH),
+                None,
+            )
         }
         "wordcount" => {
             arguments.none(name)?;
-            Ok(Datum::count(characters::words(&shown)))
+            Ok(Value::count(characters::words(&shown)))
         }
         "upper" | "lower" | "capitalize" | "title" | "escape" | "e" | "forceescape" => {
             arguments.none(name)?;
             match name {
-                "upper" => Datum::text(shown.to_uppercase()),
-                "lower" => Datum::text(shown.to_lowercase()),
-                "capitalize" => Datum::text(characters::capitalise(&shown)),
-                "title" => Datum::text(title(&shown)),
+                "upper" => Value::text(shown.to_uppercase()),
+                "lower" => Value::text(shown.to_lowercase()),
+                "capitalize" => Value::text(characters::capitalise(&shown)),
+                "title" => Value::text(title(&shown)),
                 _ => escape(&shown),
             }
         }
@@ -55,26 +60,26 @@ pub(super) fn apply(name: &str, value: &Datum, arguments: CallArguments) -> Atte
 }
 
 /// `format(*values)` or `format(**values)`
-fn format(shown: &str, arguments: CallArguments) -> Attempt<Datum> {
+fn format(shown: &str, arguments: CallArguments) -> Try<Value> {
     if !arguments.positional.is_empty() && !arguments.named.is_empty() {
         return Err(RenderError::invalid(
             "format takes values in order or by name, not both",
         ));
     }
     if arguments.named.is_empty() {
-        let values = Gathered::of(arguments.positional.into_iter().map(Ok))?;
+        let values = ItemsBuilder::of(arguments.positional.into_iter().map(Ok))?;
         return percent::format(shown, &values.tuple());
     }
-    percent::format(shown, &arguments.dict()?.datum())
+    percent::format(shown, &arguments.dict()?.into_value())
 }
 
-/// `indent(text, width=4, first=False, blank=False)`, where `width` may be the text to put first. A line end at the end
-/// begins a line of its own, which is a blank one.
-fn indent(shown: &str, arguments: CallArguments) -> Attempt<Datum> {
+/// `indent(text, width=4, first=False, blank=False)`, where `width` may also be the indentation itself. A trailing
+/// line feed starts a last, blank line.
+fn indent(shown: &str, arguments: CallArguments) -> Try<Value> {
     let [width, first, blank] = arguments.bind("indent", ["width", "first", "blank"])?;
     let (first, blank) = (flag(first), flag(blank));
     let put_first = match width {
-        Some(Datum::Text(text)) => text,
+        Some(Value::Text(text)) => text,
         width => {
             let mut spaces = BoundedText::new();
             spaces.push_repeated(" ", size(width, "the width of indent")?.unwrap_or(4))?;
@@ -82,12 +87,12 @@ fn indent(shown: &str, arguments: CallArguments) -> Attempt<Datum> {
         }
     };
     let mut indented = BoundedText::new();
-    // A carriage return is one line end with the line end behind it.
+    // `\r\n` is one line end.
     let ended = match shown.chars().next_back() {
-        Some(last) => last != '\r' && parts::is_line_end(last),
+        Some(last) => last != '\r' && split::is_line_end(last),
         None => true,
     };
-    let lines = parts::split_lines(shown, false).chain(ended.then_some(""));
+    let lines = split::split_lines(shown, false).chain(ended.then_some(""));
     for (number, line) in lines.enumerate() {
         if number > 0 {
             indented.push("\n")?;
@@ -98,11 +103,11 @@ fn indent(shown: &str, arguments: CallArguments) -> Attempt<Datum> {
         }
         indented.push(line)?;
     }
-    Datum::built(indented)
+    Value::built(indented)
 }
 
 /// `truncate(text, length=255, killwords=False, end='...', leeway=5)`.
-fn truncate(shown: &TemplateText, arguments: CallArguments) -> Attempt<Datum> {
+fn truncate(shown: &TemplateText, arguments: CallArguments) -> Try<Value> {
     let [length, kill_words, end, leeway] = arguments.bind("truncate", ["length", "killwords", "end", "leeway"])?;
     let length = size(length, "truncate")?.unwrap_or(255);
     let leeway = size(leeway, "truncate")?.unwrap_or(5);
@@ -111,22 +116,22 @@ fn truncate(shown: &TemplateText, arguments: CallArguments) -> Attempt<Datum> {
         None => TemplateText::new("...")?,
     };
     if shown.chars().count() <= length.saturating_add(leeway) {
-        return Ok(Datum::Text(shown.clone()));
+        return Ok(Value::Text(shown.clone()));
     }
     let kept = length.saturating_sub(end.chars().count());
     let kept = shown
         .char_indices()
         .nth(kept)
         .map_or(&shown[..], |(end, _)| &shown[..end]);
-    let whole = if flag(kill_words) {
+    let shortened = if flag(kill_words) {
         kept
     } else {
-        kept.rsplit_once(' ').map_or(kept, |(whole, _)| whole)
+        kept.rsplit_once(' ').map_or(kept, |(shortened, _)| shortened)
     };
     let mut out = BoundedText::new();
-    out.push(whole)?;
+    out.push(shortened)?;
     out.push(&end)?;
-    Datum::built(out)
+    Value::built(out)
 }
 
 /// Unlike `str.title`, words end only at white space, dashes and opening brackets.
@@ -141,7 +146,7 @@ fn title(shown: &str) -> String {
     titled
 }
 
-fn escape(shown: &str) -> Attempt<Datum> {
+fn escape(shown: &str) -> Try<Value> {
     let mut out = BoundedText::new();
     for c in shown.chars() {
         match c {
@@ -153,5 +158,5 @@ fn escape(shown: &str) -> Attempt<Datum> {
             c => out.push_char(c)?,
         }
     }
-    Datum::built(out)
+    Value::built(out)
 }

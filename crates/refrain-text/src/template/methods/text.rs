@@ -1,25 +1,25 @@
 //! Methods of strings.
 
-use super::parts;
+use super::split;
 use crate::template::budget::{BoundedText, spend, spend_on_bytes};
 use crate::template::calls::{CallArguments, flag, integer, required, size, text as text_of};
 use crate::template::characters;
-use crate::template::failure::{Attempt, RenderError};
+use crate::template::error::{RenderError, Try};
 use crate::template::literals::is_space;
 use crate::template::print;
-use crate::template::value::{Datum, TemplateText};
+use crate::template::value::{TemplateText, Value};
 
-/// Columns between tab stops, unless said.
-const TAB: usize = 8;
+/// Default columns between tab stops.
+const DEFAULT_TAB_WIDTH: usize = 8;
 
-pub(super) fn call(text: &TemplateText, name: &str, arguments: CallArguments) -> Attempt<Datum> {
+pub(super) fn call(text: &TemplateText, name: &str, arguments: CallArguments) -> Try<Value> {
     spend_on_bytes(text.len())?;
     match name {
         "strip" | "lstrip" | "rstrip" => {
             let [characters] = arguments.bind(name, ["chars"])?;
-            let characters = characters.filter(|value| !matches!(value, Datum::None));
+            let characters = characters.filter(|value| !matches!(value, Value::None));
             let characters = characters.map(|value| text_of(Some(value), name)).transpose()?;
-            Datum::text(strip(text, characters.as_deref(), name)?)
+            Value::text(strip(text, characters.as_deref(), name)?)
         }
         "removeprefix" | "removesuffix" => {
             let [part] = arguments.bind(name, ["part"])?;
@@ -28,13 +28,13 @@ pub(super) fn call(text: &TemplateText, name: &str, arguments: CallArguments) ->
                 "removeprefix" => text.strip_prefix(&*part),
                 _ => text.strip_suffix(&*part),
             };
-            rest.map_or(Ok(Datum::Text(text.clone())), Datum::text)
+            rest.map_or(Ok(Value::Text(text.clone())), Value::text)
         }
-        "split" | "rsplit" => parts::split(text, name == "rsplit", arguments),
-        "partition" | "rpartition" => parts::partition(text, name == "rpartition", arguments),
+        "split" | "rsplit" => split::split(text, name == "rsplit", arguments),
+        "partition" | "rpartition" => split::partition(text, name == "rpartition", arguments),
         "splitlines" => {
             let [keep] = arguments.bind(name, ["keepends"])?;
-            parts::lines(text, flag(keep))
+            split::lines(text, flag(keep))
         }
         "join" => {
             let [items] = arguments.bind(name, ["iterable"])?;
@@ -51,7 +51,7 @@ pub(super) fn call(text: &TemplateText, name: &str, arguments: CallArguments) ->
             replace(text, &text_of(old, name)?, &text_of(new, name)?, count)
         }
         "find" | "rfind" | "index" | "rindex" | "count" | "startswith" | "endswith" => {
-            parts::search(text, name, arguments)
+            split::search(text, name, arguments)
         }
         "zfill" | "ljust" | "rjust" | "center" => {
             let [width, fill] = arguments.bind(name, ["width", "fillchar"])?;
@@ -60,19 +60,19 @@ pub(super) fn call(text: &TemplateText, name: &str, arguments: CallArguments) ->
         }
         "expandtabs" => {
             let [width] = arguments.bind(name, ["tabsize"])?;
-            expand_tabs(text, size(width, name)?.unwrap_or(TAB))
+            expand_tabs(text, size(width, name)?.unwrap_or(DEFAULT_TAB_WIDTH))
         }
         "format" => crate::template::format::format(text, &arguments),
         _ => {
             arguments.none(name)?;
-            of_itself(text, name)
+            without_arguments(text, name)
         }
     }
 }
 
 /// Methods without arguments.
-fn of_itself(text: &str, name: &str) -> Attempt<Datum> {
-    // Kinds and cases of characters are looked up one by one.
+fn without_arguments(text: &str, name: &str) -> Try<Value> {
+    // Character classes and case mappings look up each character.
     spend(text.len())?;
     let is = match name {
         "isalpha" => characters::is_alpha(text),
@@ -87,19 +87,19 @@ fn of_itself(text: &str, name: &str) -> Attempt<Datum> {
         "istitle" => characters::is_title(text),
         "isspace" => !text.is_empty() && text.chars().all(is_space),
         "isprintable" => text.chars().all(print::is_printable),
-        "lower" => return Datum::text(text.to_lowercase()),
-        "upper" => return Datum::text(text.to_uppercase()),
-        "casefold" => return Datum::text(characters::case_fold(text)),
-        "swapcase" => return Datum::text(characters::swap_case(text)),
-        "title" => return Datum::text(characters::title(text)),
-        "capitalize" => return Datum::text(characters::capitalise(text)),
+        "lower" => return Value::text(text.to_lowercase()),
+        "upper" => return Value::text(text.to_uppercase()),
+        "casefold" => return Value::text(characters::case_fold(text)),
+        "swapcase" => return Value::text(characters::swap_case(text)),
+        "title" => return Value::text(characters::title(text)),
+        "capitalize" => return Value::text(characters::capitalise(text)),
         other => return Err(RenderError::invalid(format!("strings have no method {other:?}"))),
     };
-    Ok(Datum::Bool(is))
+    Ok(Value::Bool(is))
 }
 
-/// Without white space, or without these characters, at the ends that the method's name says.
-pub(in crate::template) fn strip<'t>(text: &'t str, characters: Option<&str>, name: &str) -> Attempt<&'t str> {
+/// Strips white space or `characters`, at the ends that the method's name tells.
+pub(in crate::template) fn strip<'t>(text: &'t str, characters: Option<&str>, name: &str) -> Try<&'t str> {
     let Some(characters) = characters else {
         let text = if name == "rstrip" {
             text
@@ -112,7 +112,7 @@ pub(in crate::template) fn strip<'t>(text: &'t str, characters: Option<&str>, na
             text.trim_end_matches(is_space)
         });
     };
-    let stripped = |c: Option<char>| -> Attempt<Option<usize>> {
+    let stripped = |c: Option<char>| -> Try<Option<usize>> {
         spend_on_bytes(characters.len())?;
         Ok(c.filter(|c| characters.contains(*c)).map(char::len_utf8))
     };
@@ -130,8 +130,8 @@ pub(in crate::template) fn strip<'t>(text: &'t str, characters: Option<&str>, na
     Ok(text)
 }
 
-/// The texts of items with `between` between them.
-pub(in crate::template) fn join(items: &[Datum], between: &str) -> Attempt<Datum> {
+/// Joins the items with `between` between them.
+pub(in crate::template) fn join(items: &[Value], between: &str) -> Try<Value> {
     let mut out = BoundedText::new();
     for (index, item) in items.iter().enumerate() {
         if index > 0 {
@@ -139,10 +139,10 @@ pub(in crate::template) fn join(items: &[Datum], between: &str) -> Attempt<Datum
         }
         print::write(item, &mut out)?;
     }
-    Datum::built(out)
+    Value::built(out)
 }
 
-pub(in crate::template) fn replace(text: &str, old: &str, new: &str, count: Option<usize>) -> Attempt<Datum> {
+pub(in crate::template) fn replace(text: &str, old: &str, new: &str, count: Option<usize>) -> Try<Value> {
     spend_on_bytes(text.len())?;
     let mut out = BoundedText::new();
     let mut done = 0;
@@ -152,11 +152,11 @@ pub(in crate::template) fn replace(text: &str, old: &str, new: &str, count: Opti
         done = at + found.len();
     }
     out.push(&text[done..])?;
-    Datum::built(out)
+    Value::built(out)
 }
 
 /// `str.zfill`, `str.ljust`, `str.rjust` and `str.center`.
-pub(in crate::template) fn justify(name: &str, text: &str, width: usize, fill: Option<Datum>) -> Attempt<Datum> {
+pub(in crate::template) fn justify(name: &str, text: &str, width: usize, fill: Option<Value>) -> Try<Value> {
     let fill = match fill {
         None => TemplateText::new(if name == "zfill" { "0" } else { " " })?,
         Some(fill) => text_of(Some(fill), name)?,
@@ -170,7 +170,7 @@ pub(in crate::template) fn justify(name: &str, text: &str, width: usize, fill: O
     let left = match name {
         "ljust" => 0,
         "rjust" | "zfill" => missing,
-        // Python puts the odd one to the left if the width is odd too.
+        // Python puts the odd fill character to the left if the width is odd too.
         _ => missing / 2 + (missing & width & 1),
     };
     let (sign, digits) = match name {
@@ -182,10 +182,10 @@ pub(in crate::template) fn justify(name: &str, text: &str, width: usize, fill: O
     out.push_repeated(&fill, left)?;
     out.push(digits)?;
     out.push_repeated(&fill, missing - left)?;
-    Datum::built(out)
+    Value::built(out)
 }
 
-fn expand_tabs(text: &str, width: usize) -> Attempt<Datum> {
+fn expand_tabs(text: &str, width: usize) -> Try<Value> {
     let mut out = BoundedText::new();
     let mut column = 0;
     for c in text.chars() {
@@ -202,5 +202,5 @@ fn expand_tabs(text: &str, width: usize) -> Attempt<Datum> {
             }
         }
     }
-    Datum::built(out)
+    Value::built(out)
 }

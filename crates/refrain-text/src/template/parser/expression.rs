@@ -1,16 +1,16 @@
-//! Expressions, from the operators that bind least to those that bind most.
+//! Parses expressions, from the operators that bind loosest to those that bind tightest.
 
 use super::Parser;
-use crate::template::budget::deeper;
-use crate::template::failure::{Attempt, RenderError};
+use crate::template::budget::enter_level;
+use crate::template::error::{RenderError, Try};
 use crate::template::lexer::Lexeme;
 use crate::template::syntax::{ArgumentList, Operator, Postfix, PostfixAction, Relation, Sign, TemplateExpression};
 use crate::template::value::TemplateText;
 
 impl Parser<'_> {
-    /// An expression, or several with commas between them, which make a tuple. `ends` are names that cannot be part
-    /// of it; `conditional` says whether `a if b` may be.
-    pub(super) fn tuple(&mut self, conditional: bool, ends: &[&str]) -> Attempt<TemplateExpression> {
+    /// Parses an expression, or a tuple of several with commas between them. `ends` are names that end it;
+    /// `conditional` allows `a if b`.
+    pub(super) fn tuple(&mut self, conditional: bool, ends: &[&str]) -> Try<TemplateExpression> {
         let mut items = Vec::new();
         let mut commas = false;
         loop {
@@ -40,9 +40,9 @@ impl Parser<'_> {
         }
     }
 
-    /// Any one expression.
-    pub(super) fn expression(&mut self) -> Attempt<TemplateExpression> {
-        let _level = deeper()?;
+    /// Parses any single expression.
+    pub(super) fn expression(&mut self) -> Try<TemplateExpression> {
+        let _level = enter_level()?;
         self.node()?;
         let mut value = self.or()?;
         while self.skip_name("if")? {
@@ -58,21 +58,21 @@ impl Parser<'_> {
         Ok(value)
     }
 
-    pub(super) fn or(&mut self) -> Attempt<TemplateExpression> {
+    pub(super) fn or(&mut self) -> Try<TemplateExpression> {
         self.joined(Self::and, |parser| parser.skip_name("or"), TemplateExpression::Or)
     }
 
-    fn and(&mut self) -> Attempt<TemplateExpression> {
+    fn and(&mut self) -> Try<TemplateExpression> {
         self.joined(Self::not, |parser| parser.skip_name("and"), TemplateExpression::And)
     }
 
-    /// One `part`, or `all` of several between which `separator` finds what it skips.
+    /// Parses one `part`, or wraps several in `all` if `separator` consumes something between them.
     pub(super) fn joined(
         &mut self,
-        part: fn(&mut Self) -> Attempt<TemplateExpression>,
-        separator: fn(&mut Self) -> Attempt<bool>,
+        part: fn(&mut Self) -> Try<TemplateExpression>,
+        separator: fn(&mut Self) -> Try<bool>,
         all: fn(Vec<TemplateExpression>) -> TemplateExpression,
-    ) -> Attempt<TemplateExpression> {
+    ) -> Try<TemplateExpression> {
         let first = part(self)?;
         if !separator(self)? {
             return Ok(first);
@@ -84,7 +84,7 @@ impl Parser<'_> {
         Ok(all(parts))
     }
 
-    fn not(&mut self) -> Attempt<TemplateExpression> {
+    fn not(&mut self) -> Try<TemplateExpression> {
         let mut signs = Vec::new();
         while self.skip_name("not")? {
             signs.push(Sign::Not);
@@ -97,7 +97,7 @@ impl Parser<'_> {
         })
     }
 
-    fn comparison(&mut self) -> Attempt<TemplateExpression> {
+    fn comparison(&mut self) -> Try<TemplateExpression> {
         let first = self.sum()?;
         let mut others = Vec::new();
         loop {
@@ -126,12 +126,12 @@ impl Parser<'_> {
         })
     }
 
-    /// Operators of one precedence between what `operand` parses.
+    /// Parses left-associative operators of one precedence between operands.
     fn binary(
         &mut self,
-        operand: fn(&mut Self) -> Attempt<TemplateExpression>,
+        operand: fn(&mut Self) -> Try<TemplateExpression>,
         operators: &[(&str, Operator)],
-    ) -> Attempt<TemplateExpression> {
+    ) -> Try<TemplateExpression> {
         let first = operand(self)?;
         let mut others = Vec::new();
         while let Lexeme::Operator(found) = self.current.0 {
@@ -148,11 +148,11 @@ impl Parser<'_> {
         })
     }
 
-    fn sum(&mut self) -> Attempt<TemplateExpression> {
+    fn sum(&mut self) -> Try<TemplateExpression> {
         self.binary(Self::concatenation, &[("+", Operator::Add), ("-", Operator::Subtract)])
     }
 
-    fn concatenation(&mut self) -> Attempt<TemplateExpression> {
+    fn concatenation(&mut self) -> Try<TemplateExpression> {
         let first = self.product()?;
         if !self.is("~") {
             return Ok(first);
@@ -164,7 +164,7 @@ impl Parser<'_> {
         Ok(TemplateExpression::Concatenation(parts))
     }
 
-    fn product(&mut self) -> Attempt<TemplateExpression> {
+    fn product(&mut self) -> Try<TemplateExpression> {
         let operators = [
             ("*", Operator::Multiply),
             ("/", Operator::Divide),
@@ -174,12 +174,12 @@ impl Parser<'_> {
         self.binary(Self::power, &operators)
     }
 
-    fn power(&mut self) -> Attempt<TemplateExpression> {
+    fn power(&mut self) -> Try<TemplateExpression> {
         self.binary(Self::filtered, &[("**", Operator::Power)])
     }
 
-    /// A signed value, with the filters and tests behind it.
-    fn filtered(&mut self) -> Attempt<TemplateExpression> {
+    /// Parses a signed value with the filters and tests after it.
+    fn filtered(&mut self) -> Try<TemplateExpression> {
         let value = self.signed()?;
         let mut steps = Vec::new();
         loop {
@@ -210,8 +210,8 @@ impl Parser<'_> {
         Ok(with_steps(value, steps))
     }
 
-    /// The filters of a block, from the name of the first on.
-    pub(super) fn filter_chain(&mut self) -> Attempt<Vec<Postfix>> {
+    /// Parses the filters of a block, from the first one's name on.
+    pub(super) fn filter_chain(&mut self) -> Try<Vec<Postfix>> {
         let mut steps = Vec::new();
         loop {
             let line = self.line();
@@ -225,7 +225,7 @@ impl Parser<'_> {
         }
     }
 
-    fn dotted_name(&mut self) -> Attempt<TemplateText> {
+    fn dotted_name(&mut self) -> Try<TemplateText> {
         let mut name = self.name()?.to_owned();
         while self.skip(".")? {
             name.push('.');
@@ -234,7 +234,7 @@ impl Parser<'_> {
         TemplateText::new(name)
     }
 
-    fn optional_arguments(&mut self) -> Attempt<ArgumentList> {
+    fn optional_arguments(&mut self) -> Try<ArgumentList> {
         if self.is("(") {
             self.arguments()
         } else {
@@ -242,8 +242,8 @@ impl Parser<'_> {
         }
     }
 
-    /// A test, from behind its `is` on.
-    fn test(&mut self) -> Attempt<PostfixAction> {
+    /// Parses a test, from behind its `is` on.
+    fn test(&mut self) -> Try<PostfixAction> {
         let negated = self.skip_name("not")?;
         let name = self.dotted_name()?;
         let argument = match self.current.0 {
@@ -262,7 +262,7 @@ impl Parser<'_> {
         Ok(PostfixAction::Test(name, given, negated))
     }
 
-    fn signed(&mut self) -> Attempt<TemplateExpression> {
+    fn signed(&mut self) -> Try<TemplateExpression> {
         let mut signs = Vec::new();
         loop {
             if self.skip("-")? {

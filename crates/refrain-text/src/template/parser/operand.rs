@@ -1,23 +1,23 @@
-//! What operators stand between: constants, names, brackets, and what is behind them.
+//! Parses operands: constants, names, brackets, and their postfixes.
 
 use super::Parser;
 use super::expression::with_steps;
-use crate::template::budget::deeper;
-use crate::template::failure::{Attempt, RenderError};
+use crate::template::budget::enter_level;
+use crate::template::error::{RenderError, Try};
 use crate::template::lexer::Lexeme;
 use crate::template::syntax::{ArgumentList, Postfix, PostfixAction, TemplateExpression};
-use crate::template::value::Datum;
+use crate::template::value::Value;
 
 impl Parser<'_> {
-    pub(super) fn primary(&mut self) -> Attempt<TemplateExpression> {
-        let _level = deeper()?;
+    pub(super) fn primary(&mut self) -> Try<TemplateExpression> {
+        let _level = enter_level()?;
         self.node()?;
         let constant = match &self.current.0 {
-            Lexeme::Name("true" | "True") => Datum::Bool(true),
-            Lexeme::Name("false" | "False") => Datum::Bool(false),
-            Lexeme::Name("none" | "None") => Datum::None,
-            Lexeme::Int(number) => Datum::Int(*number),
-            Lexeme::Float(number) => Datum::Float(*number),
+            Lexeme::Name("true" | "True") => Value::Bool(true),
+            Lexeme::Name("false" | "False") => Value::Bool(false),
+            Lexeme::Name("none" | "None") => Value::None,
+            Lexeme::Int(number) => Value::Int(*number),
+            Lexeme::Float(number) => Value::Float(*number),
             Lexeme::Name(name) => {
                 match *name {
                     "varargs" => self.uses.varargs = true,
@@ -48,17 +48,17 @@ impl Parser<'_> {
         Ok(TemplateExpression::Constant(constant))
     }
 
-    /// Strings that stand side by side are one.
-    fn strings(&mut self) -> Attempt<TemplateExpression> {
+    /// Parses adjacent string literals, which are concatenated.
+    fn strings(&mut self) -> Try<TemplateExpression> {
         let mut joined = String::new();
         while let Lexeme::Text(text) = &self.current.0 {
             joined.push_str(text);
             self.next()?;
         }
-        Ok(TemplateExpression::Constant(Datum::text(joined)?))
+        Ok(TemplateExpression::Constant(Value::text(joined)?))
     }
 
-    fn bracketed(&mut self) -> Attempt<TemplateExpression> {
+    fn bracketed(&mut self) -> Try<TemplateExpression> {
         self.next()?;
         if self.skip(")")? {
             return Ok(TemplateExpression::Tuple(Vec::new()));
@@ -68,7 +68,7 @@ impl Parser<'_> {
         Ok(value)
     }
 
-    fn dict(&mut self) -> Attempt<TemplateExpression> {
+    fn dict(&mut self) -> Try<TemplateExpression> {
         self.next()?;
         let mut entries = Vec::new();
         while !self.is("}") {
@@ -83,8 +83,8 @@ impl Parser<'_> {
         Ok(TemplateExpression::Dict(entries))
     }
 
-    /// Attributes, items, slices and calls behind a value.
-    pub(super) fn postfix(&mut self, value: TemplateExpression) -> Attempt<TemplateExpression> {
+    /// Parses attributes, items, slices and calls after a value.
+    pub(super) fn postfix(&mut self, value: TemplateExpression) -> Try<TemplateExpression> {
         let mut steps = Vec::new();
         loop {
             let line = self.line();
@@ -92,7 +92,7 @@ impl Parser<'_> {
                 match self.current.0 {
                     Lexeme::Int(index) => {
                         self.next()?;
-                        PostfixAction::Item(TemplateExpression::Constant(Datum::Int(index)))
+                        PostfixAction::Item(TemplateExpression::Constant(Value::Int(index)))
                     }
                     _ => PostfixAction::Attribute(self.text_name()?),
                 }
@@ -111,39 +111,39 @@ impl Parser<'_> {
         Ok(with_steps(value, steps))
     }
 
-    /// What stands in square brackets behind a value.
-    fn item(&mut self) -> Attempt<PostfixAction> {
+    /// Parses the inside of square brackets after a value.
+    fn item(&mut self) -> Try<PostfixAction> {
         let mut bounds = [None, None, None];
-        let mut place = 0;
+        let mut index = 0;
         loop {
             if self.is("]") {
                 break;
             } else if self.skip(":")? {
-                place += 1;
-                if place == bounds.len() {
+                index += 1;
+                if index == bounds.len() {
                     return Err(self.unexpected("\"]\""));
                 }
             } else {
-                bounds[place] = Some(self.tuple_item()?);
+                bounds[index] = Some(self.tuple_item()?);
                 if !self.is(":") {
                     break;
                 }
             }
         }
-        match (place, bounds) {
+        match (index, bounds) {
             (0, [Some(item), _, _]) => Ok(PostfixAction::Item(item)),
             (0, _) => Err(self.unexpected("an expression")),
             (_, bounds) => Ok(PostfixAction::Slice(bounds)),
         }
     }
 
-    /// One expression, or a tuple as a key.
-    fn tuple_item(&mut self) -> Attempt<TemplateExpression> {
+    /// Parses one expression, or a tuple as a key.
+    fn tuple_item(&mut self) -> Try<TemplateExpression> {
         self.joined(Self::expression, |parser| parser.skip(","), TemplateExpression::Tuple)
     }
 
-    /// The arguments of a call, with their brackets.
-    pub(super) fn arguments(&mut self) -> Attempt<ArgumentList> {
+    /// Parses the arguments of a call, with their brackets.
+    pub(super) fn arguments(&mut self) -> Try<ArgumentList> {
         let mut given = ArgumentList::default();
         let mut count = 0;
         self.expect("(")?;
@@ -161,9 +161,9 @@ impl Parser<'_> {
         Ok(given)
     }
 
-    fn argument(&mut self, given: &mut ArgumentList) -> Attempt<()> {
+    fn argument(&mut self, given: &mut ArgumentList) -> Try<()> {
         let line = self.line();
-        let misplaced = || RenderError::syntax("an argument stands where none of its kind may", line);
+        let misplaced = || RenderError::syntax("misplaced argument", line);
         if self.skip("*")? {
             let spread = Box::new(self.expression()?);
             return match given.spread.replace(spread) {

@@ -1,4 +1,4 @@
-//! Matrices among a step's inputs, read row by row.
+//! Matrices among a step's inputs, which are read row by row.
 
 use std::borrow::Cow;
 
@@ -10,15 +10,15 @@ use refrain_kernels::quantised::{QuantFormat, QuantRows};
 use super::HostInputs;
 use crate::DType;
 
-/// A matrix as its operands hold it.
+/// A weight matrix, dense or quantised.
 pub enum HostMatrix<'a> {
-    /// Floats: dtype, extents and bytes without gaps.
+    /// Floats: dtype, extents and contiguous bytes.
     Dense(DType, [usize; 2], Cow<'a, [u8]>),
-    /// Planes.
+    /// Quantised planes.
     Quantised(HostPlanes<'a>),
 }
 
-/// A quantised matrix whose planes lie without gaps.
+/// A quantised matrix with contiguous planes.
 pub struct HostPlanes<'a> {
     format: QuantFormat,
     shape: [usize; 2],
@@ -37,7 +37,7 @@ impl HostMatrix<'_> {
         }
     }
 
-    /// Its rows.
+    /// Access to its rows.
     pub fn rows(&self) -> FastRows<'_> {
         match self {
             HostMatrix::Dense(dtype, shape, bytes) => dense(*dtype, *shape, bytes),
@@ -57,10 +57,10 @@ impl HostMatrix<'_> {
 }
 
 impl HostInputs<'_> {
-    /// The matrix whose operands stand from input `first` on.
+    /// The matrix whose operands start at input `first`.
     pub fn matrix(&self, weights: WeightStorage, first: usize) -> HostMatrix<'_> {
         let [rows, columns] = *self.shape(first) else {
-            unreachable!("matrices have two dimensions")
+            unreachable!("a matrix has two dimensions")
         };
         match weights {
             WeightStorage::Dense => HostMatrix::Dense(self.dtype(first), [rows, columns], self.gathered(first)),
@@ -75,14 +75,14 @@ impl HostInputs<'_> {
         }
     }
 
-    /// The matrices stored as `parts` say, whose operands are those from `next` on, which comes to stand behind them.
-    pub fn matrices(&self, parts: impl Iterator<Item = WeightStorage>, next: &mut usize) -> Vec<HostMatrix<'_>> {
+    /// The matrices with these storages, whose operands start at input `next`. Advances `next` past them.
+    pub fn matrices(&self, storages: impl Iterator<Item = WeightStorage>, next: &mut usize) -> Vec<HostMatrix<'_>> {
         let mut matrix = |weights: WeightStorage| {
             let first = *next;
             *next += weights.planes();
             self.matrix(weights, first)
         };
-        parts.map(&mut matrix).collect()
+        storages.map(&mut matrix).collect()
     }
 }
 

@@ -1,24 +1,24 @@
-//! Products, and the elementwise node that alone uses them: a bias, a residual, an activation times a
-//! gate, a bent logit.
+//! Joins products with an elementwise node that is their only user: a bias, a residual, a gated activation, a
+//! soft-capped logit.
 
 use refrain_kernels::elementwise::Expression;
 use refrain_kernels::projection::Section;
 
-use super::asked::AskedDevice;
 use super::product::Product;
+use super::support::SupportCache;
 use crate::Primitive;
 use crate::graph::{Graph, Node};
 use crate::rewrite::{reordered, rows};
 
-/// The most products whose sums one epilogue joins.
-const MOST_PARTS: usize = 4;
+/// Maximum number of products that one epilogue combines.
+const MAX_PRODUCTS: usize = 4;
 
-/// Makes products a part of the elementwise node that is their only user.
-pub(super) fn join(mut graph: Graph, device: &AskedDevice<'_>) -> Graph {
+/// Makes products part of the elementwise node that is their only user.
+pub(super) fn join(mut graph: Graph, device: &SupportCache<'_>) -> Graph {
     let mut uses = graph.use_counts();
     for number in 0..graph.nodes.len() {
         if let Some(node) = joined(&graph, &uses, number, device) {
-            // A product that was joined has no user left.
+            // A joined product has no user left.
             node.inputs.iter().for_each(|e| uses[e.node] += 1);
             graph.nodes[number] = node;
         }
@@ -26,7 +26,7 @@ pub(super) fn join(mut graph: Graph, device: &AskedDevice<'_>) -> Graph {
     graph
 }
 
-/// A use of a product by an elementwise node: which input it is, and from which column on it is seen.
+/// A use of a product by an elementwise node: the input, and the first column of the product that it reads.
 #[derive(Clone)]
 struct ProductUse {
     input: usize,
@@ -34,7 +34,7 @@ struct ProductUse {
     column: usize,
 }
 
-fn joined(graph: &Graph, uses: &[usize], number: usize, device: &AskedDevice<'_>) -> Option<Node> {
+fn joined(graph: &Graph, uses: &[usize], number: usize, device: &SupportCache<'_>) -> Option<Node> {
     let node = &graph.nodes[number];
     let Primitive::Elementwise(expression) = &node.primitive else {
         return None;
@@ -44,24 +44,24 @@ fn joined(graph: &Graph, uses: &[usize], number: usize, device: &AskedDevice<'_>
     }
     let found = (0..node.inputs.len()).filter_map(|input| used(graph, uses, node, input, device));
     let found: Vec<ProductUse> = found.collect();
-    // Each is looked at by itself where they do not go together.
-    let alone = |found: &[ProductUse]| -> Vec<ProductUse> {
-        let computes = |used: &&ProductUse| used.product.computes(graph, device);
-        found.iter().filter(computes).cloned().collect()
+    // If they do not fit together, each is checked separately.
+    let supported = |found: &[ProductUse]| -> Vec<ProductUse> {
+        let supports = |used: &&ProductUse| used.product.supports(graph, device);
+        found.iter().filter(supports).cloned().collect()
     };
     with_products(graph, node, expression, found.clone(), device)
-        .or_else(|| with_products(graph, node, expression, alone(&found), device))
+        .or_else(|| with_products(graph, node, expression, supported(&found), device))
 }
 
-/// The node with those of the products that go together.
+/// The node joined with as many of the products as can be computed together.
 fn with_products(
     graph: &Graph,
     node: &Node,
     expression: &Expression,
     mut found: Vec<ProductUse>,
-    device: &AskedDevice<'_>,
+    device: &SupportCache<'_>,
 ) -> Option<Node> {
-    // The product that is computed last; with it those that read the same and are stored alike.
+    // The product that is computed last, and with it those that read the same x and have the same storage.
     let last = found.iter().max_by_key(|u| node.inputs[u.input].node)?;
     let (x, parts) = (
         last.product.x().clone(),
@@ -72,18 +72,18 @@ fn with_products(
         let p = &u.product;
         *p.x() == x && p.projection.sections[0].parts == parts && p.tokens == tokens
     });
-    found.truncate(MOST_PARTS);
+    found.truncate(MAX_PRODUCTS);
     let mut product = combined(node, expression, &found)?;
-    // Matrices of one format may still have scales of several dtypes.
-    if !product.computes(graph, device) && found.len() > 1 {
+    // Matrices of one format may have scales of different dtypes.
+    if !product.supports(graph, device) && found.len() > 1 {
         found.truncate(1);
         product = combined(node, expression, &found)?;
     }
-    product.computes(graph, device).then(|| product.into_node())
+    product.supports(graph, device).then(|| product.into_node())
 }
 
-/// Input `input` of `node` as the use of a product that nothing else uses.
-fn used(graph: &Graph, uses: &[usize], node: &Node, input: usize, device: &AskedDevice<'_>) -> Option<ProductUse> {
+/// Input `input` of `node` as a use of a product, if the product has no other user.
+fn used(graph: &Graph, uses: &[usize], node: &Node, input: usize, device: &SupportCache<'_>) -> Option<ProductUse> {
     let edge = &node.inputs[input];
     let own = node.inputs.iter().filter(|e| e.node == edge.node).count();
     if uses[edge.node] != own {
@@ -102,13 +102,13 @@ fn used(graph: &Graph, uses: &[usize], node: &Node, input: usize, device: &Asked
     })
 }
 
-/// Columns of a node's result seen as `tokens` rows.
+/// Number of columns of a node's result as `tokens` rows.
 fn columns_of(node: &Node, tokens: usize) -> Option<usize> {
     let count: usize = node.shape.iter().product();
     count.is_multiple_of(tokens).then_some(count / tokens)
 }
 
-/// The products and the expression over their sums and the node's other inputs.
+/// The product of all matrices, with the expression over their sums and the node's other inputs as its epilogue.
 fn combined(node: &Node, expression: &Expression, uses: &[ProductUse]) -> Option<Product> {
     let first = &uses[0].product;
     let tokens = first.tokens;

@@ -1,36 +1,35 @@
-//! Regions: sequences of nodes that one dispatch can compute, found in the graph by what they are and not
-//! by the model that they belong to. Each file finds one pattern; what fits none stays as it is.
+//! Joins nodes that one dispatch can compute ("regions"). Patterns are found in the graph, whatever model it comes
+//! from. Each file finds one pattern; nodes that fit none stay as they are.
 
-mod asked;
 mod epilogue;
 mod norm;
 mod product;
 mod siblings;
+mod support;
 
 use std::any::TypeId;
 
-use asked::AskedDevice;
+use support::SupportCache;
 
 use super::canonicalise::sweep;
 use crate::graph::Graph;
 use crate::rewrite::{Rewrite, RewriteStage};
 use crate::{Device, Primitive};
 
-/// Joins products with the elementwise node that uses them, with the norm before them, and with each other where they
-/// read the same. Before and behind that, what the graph's operations bring ([`crate::rewrite`]).
+/// Joins products with the elementwise node that uses them, with the norm before them, and with each other if they read
+/// the same x. Before and after that, runs the rewrites of the graph's operations ([`crate::rewrite`]).
 pub fn regions(graph: Graph, device: &Device) -> Graph {
     let graph = leaves_first(graph);
-    let graph = brought(graph, device, RewriteStage::BeforeProducts);
-    let asked = AskedDevice::new(device);
-    let graph = sweep(epilogue::join(graph, &asked));
-    let graph = sweep(norm::join(graph, &asked));
-    let graph = sweep(siblings::join(graph, &asked));
-    brought(graph, device, RewriteStage::BehindProducts)
+    let graph = rewritten(graph, device, RewriteStage::BeforeProducts);
+    let support = SupportCache::new(device);
+    let graph = sweep(epilogue::join(graph, &support));
+    let graph = sweep(norm::join(graph, &support));
+    let graph = sweep(siblings::join(graph, &support));
+    rewritten(graph, device, RewriteStage::AfterProducts)
 }
 
-/// Runs the rewrites of a stage that the graph's operations bring, those of each type once, in the order in which their
-/// operations stand.
-fn brought(graph: Graph, device: &Device, stage: RewriteStage) -> Graph {
+/// Runs the rewrites of one stage, once for each type of operation in the graph, in the order in which these appear.
+fn rewritten(graph: Graph, device: &Device, stage: RewriteStage) -> Graph {
     let mut types: Vec<TypeId> = Vec::new();
     let mut rewrites: Vec<&'static Rewrite> = Vec::new();
     for node in &graph.nodes {
@@ -46,8 +45,7 @@ fn brought(graph: Graph, device: &Device, stage: RewriteStage) -> Graph {
     (rewrites.iter()).fold(graph, |graph, rewrite| sweep((rewrite.run)(graph, device)))
 }
 
-/// Leaves compute nothing, so they may stand before everything: a node may then move up to the last of
-/// the others that it needs.
+/// Moves leaves to the front. They compute nothing, and any node may then move up to the last other node that it needs.
 fn leaves_first(graph: Graph) -> Graph {
     let count = graph.nodes.len();
     let (leaves, others): (Vec<usize>, Vec<usize>) = (0..count).partition(|&n| graph.nodes[n].primitive.is_leaf());

@@ -1,13 +1,13 @@
-//! A norm whose result products alone read: each computes it for itself.
+//! Joins a norm with the products that are its only users: each computes the norm itself.
 
-use super::asked::AskedDevice;
 use super::product::Product;
+use super::support::SupportCache;
 use crate::graph::{Edge, Graph, Node};
 use crate::rewrite::{Norm, computes, norm_of};
 use crate::{DType, Primitive};
 
-/// Makes norms a part of the products that are their only users.
-pub(super) fn join(mut graph: Graph, device: &AskedDevice<'_>) -> Graph {
+/// Makes norms part of the products that are their only users.
+pub(super) fn join(mut graph: Graph, device: &SupportCache<'_>) -> Graph {
     let users = graph.users();
     for (number, users) in users.iter().enumerate() {
         for (user, node) in joined(&graph, number, users, device).unwrap_or_default() {
@@ -17,8 +17,8 @@ pub(super) fn join(mut graph: Graph, device: &AskedDevice<'_>) -> Graph {
     graph
 }
 
-/// The users of norm `number` with the norm made part of them, if all of them can have it.
-fn joined(graph: &Graph, number: usize, users: &[usize], device: &AskedDevice<'_>) -> Option<Vec<(usize, Node)>> {
+/// The users of norm `number` with the norm joined into each, if all of them support it.
+fn joined(graph: &Graph, number: usize, users: &[usize], device: &SupportCache<'_>) -> Option<Vec<(usize, Node)>> {
     let norm = &graph.nodes[number];
     if norm_of(norm).is_none() || graph.outputs.iter().any(|e| e.node == number) {
         return None;
@@ -27,38 +27,38 @@ fn joined(graph: &Graph, number: usize, users: &[usize], device: &AskedDevice<'_
         .iter()
         .map(|&user| {
             let Some(mut product) = Product::of(graph, user, device) else {
-                return absorbed(graph, user, number, device).map(|node| (user, node));
+                return joined_operation(graph, user, number, device).map(|node| (user, node));
             };
-            let (kind, source) = before(graph, user, number)?;
+            let (kind, source) = norm_source(graph, user, number)?;
             if product.projection.norm.replace(kind).is_some() {
                 return None;
             }
             let inputs = [source].into_iter().chain(norm.inputs[1..].iter().cloned());
             product.inputs = inputs.chain(product.inputs.drain(1..)).collect();
-            product.computes(graph, device).then(|| (user, product.into_node()))
+            product.supports(graph, device).then(|| (user, product.into_node()))
         })
         .collect()
 }
 
-/// Node `user`, an operation, with norm `number` of its x made a part of it.
-fn absorbed(graph: &Graph, user: usize, number: usize, device: &AskedDevice<'_>) -> Option<Node> {
+/// Node `user`, an operation, with norm `number` of its first input joined into it.
+fn joined_operation(graph: &Graph, user: usize, number: usize, device: &SupportCache<'_>) -> Option<Node> {
     let Primitive::Operation(operation) = &graph.nodes[user].primitive else {
         return None;
     };
-    let (kind, source) = before(graph, user, number)?;
-    let (operation, place) = operation.normed(kind)?;
+    let (kind, source) = norm_source(graph, user, number)?;
+    let (operation, index) = operation.normed(kind)?;
     let mut node = graph.nodes[user].clone();
     node.primitive = Primitive::Operation(operation);
     node.inputs[0] = source;
     let weight = graph.nodes[number].inputs[1..].iter().cloned();
-    node.inputs.splice(place..place, weight);
+    node.inputs.splice(index..index, weight);
     let moves = !node.inputs.iter().any(|edge| graph.is_state(edge));
     (moves && computes(graph, &node, device.device())).then_some(node)
 }
 
-/// Norm `number`, of whose rows node `user` takes products, and what it normalises, seen as the user sees its x: its
-/// first input, which alone is the norm, whole.
-fn before(graph: &Graph, user: usize, number: usize) -> Option<(Norm, Edge)> {
+/// Kind and source of norm `number`, if node `user` reads it as its first input only, whole, and row by row. The source
+/// has the layout in which the user reads the norm.
+fn norm_source(graph: &Graph, user: usize, number: usize) -> Option<(Norm, Edge)> {
     let norm = &graph.nodes[number];
     let kind = norm_of(norm)?;
     let (inputs, source) = (&graph.nodes[user].inputs, &norm.inputs[0]);

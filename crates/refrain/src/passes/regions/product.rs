@@ -3,7 +3,7 @@ use std::sync::Arc;
 use refrain_kernels::projection::{Projection, Section, WeightStorage};
 use refrain_kernels::{DType, OperandSpec};
 
-use super::asked::AskedDevice;
+use super::support::SupportCache;
 use crate::Primitive;
 use crate::graph::{Edge, Graph, Node};
 use crate::ops::matmul::Matmul;
@@ -11,17 +11,16 @@ use crate::ops::projection::JoinedProducts;
 use crate::ops::quant_matmul::QuantMatmul;
 use crate::rewrite::operands;
 
-/// Tokens that the CPU executor takes together, where no kernel sets the limit.
-const FEW_ON_CPU: usize = 8;
+/// Maximum number of tokens of a projection on the CPU executor, where no kernel sets the limit.
+const MAX_TOKENS_ON_CPU: usize = 8;
 
-/// A node that multiplies tokens `[T, K]` with matrices, whether or not it does more: as a
-/// projection.
+/// A node that multiplies tokens `[T, K]` with matrices and possibly does more, as a projection.
 #[derive(Clone)]
 pub(super) struct Product {
     pub projection: Projection,
-    /// The projection's operands but the result.
+    /// The projection's operands without the result.
     pub inputs: Vec<Edge>,
-    /// T.
+    /// T, the number of tokens.
     pub tokens: usize,
     /// Columns of the result.
     pub columns: usize,
@@ -29,9 +28,9 @@ pub(super) struct Product {
 }
 
 impl Product {
-    /// Node `number`, if it is a product that may be computed as a projection: whether `device` takes its operands as
-    /// they lie, [`Product::computes`] tells.
-    pub(super) fn of(graph: &Graph, number: usize, device: &AskedDevice<'_>) -> Option<Product> {
+    /// Node `number` as a projection, if it is a product that may be one. Whether the device supports its operands is
+    /// up to [`Product::supports`].
+    pub(super) fn of(graph: &Graph, number: usize, device: &SupportCache<'_>) -> Option<Product> {
         let node = &graph.nodes[number];
         let &[tokens, columns] = &node.shape[..] else {
             return None;
@@ -54,10 +53,10 @@ impl Product {
             columns,
             dtype: node.dtype,
         };
-        let written = node.written.is_contiguous() && node.written.offset == 0;
-        // What reads a state must stay where it is.
+        let contiguous = node.layout.is_contiguous() && node.layout.offset == 0;
+        // A reader of a state must not move.
         let moves = !product.inputs.iter().any(|edge| graph.is_state(edge));
-        (written && moves && product.takes(device)).then_some(product)
+        (contiguous && moves && product.has_supported_size(device)).then_some(product)
     }
 
     /// x `[T, K]`.
@@ -65,20 +64,20 @@ impl Product {
         &self.inputs[0]
     }
 
-    /// Whether this is one matrix, whose sums are the result.
+    /// Whether this is one matrix without an epilogue.
     pub(super) fn is_plain(&self) -> bool {
         self.projection.norm.is_none() && matches!(&self.projection.sections[..], [section] if section.is_plain())
     }
 
-    fn takes(&self, device: &AskedDevice<'_>) -> bool {
-        let is_few = !device.device().is_cpu() || self.tokens <= FEW_ON_CPU;
+    fn has_supported_size(&self, device: &SupportCache<'_>) -> bool {
+        let is_few = !device.device().is_cpu() || self.tokens <= MAX_TOKENS_ON_CPU;
         self.tokens > 0 && self.columns > 0 && is_few
     }
 
-    /// Whether the kernels take the operands as they lie.
-    pub(super) fn computes(&self, graph: &Graph, device: &AskedDevice<'_>) -> bool {
+    /// Whether the kernels support the operands in their layouts.
+    pub(super) fn supports(&self, graph: &Graph, device: &SupportCache<'_>) -> bool {
         let result = OperandSpec::contiguous(self.dtype, &[self.tokens, self.columns]);
-        device.computes(&self.projection, operands(graph, &self.inputs, [result]))
+        device.supports(&self.projection, operands(graph, &self.inputs, [result]))
     }
 
     pub(super) fn into_node(self) -> Node {
@@ -105,7 +104,7 @@ fn plain(node: &Node, weights: WeightStorage, inputs: Vec<Edge>) -> (Projection,
     (projection, inputs)
 }
 
-/// The right-hand side of a matmul as rows `[N, K]`, where it is a stored matrix.
+/// The right-hand side of a matmul as rows `[N, K]`, if it is a stored matrix.
 fn rows_of(graph: &Graph, matmul: &Node) -> Option<Edge> {
     let edge = &matmul.inputs[1];
     let stored = matches!(graph.nodes[edge.node].primitive, Primitive::Stored { .. });

@@ -1,12 +1,12 @@
-//! Products that read the same: queries, keys and values, say. Their results lie side by side.
+//! Joins products that read the same x, such as queries, keys and values. Their results become columns of one result.
 
-use super::asked::AskedDevice;
 use super::product::Product;
+use super::support::SupportCache;
 use crate::Layout;
 use crate::graph::{Edge, Graph};
 
-/// Makes products that read the same one node, in the place of the first of them.
-pub(super) fn join(mut graph: Graph, device: &AskedDevice<'_>) -> Graph {
+/// Joins products that read the same x into one node, at the position of the first.
+pub(super) fn join(mut graph: Graph, device: &SupportCache<'_>) -> Graph {
     let mut joined = vec![false; graph.nodes.len()];
     let mut users = graph.users();
     for number in 0..graph.nodes.len() {
@@ -22,13 +22,13 @@ pub(super) fn join(mut graph: Graph, device: &AskedDevice<'_>) -> Graph {
     graph
 }
 
-/// Product `first` and those behind it that can be computed together with it.
+/// Product `first` and the later products that can be computed together with it.
 fn siblings(
     graph: &Graph,
     users: &[Vec<usize>],
     joined: &[bool],
     first: usize,
-    device: &AskedDevice<'_>,
+    device: &SupportCache<'_>,
 ) -> Vec<(usize, Product)> {
     let Some(product) = single(graph, first, device) else {
         return Vec::new();
@@ -40,14 +40,14 @@ fn siblings(
         if joined[number] || !reads_same {
             continue;
         }
-        let Some(product) = single(graph, number, device).filter(|p| alike(&together[0].1, p)) else {
+        let Some(product) = single(graph, number, device).filter(|p| same_input(&together[0].1, p)) else {
             continue;
         };
-        // It moves up to the first one's place.
+        // It moves up to the position of the first.
         let there = |e: &Edge| e.node < first && !graph.is_state(e);
         if product.inputs.iter().all(there) {
             together.push((number, product));
-            if !side_by_side(&together).computes(graph, device) || !seen_apart(graph, users, &together) {
+            if !combined(&together).supports(graph, device) || !readable_as_columns(graph, users, &together) {
                 together.pop();
             }
         }
@@ -55,8 +55,8 @@ fn siblings(
     together
 }
 
-/// A product of one matrix whose result the program does not return.
-fn single(graph: &Graph, number: usize, device: &AskedDevice<'_>) -> Option<Product> {
+/// Node `number` as a product of one matrix, unless the program returns its result.
+fn single(graph: &Graph, number: usize, device: &SupportCache<'_>) -> Option<Product> {
     let product = Product::of(graph, number, device)?;
     let [section] = &product.projection.sections[..] else {
         return None;
@@ -65,7 +65,7 @@ fn single(graph: &Graph, number: usize, device: &AskedDevice<'_>) -> Option<Prod
     (section.parts.len() == 1 && !returned).then_some(product)
 }
 
-fn alike(a: &Product, b: &Product) -> bool {
+fn same_input(a: &Product, b: &Product) -> bool {
     let norm_weight = |p: &Product| {
         let weighted = p.projection.norm.is_some_and(|n| n.weighted);
         weighted.then(|| p.inputs[1].clone())
@@ -73,8 +73,8 @@ fn alike(a: &Product, b: &Product) -> bool {
     a.x() == b.x() && a.projection.norm == b.projection.norm && norm_weight(a) == norm_weight(b) && a.dtype == b.dtype
 }
 
-/// One product of all members' sections.
-fn side_by_side(members: &[(usize, Product)]) -> Product {
+/// One product with the sections of all members.
+fn combined(members: &[(usize, Product)]) -> Product {
     let first = &members[0].1;
     let shared = 1 + usize::from(first.projection.norm.is_some_and(|n| n.weighted));
     let mut inputs = first.inputs[..shared].to_vec();
@@ -109,21 +109,21 @@ fn starts(members: &[(usize, Product)]) -> Vec<usize> {
         .collect()
 }
 
-/// Whether all users of the members' results can see them as columns of wider rows.
-fn seen_apart(graph: &Graph, users: &[Vec<usize>], members: &[(usize, Product)]) -> bool {
+/// Whether all users of the members' results can read them as columns of wider rows.
+fn readable_as_columns(graph: &Graph, users: &[Vec<usize>], members: &[(usize, Product)]) -> bool {
     let width = members.iter().map(|(_, p)| p.columns).sum();
     let users = members.iter().flat_map(|(number, _)| &users[*number]);
     let mut edges = users.flat_map(|&user| &graph.nodes[user].inputs);
     edges.all(|edge| match members.iter().find(|(number, _)| *number == edge.node) {
-        Some((_, product)) => within(&edge.layout, product.columns, width, 0).is_some(),
+        Some((_, product)) => as_columns(&edge.layout, product.columns, width, 0).is_some(),
         None => true,
     })
 }
 
 fn merge(graph: &mut Graph, users: &mut [Vec<usize>], members: Vec<(usize, Product)>) {
-    let place = members[0].0;
+    let index = members[0].0;
     let starts = starts(&members);
-    let merged = side_by_side(&members);
+    let merged = combined(&members);
     let width = merged.columns;
     let mut all: Vec<usize> = (members.iter())
         .flat_map(|(number, _)| std::mem::take(&mut users[*number]))
@@ -133,19 +133,19 @@ fn merge(graph: &mut Graph, users: &mut [Vec<usize>], members: Vec<(usize, Produ
     for &user in &all {
         for edge in &mut graph.nodes[user].inputs {
             if let Some(i) = members.iter().position(|(number, _)| *number == edge.node) {
-                edge.layout = within(&edge.layout, members[i].1.columns, width, starts[i]).expect("tried before");
-                edge.node = place;
+                edge.layout = as_columns(&edge.layout, members[i].1.columns, width, starts[i]).expect("tried before");
+                edge.node = index;
             }
         }
     }
-    users[place] = all;
-    graph.nodes[place] = merged.into_node();
+    users[index] = all;
+    graph.nodes[index] = merged.into_node();
 }
 
-/// A layout of rows of `from` elements, where these are columns `start..` of rows of `to` elements.
-fn within(layout: &Layout, from: usize, to: usize, start: usize) -> Option<Layout> {
+/// A layout of rows of `from` elements as columns `start..` of rows of `to` elements.
+fn as_columns(layout: &Layout, from: usize, to: usize, start: usize) -> Option<Layout> {
     let moved = |n: usize| n / from * to + n % from;
-    // Within rows no sum of steps may lead into the next row.
+    // The layout must not cross from one row into the next.
     let steps = layout.shape.iter().zip(&layout.strides).filter(|(n, _)| **n > 1);
     let furthest: usize = steps.map(|(n, stride)| (n - 1) * (stride % from)).sum();
     (layout.offset % from + furthest < from).then(|| Layout {

@@ -1,5 +1,5 @@
-// A workgroup multiplies ROWS rows of one expert's matrix with what one token has for that expert; a row
-// of invocations sums over k.
+// Product of one (token, expert) pair: a workgroup multiplies ROWS rows of the expert's matrix with the pair's vector.
+// A row of invocations sums over k.
 layout(push_constant, scalar) uniform Push {
     x_ref x;
     experts_ref experts;
@@ -14,13 +14,13 @@ layout(push_constant, scalar) uniform Push {
 #endif
     y_ref y;
     uint used; // experts per token
-    uint count; // of experts
+    uint count; // number of experts
     uint rows; // of one expert
     uint k;
     uvec2 x_strides; // between tokens, between a token's experts
 } pc;
 
-// This invocation's part of the sum.
+// Returns this invocation's part of the sum.
 float part_of_row(uint row, uint x_at) {
     float sum = 0.0;
 #ifdef BITS

@@ -1,9 +1,10 @@
-// The places of each token's CHOSEN largest results of section CHOICE: workgroups leave their keys, and the last finds them.
-void leave_key(uint t, uint row, float result) { pc.left_keys.at[t * 4u * FOURS + row] = order_key(result); }
+// Top-k: the indices of each token's CHOSEN largest results of section CHOICE. Workgroups store sort keys; the last one
+// to arrive selects.
+void store_key(uint t, uint row, float result) { pc.partial_keys.at[t * 4u * FOURS + row] = order_key(result); }
 
 #ifdef FULL_SUBGROUPS
-// A subgroup takes a token: round by round the largest key that is left, of equal ones the first. Such a round is a few
-// dozen instructions, and text that runs once costs what its fetching does.
+// A subgroup selects for a token. Each iteration picks the largest remaining key, of equal keys the first. The code is
+// short on purpose: code that runs once costs its instruction fetch.
 void choose() {
     if (!arrives_last(0u, gl_NumWorkGroups.x * gl_NumWorkGroups.y)) return;
     const uint EACH_KEYS = (4u * FOURS + FULL_SUBGROUPS - 1u) / FULL_SUBGROUPS;
@@ -11,7 +12,7 @@ void choose() {
         uint own[EACH_KEYS];
         [[unroll]] for (uint i = 0u; i < EACH_KEYS; ++i) {
             uint element = i * FULL_SUBGROUPS + gl_SubgroupInvocationID;
-            own[i] = element < CHOICE_ROWS ? pc.left_keys.at[t * 4u * FOURS + element] : 0u;
+            own[i] = element < CHOICE_ROWS ? pc.partial_keys.at[t * 4u * FOURS + element] : 0u;
         }
         [[dont_unroll]] for (uint place = 0u; place < CHOSEN; ++place) {
             uint key = 0u;
@@ -32,7 +33,7 @@ void choose() {
 #else
 void choose() {
     if (!arrives_last(0u, gl_NumWorkGroups.x * gl_NumWorkGroups.y)) return;
-    left_fours_ref left = left_fours_ref(pc.left_keys);
+    left_fours_ref left = left_fours_ref(pc.partial_keys);
     for (uint t = 0u; t < VECTORS; ++t) {
         for (uint four = gl_LocalInvocationIndex; four < FOURS; four += gl_WorkGroupSize.x) {
             bvec4 there = lessThan(4u * four + uvec4(0u, 1u, 2u, 3u), uvec4(CHOICE_ROWS));
@@ -44,7 +45,7 @@ void choose() {
             uint place = place_of(element, CHOSEN);
             if (place < CHOSEN) store_places(pc.places, t * CHOSEN + place, element);
         }
-        // Some may still read this token's keys.
+        // Some invocations may still read this token's keys.
         barrier();
     }
 }

@@ -1,4 +1,4 @@
-// Rows of floats: a chunk is 16 bytes of a row.
+// Float weights: a chunk is 16 bytes of a row.
 const uint TERMS = 1u;
 
 #ifdef WIDE
@@ -24,7 +24,7 @@ struct Chunk { vec4 quads[CHUNK / 4]; };
 Chunk load_chunk(Planes planes, uint row, uint number) {
     Chunk chunk;
     UNROLL for (uint i = 0u; i < CHUNK; ++i) {
-        // Beyond the last value x is zero, but what lies there may be no number.
+        // Beyond the last value x is zero, but the memory there may hold NaN.
         uint k = number * CHUNK + i;
         chunk.quads[i / 4u][i % 4u] = k < COLUMNS ? load_w(planes.w, w_at + row * W_STRIDE + k) : 0.0;
     }
@@ -36,7 +36,7 @@ vec4 chunk_quad(Chunk chunk, uint number) { return chunk.quads[number]; }
 
 float chunk_sum(Chunk chunk, uint term, float product, float total) { return product; }
 
-// It lies in memory as it is.
+// Stored chunks need no conversion.
 #define StoredChunk Chunk
 #define load_stored load_chunk
 #define chunk_of(stored) stored

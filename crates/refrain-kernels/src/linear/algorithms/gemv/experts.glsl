@@ -1,12 +1,11 @@
-// The matrices of all experts lie one after the other, EXPERT_ROWS rows apart; a repetition of the product meets
-// those of some.
+// The matrices of all experts are stacked, EXPERT_ROWS rows apart. Each repetition of the product uses some of them.
 uint first_row(uint expert) { return min(expert, EXPERTS - 1u) * EXPERT_ROWS; }
 
 uint expert_of(uint token, uint u) { return load_experts(pc.experts, token * USED + u); }
 
 #ifdef SEGMENT
-// The results of a token's experts are added up: their rows of x, weighted, are one long row, and so are
-// their rows of weights, SEGMENT chunks each.
+// The results of a token's experts are added up. Their weighted rows of x form one long row, and so do their rows of
+// weights, SEGMENT chunks each.
 shared uint expert_rows[USED];
 shared float expert_weights[USED];
 
@@ -15,7 +14,7 @@ Chunk load_row(Planes planes, uint row, uint number) {
 }
 
 void enter_repetition(uint number) {
-    // Some may still read those of the repetition before.
+    // Some invocations may still read the values of the previous repetition.
     barrier();
     for (uint u = gl_LocalInvocationIndex; u < USED; u += ROWS * LANES) expert_rows[u] = first_row(expert_of(number, u));
     barrier();
@@ -24,9 +23,9 @@ void enter_repetition(uint number) {
     t_at = number;
 }
 
-// Behind the first loads of weights, before the workgroup meets to stage x.
+// weigh_experts runs after the first loads of weights are issued, before the barrier that stages x.
 #ifdef SCORES
-// Softmax over the scores of the experts that are used.
+// Softmax over the scores of the token's experts.
 shared float expert_scores[USED];
 
 void weigh_experts() {

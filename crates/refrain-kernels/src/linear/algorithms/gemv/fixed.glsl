@@ -1,14 +1,14 @@
-// x in fixed point, for quantised weights: of each chunk's values two digits of 8 bits, times the chunk's step. Four
-// products are then one instruction and exact; a value keeps 16 bits of the chunk's largest.
-// The higher digit stays within a byte, however it is rounded.
+// Stages x in fixed point, for quantised weights. Each value is two 8-bit digits times the chunk's step, that is, 16
+// bits relative to the chunk's largest value. Four products are then one exact instruction. LARGEST keeps the higher
+// digit within a byte after rounding.
 const float LARGEST = 127.0 * 256.0;
-// Eight values are a pair: two words of four bytes.
+// A pair is eight values: two words of four bytes.
 const uint PAIRS = CHUNK / 8u;
-// Of the pairs of a chunk, those that share a scale.
+// Pairs of a chunk that share a scale.
 const uint PAIRS_EACH = PAIRS / TERMS;
 const uint LINE = TILE | 1u;
 
-// What bytes_of leaves out of each value, which is then added for the sum of x.
+// Offset of the values that bytes_of returns. It is corrected by means of the sum of x.
 #ifdef BOOK
 const float MIDDLE = 0.0;
 #elif BITS < 8
@@ -19,7 +19,7 @@ const float MIDDLE = 0.0;
 const float MIDDLE = ZERO - 128.0;
 #endif
 
-// The lower digits of pair p of chunk c, then the higher ones: x_digits[(t * PAIRS + p) * LINE + c].
+// x_digits[(t * PAIRS + p) * LINE + c] holds the lower digits of pair p of chunk c, then the higher ones.
 shared ivec4 x_digits[VECTORS * PAIRS * LINE];
 shared float x_steps[VECTORS * LINE];
 // The sum of x over each scale's values.
@@ -35,15 +35,14 @@ int dot_bytes(int a, int b) {
 }
 #endif
 
-// Four neighbouring values in the low bits of `bits`, a byte each.
+// Expands four consecutive values in the low bits of `bits` to one byte each.
 uint spread(uint bits) {
     const uint one = (1u << BITS) - 1u, two = (1u << 2u * BITS) - 1u;
     uint pairs = (bits & two) | (bits << (16u - 2u * BITS) & two << 16);
     return (pairs & one * 0x00010001u) | (pairs << (8u - BITS) & one * 0x01000100u);
 }
 
-// The weights of a pair as signed bytes: of 4-bit values every second one is in the first word, as it lies
-// in memory.
+// Returns the weights of a pair as signed bytes. For 4-bit values, the first word has every second value, as in memory.
 ivec2 bytes_of(Chunk chunk, uint pair) {
 #ifdef BOOK
     uint word = chunk.words[pair];
@@ -63,11 +62,10 @@ ivec2 bytes_of(Chunk chunk, uint pair) {
 #endif
 }
 
-// Added to a number within ±LARGEST it leaves the nearest integer in the lower half of the bits, each of whose bytes is
-// 128 more than a digit.
+// Added to a number within ±LARGEST, it leaves the nearest integer in the lower 16 bits, with 128 added to each digit.
 const float ROUNDER = 12582912.0 + 128.0 * 257.0;
 
-// A byte of the lower digit of each of four rounded values, then of the higher.
+// Returns the lower digits of four rounded values as bytes, then the higher ones.
 ivec2 digits_of(uvec4 rounded) {
     uint even = (rounded.x & 0xffffu) | rounded.z << 16;
     uint odd = (rounded.y & 0xffffu) | rounded.w << 16;
@@ -76,17 +74,17 @@ ivec2 digits_of(uvec4 rounded) {
     return ivec2(lower ^ 0x80808080u, higher ^ 0x80808080u);
 }
 
-// The largest of four magnitudes by their bits, whose order is that of floats without signs: what is no number is above
-// all.
+// Returns the largest of four magnitudes as bits. Without signs, bits have the order of floats, and NaN is the largest.
 uint largest_bits(vec4 quad) {
     uvec4 bits = floatBitsToUint(abs(quad));
     return max(max(bits.x, bits.y), max(bits.z, bits.w));
 }
 
-// Turns in which the invocations take a tile's pairs.
+// Passes in which the invocations stage a tile's pairs.
 const uint TURNS = (PAIRS * TILE + ROWS * LANES - 1u) / (ROWS * LANES);
 
-// Puts the tile of x[t] whose first chunk is `first` into shared memory. A chunk's pairs are neighbouring invocations'.
+// Stages the tile of x[t] whose first chunk is `first` in shared memory. Consecutive invocations have the pairs of a
+// chunk.
 void stage_vector(uint t, uint first) {
     uint own = gl_SubgroupID * FULL_SUBGROUPS + gl_SubgroupInvocationID;
     vec4 low[TURNS], high[TURNS];
@@ -107,13 +105,13 @@ void stage_vector(uint t, uint first) {
         uint bits = max(largest_bits(low[turn]), largest_bits(high[turn]));
         [[unroll]] for (uint apart = 1u; apart < PAIRS; apart *= 2u) bits = max(bits, subgroupShuffleXor(bits, apart));
         float most = uintBitsToFloat(bits);
-        // Below, LARGEST / most would be infinite.
+        // For smaller values LARGEST / most would be infinite.
         bool is_zero = most < 1e-31;
         float scale = is_zero ? 0.0 : LARGEST / most;
         float step = is_zero ? 0.0 : most / LARGEST;
         precise vec4 a = fma(low[turn], vec4(scale), vec4(ROUNDER));
         precise vec4 b = fma(high[turn], vec4(scale), vec4(ROUNDER));
-        // Of the values that share this pair's scale, as they are rounded: exact, if each is taken down by itself.
+        // Sum of the rounded values that share this pair's scale. It is exact if ROUNDER is subtracted from each.
         precise vec4 low_rounded = a - ROUNDER;
         precise vec4 high_rounded = b - ROUNDER;
         precise vec4 both = low_rounded + high_rounded;
@@ -141,7 +139,7 @@ void stage(uint first) {
     barrier();
 }
 
-// Adds the products of chunk `c` of the tile with each of the rows' chunks.
+// Multiplies chunk `c` of the tile with each row's chunk and accumulates.
 void add_chunks(uint c, Chunk chunks[MATRICES]) {
     [[unroll]] for (uint t = 0u; t < VECTORS; ++t) {
         ivec4 digits[PAIRS];

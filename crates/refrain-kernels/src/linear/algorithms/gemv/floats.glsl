@@ -1,12 +1,12 @@
-// x as it is: a tile of it lies in shared memory, in an order in which neighbouring invocations read
-// neighbouring words.
+// Stages x as floats. A tile of x is in shared memory, in an order in which consecutive invocations read consecutive
+// words.
 const uint QUADS = CHUNK / 4u;
-// Odd, so that quads of one chunk lie in different banks while they are stored.
+// Odd, so that the quads of a chunk are stored to different banks.
 const uint LINE = TILE | 1u;
 
 shared vec4 x_tile[VECTORS * QUADS * LINE];
 
-// Puts the tile of x whose first chunk is `first` into shared memory.
+// Stages the tile of x whose first chunk is `first` in shared memory.
 void stage(uint first) {
     barrier();
     UNROLL for (uint t = 0u; t < VECTORS; ++t) {
@@ -23,7 +23,7 @@ void stage(uint first) {
     barrier();
 }
 
-// Adds the products of chunk `c` of the tile with each of the rows' chunks.
+// Multiplies chunk `c` of the tile with each row's chunk and accumulates.
 void add_chunks(uint c, Chunk chunks[MATRICES]) {
     [[unroll]] for (uint term = 0u; term < TERMS; ++term) {
         float products[MATRICES][VECTORS];

@@ -1,12 +1,11 @@
-// Few tokens: y[t, n] = epilogue(sum over k of x[t, k] * w[n, k], for each of PARTS matrices w). A row
-// of invocations takes EACH rows of each matrix and sums over k for all tokens at once. Neighbouring
-// invocations take neighbouring chunks of CHUNK values; each loads LOADS chunks of each row before it
-// computes. Of x (with the norm's weight, if there is a norm) a tile lies in shared memory. Where it is said that
-// each workgroup has ONE_BLOCK of rows, or that the first loads are all that there are (ONE_PASS), what would go on is
-// no part of the text. Declared elsewhere: the arguments, Planes, Chunk and how chunks are loaded, how x is staged
-// and multiplied, Inputs and the epilogue.
+// Small-M GEMV: y[t, n] = epilogue(sum over k of x[t, k] * w[n, k], for each of PARTS matrices w). A row of invocations
+// (a subgroup) computes EACH rows of each matrix for all tokens. Consecutive invocations load consecutive chunks of
+// CHUNK values; each loads LOADS chunks of each row ahead. A tile of x (with the norm's weight applied) is in shared
+// memory. ONE_BLOCK says that each workgroup has one block of rows, ONE_PASS that the first loads cover all of k; the
+// loops are then not compiled. The text before this one declares the arguments, Planes, Chunk with its functions,
+// staging of x, Inputs and the epilogue.
 
-// Where a workgroup is: at some of a tile's chunks, with some rows of a block.
+// Position of a workgroup: chunks of a tile, and rows of a block.
 struct Place {
     uint number, row, first, start;
     Block block;
@@ -17,12 +16,12 @@ Chunk load_row(Planes planes, uint row, uint number) { return load_chunk(planes,
 float sum_of_expert(float sum) { return sum; }
 #endif
 
-// What a lane ends of a block.
+// Results of a block that a lane finishes.
 const uint ENDS = (EACH * VECTORS + LANES - 1u) / LANES;
 
 uint chunk_count() { return (X_COLUMNS + CHUNK - 1u) / CHUNK; }
 
-// Chunks of the tile.
+// Number of chunks of the tile.
 uint tile_count(Place place) { return min(TILE, chunk_count() - place.first); }
 
 void enter(inout Place place, uint number) {
@@ -33,7 +32,7 @@ void enter(inout Place place, uint number) {
     place.start = 0u;
 }
 
-// Goes on to what is summed next. Returns whether the sums of the block's rows are whole.
+// Advances to the next chunks. Returns whether the sums of the block's rows are complete.
 bool advance(inout Place place) {
 #ifdef ONE_PASS
     return true;
@@ -68,7 +67,8 @@ void add(Place place, Chunk chunks[LOADS][MATRICES]) {
     }
 }
 
-// The results of rows row … row + EACH - 1, each by a lane of its own: an end is longer than all sums, and stands once.
+// Finishes the results of rows row … row + EACH - 1, one per lane: an epilogue is longer code than the reductions, so
+// it is compiled once.
 void finish(Block block, uint row, Inputs inputs[ENDS]) {
     [[unroll]] for (uint m = 0u; m < MATRICES; ++m) {
         [[unroll]] for (uint t = 0u; t < VECTORS; ++t) {
@@ -93,12 +93,12 @@ void finish(Block block, uint row, Inputs inputs[ENDS]) {
         float result = result_of(block.section, element, with_sums(inputs[i], totals));
         store_y(pc.y, at, result);
 #ifdef CHOICE
-        if (block.section == CHOICE) leave_key(own, row + r, result);
+        if (block.section == CHOICE) store_key(own, row + r, result);
 #endif
     }
 }
 
-// Of each row that a row of invocations takes together, what the epilogue reads beside the sums.
+// Loads the epilogue's extra inputs for each row, and clears the accumulators.
 void begin(Place place, out Inputs inputs[ENDS]) {
     [[unroll]] for (uint i = 0u; i < ENDS; ++i) {
         uint end = lane() + i * LANES;
@@ -119,7 +119,7 @@ void run_batch() {
     [[unroll]] for (uint t = 0u; t < VECTORS; ++t) squares[t] = 0.0;
     bool has_norms = false;
 #endif
-    // Weights do not wait for x: the first are under way while x is staged.
+    // The first loads of weights overlap the staging of x.
     Chunk chunks[LOADS][MATRICES];
     load_chunks(place, chunks);
     Inputs inputs[ENDS];
@@ -144,7 +144,7 @@ void run_batch() {
 #else
         if (place.number >= blocks) break;
 #endif
-        // Not within a branch, which would wait for them at its end.
+        // Not inside a branch: compilers would wait for the loads at its end.
         load_chunks(place, chunks);
         if (is_whole) {
             finish(now.block, now.row, inputs);

@@ -1,4 +1,4 @@
-// What is read of x, and its norm.
+// Accumulators, and the norm of x.
 const uint MATRICES = EACH * PARTS;
 
 float sums[MATRICES][VECTORS];
@@ -6,9 +6,9 @@ float sums[MATRICES][VECTORS];
 #ifdef NORM
 shared float row_squares[VECTORS * ROWS];
 
-// This invocation's part of the sum over x[t]², once all of x was staged for the first time.
+// This invocation's part of the sum of x[t]², complete once all of x has been staged for the first time.
 float squares[VECTORS];
-// 1 / sqrt(mean(x[t]²) + eps): the sums are multiplied by it, not x.
+// 1 / sqrt(mean(x[t]²) + eps). It multiplies the sums instead of x.
 float inverse_norms[VECTORS];
 
 vec4 with_norm_weight(vec4 quad, uint k) {
@@ -18,7 +18,7 @@ vec4 with_norm_weight(vec4 quad, uint k) {
     return quad;
 }
 
-// To be called once all of x was staged; each workgroup computes the norms for itself.
+// Computes the norms, once all of x has been staged. Each workgroup computes its own.
 void find_norms() {
     UNROLL for (uint t = 0u; t < VECTORS; ++t) {
         float row = sum_lanes(squares[t]);

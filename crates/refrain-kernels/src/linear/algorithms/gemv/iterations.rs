@@ -1,13 +1,13 @@
-//! How often the loops of a product with few vectors go round.
+//! Loop iterations of the small-M GEMV kernel.
 
 use super::GemvDivision;
 use crate::Traits;
-use crate::kit::iterations::{joined_lanes, looped, rounds};
+use crate::kit::iterations::{lane_reduction, loop_or_unrolled, looped};
 use crate::kit::largest;
 use crate::linear::problem::{ProjectionProblem, SectionPlan, WeightPlanes};
 use crate::tuning::GemvTuning;
 
-/// Iterations of an invocation of the shader that stages x as floats, `tile` chunks at a time.
+/// Returns the iterations of an invocation that stages x as floats, `tile` chunks at a time.
 pub(super) fn iterations(
     traits: &Traits,
     gemv: &GemvTuning,
@@ -16,7 +16,7 @@ pub(super) fn iterations(
     division: &GemvDivision,
     tile: usize,
 ) -> usize {
-    let unroll = |turns: usize, inner: usize| rounds(gemv.unrolled, turns, inner);
+    let unroll = |turns: usize, inner: usize| loop_or_unrolled(gemv.unrolled, turns, inner);
     let part = &sections[0].parts[0];
     let GemvDivision { lanes, rows, .. } = *division;
     let [each, loads] = [division.each, division.loads].map(|n| n as usize);
@@ -26,24 +26,24 @@ pub(super) fn iterations(
         _ => 0,
     };
     let norms = match problem.norm {
-        Some(_) => unroll(problem.tokens, joined_lanes(traits)) + unroll(problem.tokens, looped(rows as usize, 0)),
+        Some(_) => unroll(problem.tokens, lane_reduction(traits)) + unroll(problem.tokens, looped(rows as usize, 0)),
         None => 0,
     };
-    let finish = matrices * problem.tokens * joined_lanes(traits);
-    // Branches that are not taken: staging a tile, norms, and finishing a block.
+    let finish = matrices * problem.tokens * lane_reduction(traits);
+    // Branches that are not taken still count: staging a tile, norms, and finishing a block.
     let idle = 2 * looped(1, looped(1, 0)) + finish + usize::from(norms > 0) * looped(2, looped(1, 0));
-    // At least a term per chunk: fewer quads then share a loop.
+    // A chunk has at least one term. With more, fewer quads share a loop.
     let step = 1 + load + unroll(loads, unroll(chunk / 4, 0)) + idle;
     let steps = tile.div_ceil(lanes as usize * loads);
     let turns = (chunk / 4 * tile).div_ceil((lanes * rows) as usize);
     let stage = unroll(problem.tokens, looped(turns, 0));
     let tiles = problem.depth().div_ceil(chunk).div_ceil(tile);
     let block = tiles.saturating_mul(stage + steps * step) + norms;
-    let blocks = division.blocks(sections).div_ceil(gemv.most_groups.on(traits));
+    let blocks = division.blocks(sections).div_ceil(gemv.max_groups.on(traits));
     let batches = problem.repeats().div_ceil(65_535);
-    let choice = problem.choice_of(sections).map_or(0, |(choice, section)| {
-        let found = largest::iterations(sections[section].rows, choice.count, (lanes * rows) as usize);
+    let top_k = problem.top_k_of(sections).map_or(0, |(top_k, section)| {
+        let found = largest::iterations(sections[section].rows, top_k.count, (lanes * rows) as usize);
         looped(problem.tokens, found)
     });
-    batches.saturating_mul(choice + looped(blocks, block))
+    batches.saturating_mul(top_k + looped(blocks, block))
 }

@@ -1,13 +1,13 @@
-// Rows of quantised values: a chunk is CHUNK neighbouring values, WORDS words, with the scales (and
-// biases) of its TERMS groups.
+// Quantised weights: a chunk is CHUNK consecutive values in WORDS words, with the scales (and biases) of its TERMS
+// groups.
 struct Chunk {
     uint words[WORDS];
     vec2 parameters[TERMS];
 };
 
-// The same as it lies in memory.
+// A chunk as stored, before its parameters are converted.
 #ifdef NESTED
-const uint STORED_TERMS = 1u; // a chunk's groups are of one four
+const uint STORED_TERMS = 1u; // a chunk's groups share the words of record_words
 #else
 const uint STORED_TERMS = TERMS;
 #endif
@@ -58,7 +58,7 @@ Chunk chunk_of(StoredChunk stored) {
 
 Chunk load_chunk(Planes planes, uint row, uint number) { return chunk_of(load_stored(planes, row, number)); }
 
-// The bits of values 4 · number to 4 · number + 3 of the chunk, from the lowest bit on.
+// Returns the bits of values 4 · number to 4 · number + 3 of the chunk, from the lowest bit on.
 uint quad_bits(Chunk chunk, uint number) {
     uint bit = 4u * BITS * number;
     uint bits = chunk.words[bit / 32u] >> (bit % 32u);
@@ -68,7 +68,7 @@ uint quad_bits(Chunk chunk, uint number) {
     return bits;
 }
 
-// Those values, around their zero.
+// Returns those values, minus ZERO.
 vec4 chunk_quad(Chunk chunk, uint number) { return four_quants(quad_bits(chunk, number)); }
 
 float chunk_sum(Chunk chunk, uint term, float product, float total) {

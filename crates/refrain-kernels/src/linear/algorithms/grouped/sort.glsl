@@ -1,13 +1,13 @@
-// Pairs of a token and one of its experts, sorted by expert, in tiles of TILE pairs of one expert. Pairs of
-// experts that there are not count as those of one more. Declared elsewhere: the arguments, the operands.
+// Sorts (token, expert) pairs by expert and groups them into tiles of up to TILE pairs of one expert. Pairs whose
+// expert is out of range go to one more bucket. The text before this one declares the arguments and operands.
 layout(constant_id = 5) const uint TILE = 16;
-layout(constant_id = 6) const uint BUCKETS = 2; // experts and one more
+layout(constant_id = 6) const uint BUCKETS = 2; // experts + 1
 
 layout(buffer_reference, scalar, buffer_reference_align = 4) buffer sorted_ref { uint at[]; };
 
-// Pairs of each expert, then where its next pair goes.
+// First the number of pairs of each expert, then the position of its next pair.
 shared uint counts[BUCKETS];
-// Pairs and tiles of the invocations up to each.
+// Inclusive prefix sums of pairs and tiles over invocations.
 shared uvec2 running[LANES * ROWS];
 
 uint bucket_of(uint pair) { return min(load_experts(pc.experts, pair), BUCKETS - 1u); }
@@ -17,7 +17,7 @@ uvec2 pairs_and_tiles(uint bucket) {
     return uvec2(pairs, (pairs + TILE - 1u) / TILE);
 }
 
-// The sum of what the invocations up to this one have.
+// Returns the inclusive prefix sum over invocations.
 uvec2 sum_up_to_here(uvec2 own) {
     uint here = gl_LocalInvocationIndex;
     running[here] = own;
@@ -31,7 +31,7 @@ uvec2 sum_up_to_here(uvec2 own) {
     return own;
 }
 
-// By one workgroup.
+// One workgroup sorts all pairs.
 void sort() {
     const uint width = LANES * ROWS;
     const uint each = (BUCKETS + width - 1u) / width;
@@ -58,7 +58,7 @@ void sort() {
     for (uint pair = gl_LocalInvocationIndex; pair < PAIRS; pair += width) {
         pc.sorted.at[atomicAdd(counts[bucket_of(pair)], 1u)] = pair;
     }
-    // Tiles that nothing is left for.
+    // The remaining tiles are empty.
     for (uint tile = running[width - 1u].y + gl_LocalInvocationIndex; tile < TILES; tile += width) {
         pc.tiles.at[3u * tile + 2u] = 0u;
     }

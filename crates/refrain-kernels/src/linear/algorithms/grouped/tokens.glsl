@@ -1,4 +1,4 @@
-// A workgroup's tokens are pairs of one expert: their vectors of x lie anywhere, and their results go there.
+// The tokens of a workgroup are pairs of one expert. Their vectors of x and their results are scattered.
 #if VALUES == 1
 layout(buffer_reference, scalar, buffer_reference_align = 2) readonly buffer packed_ref { uint16_t at[]; };
 #elif VALUES == 4
@@ -7,12 +7,12 @@ layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer pac
 layout(buffer_reference, scalar, buffer_reference_align = 16) readonly buffer packed_ref { uvec4 at[]; };
 #endif
 
-// The expert, the first of its pairs in the sorted list, and their number.
+// The expert of the tile, its first pair in the sorted list, and its number of pairs.
 uint expert, first_pair, pair_count;
 
-// Whether there is something left for this workgroup, and which rows.
+// Finds the tile and block of rows of this workgroup. Returns false if there is nothing to compute.
 bool take(out Block block) {
-    // Workgroups that read the same x follow each other.
+    // Workgroups that read the same x have consecutive numbers.
     uint number = group_number() % block_count();
     uint tile = min(group_number() / block_count(), TILES - 1u);
     block = block_of(number);
@@ -22,16 +22,16 @@ bool take(out Block block) {
     return group_number() < TILES * block_count() && pair_count > 0u;
 }
 
-// The row of the matrices that is number `n` of the expert's.
+// Row of the stacked matrices for row `n` of the expert.
 uint matrix_row(Block block, uint n) { return min(expert, EXPERTS - 1u) * block.rows + n; }
 
-// An expert that there is not has no products.
+// An expert out of range has no products.
 uint blocks_of_k() { return expert < EXPERTS ? BLOCKS : 0u; }
 
-// The vector of x that is a pair's.
+// The vector of x of a pair.
 uint vector_of(uint pair) { return pair / SHARING; }
 
-// Where a word of a fragment of tokens lies: in rows of packed x.
+// Position of a word of a fragment of tokens, in rows of packed x.
 struct Place { uint rows[WORD_SLOTS]; };
 
 Place place_of(uint tile, uint word) {
@@ -39,13 +39,13 @@ Place place_of(uint tile, uint word) {
     [[unroll]] for (uint slot = 0u; slot < WORD_SLOTS; ++slot) {
         uint number = tile * FRAGMENT + slot * WORD_ROWS + word / LANES_PER_ROW;
         uint pair = pc.sorted.at[first_pair + min(number, pair_count - 1u)];
-        uint row = vector_of(pair) * (HALVES * BLOCKS * STEPS);
+        uint row = vector_of(pair) * (X_TERMS * BLOCKS * STEPS);
         place.rows[slot] = row * LANES_PER_ROW + word % LANES_PER_ROW;
     }
     return place;
 }
 
-// That word, of step `step` of all k.
+// Loads that word for step `step` of k.
 uvec4 load_word(Place place, uint step) {
     uint at = step * LANES_PER_ROW;
 #if VALUES == 1
@@ -62,14 +62,14 @@ uvec4 load_word(Place place, uint step) {
 #endif
 }
 
-// Whether a fragment's products are wanted.
-#ifdef SKIPS
+// Whether a fragment has tokens. Without SKIP_EMPTY, empty fragments are multiplied too.
+#ifdef SKIP_EMPTY
 bool is_used(uint tile) { return tile * FRAGMENT < pair_count; }
 #else
 bool is_used(uint tile) { return true; }
 #endif
 
-// The pair of a column of a fragment: TOKENS where there is none.
+// The pair of a column of a fragment, or TOKENS if there is none.
 uint token_of(uint tile, uint column) {
     uint number = tile * FRAGMENT + column;
     return number < pair_count ? pc.sorted.at[first_pair + number] : TOKENS;

@@ -1,4 +1,4 @@
-// A lane takes CHUNK neighbouring values of a row of weights at once; a block is what the lanes that share the
-// row take together, STEPS fragments deep.
+// A lane loads CHUNK consecutive values of a row of weights at once. A block is the chunks of all lanes that share the
+// row; it is STEPS fragments deep.
 const uint BLOCK = CHUNK * LANES_PER_ROW;
 const uint STEPS = CHUNK / VALUES;

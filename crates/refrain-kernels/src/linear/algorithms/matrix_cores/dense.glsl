@@ -1,4 +1,4 @@
-// Rows of 16-bit floats: a chunk is CHUNK neighbouring values.
+// Weights of 16-bit floats: a chunk is CHUNK consecutive values.
 layout(buffer_reference, scalar, buffer_reference_align = 16) readonly buffer w_wide { uvec4 at[]; };
 
 struct Chunk { uint words[CHUNK / 2]; };
@@ -13,7 +13,7 @@ Chunk load_chunk(Planes planes, uint row, uint number) {
     return chunk;
 }
 
-// Values j and j + 4 of eight, of which pair counts the pairs.
+// Returns values j and j + 4 of eight. `pair` numbers the pairs.
 f16vec2 chunk_pair(Chunk chunk, uint pair) {
     uint word = pair / 4u * 4u + pair % 4u / 2u;
     uint low = chunk.words[word];

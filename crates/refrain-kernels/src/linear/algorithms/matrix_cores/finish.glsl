@@ -1,4 +1,4 @@
-// What the results of a fragment of rows, from `first` on, and of tokens need beside sums.
+// Epilogue of a fragment of results. FragmentEnd holds its inputs besides the sums.
 struct FragmentEnd {
     Inputs inputs[ELEMENTS];
     float factors[ELEMENTS];
@@ -17,7 +17,7 @@ FragmentEnd end_of(Block block, uint first, uint tile) {
     return end;
 }
 
-// The results, from the sums of each part.
+// Computes the results from the sums of each matrix.
 void find_results(Block block, FragmentEnd end, float totals[PARTS][ELEMENTS], out float results[ELEMENTS]) {
     [[unroll]] for (uint i = 0u; i < ELEMENTS; ++i) {
         float scaled[PARTS];
@@ -27,8 +27,8 @@ void find_results(Block block, FragmentEnd end, float totals[PARTS][ELEMENTS], o
 }
 
 #ifdef Y_WIDE
-// Four neighbouring results of one token instead of one of each of four tokens: the four lanes that have those exchange
-// pairs with the next of them, then with the next but one.
+// Transposes 4 × 4 results among four lanes: from one result of each of four tokens to four consecutive results of one
+// token. Lanes exchange pairs with the next lane, then with the one after it.
 vec4 neighbours_of(vec4 values) {
     bool is_odd = (lane_row() & 1u) == 1u;
     vec2 came = subgroupShuffleXor(is_odd ? values.xz : values.yw, LANES_PER_ROW);
@@ -39,7 +39,7 @@ vec4 neighbours_of(vec4 values) {
 }
 #endif
 
-// Stores them: all together, as that is a few per cent faster on an H200 than each where it is found.
+// Computes and stores the results. Storing all of them at the end is a few per cent faster on an H200.
 void finish(Block block, uint first, uint tile, FragmentEnd end, float totals[PARTS][ELEMENTS]) {
     float results[ELEMENTS];
     find_results(block, end, totals, results);

@@ -1,4 +1,4 @@
-// Tokens in the order of fragments, a workgroup each; those beyond the last are zeros.
+// Packs x in the layout of fragments, one token per workgroup. Tokens beyond the last are zeros.
 uint x_at(uint t) { return t * X_STRIDE; }
 
 uint packed_at(uint part, uint t, uint k) {

@@ -1,7 +1,8 @@
-// Vectors as the matrix cores take them: x[t], normalised first where there is a norm, as halves, times a power
-// of two that keeps its largest value in their range; with HALVES 2 also what those leave, so that nearly all of
-// f32's bits are there. A row of invocations takes a vector, and holds it: HELD runs of eight values each. Declared
-// elsewhere: the arguments, x and the norm's weight, lanes; later: where x[t] begins, and where a half is packed.
+// Packs vectors of x as f16 for the matrix cores. x[t] is normalised if there is a norm, and scaled by a power of two
+// that keeps its largest value in range. With X_TERMS 2 a second f16 term holds the rounding errors of the first, so
+// that nearly all bits of f32 are kept. A row of invocations holds a vector in registers: HELD runs of eight values
+// each. The text before this one declares the arguments, x, the norm's weight and lanes. Later text defines x_at and
+// packed_at.
 #define JOIN_BOTH(a, b) vec2(max((a).x, (b).x), (a).y + (b).y)
 #define SUBGROUP_BOTH(value) vec2(subgroupMax((value).x), subgroupAdd((value).y))
 DEFINE_COMBINE(both_lanes, JOIN_BOTH, SUBGROUP_BOTH)
@@ -15,13 +16,13 @@ layout(buffer_reference, scalar, buffer_reference_align = 8) buffer packed_ref {
 const uint VALUES_STORED = 4u;
 #endif
 
-// The largest magnitude that is wanted: sums of products of halves go on in f32.
+// Upper bound of scaled magnitudes. Accumulation is in f32, so there is room for more.
 const float LARGEST = 256.0;
 
 uint x_at(uint t);
 uint packed_at(uint part, uint t, uint k);
 
-// Values k to k + 7 of x[t], zeros where there are none.
+// Loads values k to k + 7 of x[t], with zeros beyond the end.
 void load_eight(uint t, uint k, bool inside, out vec4 low, out vec4 high) {
     low = vec4(0.0);
     high = vec4(0.0);
@@ -54,7 +55,7 @@ void load_norm_weights(uint k, out vec4 low, out vec4 high) {
 }
 #endif
 
-// What a half can hold of values up to LARGEST, whichever way the device rounds to halves.
+// Rounds values up to LARGEST to f16, however the device's own conversion rounds.
 vec4 halved(vec4 values) {
     precise vec4 raised = values * 8193.0;
     precise vec4 rest = raised - values;
@@ -62,8 +63,7 @@ vec4 halved(vec4 values) {
     return kept;
 }
 
-// Packs x[t], zeros where it is not inside, and stores its factor, if it is stored at all. To be called by the
-// whole workgroup.
+// Packs x[t] (zeros if not `inside`) and stores its factor, unless `stored` is false. The whole workgroup must call it.
 void pack(uint t, bool inside, bool stored) {
     vec4 low[HELD];
     vec4 high[HELD];
@@ -95,7 +95,7 @@ void pack(uint t, bool inside, bool stored) {
     factor = 1.0 / sqrt(found.y / float(COLUMNS) + uintBitsToFloat(EPS));
     found.x *= factor;
 #endif
-    // A power of two, so that nothing is rounded by it; by bits, since logarithms are not exact.
+    // The factor is a power of two, which is exact. It is computed from the bits, since logarithms are not exact.
     int exponent = int(floatBitsToUint(found.x) >> 23) - int(floatBitsToUint(LARGEST) >> 23);
     exponent = found.x > 0.0 && exponent < 128 ? clamp(exponent, -100, 100) : 0;
     factor *= uintBitsToFloat(uint(127 - exponent) << 23);
@@ -107,15 +107,15 @@ void pack(uint t, bool inside, bool stored) {
         if (k >= BLOCKS * BLOCK) return;
         vec4 first = low[i] * factor;
         vec4 second = high[i] * factor;
-        [[unroll]] for (uint part = 0u; part < HALVES; ++part) {
+        [[unroll]] for (uint part = 0u; part < X_TERMS; ++part) {
             vec4 first_kept = halved(first);
             vec4 second_kept = halved(second);
-            // Value j beside value j + 4: so the pairs of weights come out of their words.
+            // Value j is paired with value j + 4, as pairs of weights come out of their words.
             uint pairs[4];
             [[unroll]] for (uint j = 0u; j < 4u; ++j) {
                 pairs[j] = packFloat2x16(f16vec2(first_kept[j], second_kept[j]));
             }
-            // What the first half leaves.
+            // The rounding errors are the next term.
             first -= first_kept;
             second -= second_kept;
             [[unroll]] for (uint j = 0u; j < 8u; j += VALUES_STORED) {

@@ -1,5 +1,5 @@
-// Fragments of weights, of packed x and of sums. Declared elsewhere: the arguments, Planes, Chunk and how chunks
-// are loaded and unpacked, the order of fragments, the workgroup's tokens, Inputs and the epilogue.
+// Accumulators, and loading of weights. The text before this one declares the arguments, Planes, Chunk with its
+// functions, the layout of fragments, the workgroup's tokens, Inputs and the epilogue.
 
 layout(buffer_reference, scalar, buffer_reference_align = 4) readonly buffer factors_ref { float at[]; };
 

@@ -1,23 +1,22 @@
-//! Projections of many tokens in tiles, for devices whose matrix cores cannot take them.
+//! Tiled GEMM for projections of many tokens, on devices whose matrix cores cannot compute them.
 
 use super::{check_iterations, constants, cost, is_counted, tile_groups};
 use crate::kit::arguments::PushArguments;
 use crate::kit::iterations::looped;
-use crate::kit::text::Text;
-use crate::linear::algorithms::parts::SumParts;
+use crate::kit::text::SourceBuilder;
+use crate::linear::algorithms::split_k::SplitK;
 use crate::linear::algorithms::{Algorithm, ProductCost, ProjectionCalls};
 use crate::linear::arguments::{InputSource, arguments};
 use crate::linear::problem::{ProjectionProblem, SectionPlan, WeightPlanes};
 use crate::linear::section::OP;
-use crate::linear::source::{declared_input, declared_sections, generated};
+use crate::linear::source::{declare_input, declare_sections, generate};
 use crate::tuning::{TileSize, Tuning};
 use crate::{Call, CallOrder, DType, OperandSpec, Traits, Unsupported};
 
-/// Steps of a tile that each of several workgroups takes at least: of fewer, the sums that they leave are more than what they
-/// read.
-const LEAST_STEPS: usize = 16;
+/// Minimum number of k steps per split. With fewer, the traffic of partial sums exceeds that of the operands.
+const MIN_STEPS_PER_SPLIT: usize = 16;
 
-/// Such a product.
+/// A projection as tiled GEMM.
 pub(crate) struct ProjectionTile<'p>(pub &'p ProjectionProblem<'p>);
 
 impl Algorithm for ProjectionTile<'_> {
@@ -27,40 +26,40 @@ impl Algorithm for ProjectionTile<'_> {
     }
 
     fn check(&self, tuning: &Tuning, traits: &Traits) -> Result<(), Unsupported> {
-        for sections in self.0.alike() {
+        for sections in self.0.fusible_sections() {
             let division = self.division(tuning, traits, &sections)?;
-            self.arguments(traits, &sections, &division.shared)?;
+            self.arguments(traits, &sections, &division.split_k)?;
         }
         Ok(())
     }
 
-    /// One call for each kind of section.
+    /// One call per group of sections.
     fn calls(&self, tuning: &Tuning, traits: &Traits) -> Result<ProjectionCalls, Unsupported> {
-        let mut made = ProjectionCalls::apart(Vec::new());
+        let mut made = ProjectionCalls::independent(Vec::new());
         let mut words = 0;
-        let mut sharing = 0;
-        for sections in self.0.alike() {
+        let mut split_calls = 0;
+        for sections in self.0.fusible_sections() {
             let division = self.division(tuning, traits, &sections)?;
             made.calls.push(self.call(traits, &sections, &division)?);
-            words = words.max(division.shared.words());
-            made.tickets = made.tickets.max(division.shared.tickets());
-            sharing += usize::from(division.shared.tickets() > 0);
+            words = words.max(division.split_k.words());
+            made.tickets = made.tickets.max(division.split_k.tickets());
+            split_calls += usize::from(division.split_k.tickets() > 0);
         }
-        if sharing > 1 {
-            // Each leaves sums in the same place.
-            made.order = CallOrder::InTurn;
+        if split_calls > 1 {
+            // They use the same workspace for partial sums.
+            made.order = CallOrder::Sequential;
         }
         made.workspace = (words > 0).then(|| OperandSpec::contiguous(DType::F32, &[words]));
         Ok(made)
     }
 }
 
-/// How the product of sections that are alike is divided.
+/// Work division of the product of a group of sections.
 struct Division {
     size: TileSize,
-    /// In x, for the tiles of all sections, and in y.
+    /// Workgroups: in x for the tiles (and splits) of all sections, in y for tokens.
     groups: [u32; 3],
-    shared: SumParts,
+    split_k: SplitK,
 }
 
 impl ProjectionTile<'_> {
@@ -68,7 +67,7 @@ impl ProjectionTile<'_> {
         &self,
         traits: &Traits,
         sections: &[&SectionPlan<'_>],
-        shared: &SumParts,
+        split_k: &SplitK,
     ) -> Result<PushArguments, Unsupported> {
         let problem = self.0;
         let add = |arguments: &mut PushArguments| {
@@ -76,7 +75,7 @@ impl ProjectionTile<'_> {
             if let Some((_, Some(norm_weight))) = &problem.norm {
                 arguments.address("norm_weight_ref norm_weight", norm_weight.address.clone());
             }
-            shared.arguments(problem.operands, 0, arguments);
+            split_k.arguments(problem.operands, 0, arguments);
             arguments.number("TOKENS", problem.tokens);
         };
         arguments(traits, problem, sections, InputSource::Packed(&add))
@@ -94,39 +93,43 @@ impl ProjectionTile<'_> {
             let blocks = sections.iter().map(|s| s.rows.div_ceil(size.tile_columns() / parts));
             [blocks.sum(), self.0.tokens.div_ceil(size.tile_rows())]
         };
-        let results = |size: &TileSize| blocks(size).iter().product();
-        let shared = |size: &TileSize, wanted| {
-            SumParts::most(traits, wanted, self.0.columns / (LEAST_STEPS * size.depth as usize))
+        let tiles = |size: &TileSize| blocks(size).iter().product();
+        let splits = |size: &TileSize, wanted| {
+            SplitK::clamp_splits(
+                traits,
+                wanted,
+                self.0.columns / (MIN_STEPS_PER_SPLIT * size.depth as usize),
+            )
         };
         let check_loops = |size: &TileSize| {
-            // Chunks of what is no more than numbers are loaded one by one.
+            // Dense chunks are loaded value by value.
             let chunks = (size.tile_columns() * size.depth as usize / chunk).div_ceil(size.threads() as usize);
             let stage = chunks * (looped(chunk, 0) + looped(chunk / 4, 0));
             check_iterations(OP, traits, size, [1, self.0.columns], stage)
         };
         let completes = |size: &TileSize| check_loops(size).is_ok();
-        let (size, count) = (tuning.tile).size(traits, [self.0.tokens, parts, chunk], results, shared, completes);
+        let (size, splits) = (tuning.tile).size(traits, [self.0.tokens, parts, chunk], tiles, splits, completes);
         check_loops(&size)?;
         let rows = sections.iter().map(|s| s.rows).sum();
         let [x, y, z] = tile_groups(OP, blocks(&size), [self.0.tokens, rows])?;
-        // Of each row of x its squares, a four of an invocation's.
+        // The sum of squares of each row of x, in a vec4 of an invocation.
         let squares = match self.0.norm {
             Some(_) => 4 * size.tile_rows().next_multiple_of(size.threads() as usize),
             None => 0,
         };
-        let mut shared = SumParts {
-            count,
+        let mut split_k = SplitK {
+            splits,
             sums: size.tile_rows() * size.tile_columns() + squares,
-            results: results(&size),
+            tiles: tiles(&size),
         };
-        if count > 1 && self.arguments(traits, sections, &shared).is_err() {
-            // No room for where sums are left.
-            shared.count = 1;
+        if splits > 1 && self.arguments(traits, sections, &split_k).is_err() {
+            // The push constants have no room for the workspace's addresses.
+            split_k.splits = 1;
         }
         Ok(Division {
             size,
-            groups: [x * shared.count as u32, y, z],
-            shared,
+            groups: [x * split_k.splits as u32, y, z],
+            split_k,
         })
     }
 
@@ -134,30 +137,30 @@ impl ProjectionTile<'_> {
         &self,
         traits: &Traits,
         sections: &[&SectionPlan<'_>],
-        Division { size, groups, shared }: &Division,
+        Division { size, groups, split_k }: &Division,
     ) -> Result<Call, Unsupported> {
         let problem = self.0;
-        let arguments = self.arguments(traits, sections, shared)?;
+        let arguments = self.arguments(traits, sections, split_k)?;
         let planes = &sections[0].parts[0].planes;
         let chunk = chunk(planes);
-        let text = Text::new(traits, "projection.gemm")
+        let text = SourceBuilder::new(traits, "projection.gemm")
             .ahead()
             .unrolled(!is_counted(traits))
             .define("CHUNK", chunk);
-        let text = declared_sections(declared_input(text, problem, 4), problem, sections, chunk);
-        let text = shared
+        let text = declare_sections(declare_input(text, problem, 4), problem, sections, chunk);
+        let text = split_k
             .define(text)
             .body(include_str!("tile.glsl"))
             .body("const uint ROWS = TILE_COLUMNS / PARTS, EACH = 1u;\n")
-            .body(&generated(problem, sections, &arguments)?)
+            .body(&generate(problem, sections, &arguments)?)
             .body(match planes {
                 WeightPlanes::Dense { .. } => include_str!("../gemv/dense.glsl"),
                 WeightPlanes::Quantised(_) => include_str!("../gemv/quantised.glsl"),
             })
-            .body(include_str!("../fours.glsl"));
-        let kernel = shared
-            .joined(text)
-            .body(include_str!("shared.glsl"))
+            .body(include_str!("../load_x.glsl"));
+        let kernel = split_k
+            .functions(text)
+            .body(include_str!("split_k.glsl"))
             .body(include_str!("projection/gemm.comp"))
             .kernel(constants(size, &[(8, planes.weights().group())]));
         Ok(Call {
@@ -168,7 +171,7 @@ impl ProjectionTile<'_> {
     }
 }
 
-/// Neighbouring values of a row that an invocation takes at once: the fewest, but eight, that fill words.
+/// Consecutive values of a row that an invocation loads at once: the minimum, at least eight, that fills words.
 fn chunk(planes: &WeightPlanes<'_>) -> usize {
     match planes {
         WeightPlanes::Dense { dtype, .. } => 16 / dtype.size(),

@@ -1,7 +1,7 @@
-// A tile of a product, in shared memory: TILE_ROWS rows by TILE_COLUMNS columns, DEPTH products of each at a time. An
-// invocation computes OWN_ROWS rows by 4 * COLUMN_FOURS columns, by fours that lie HIGH and BROAD fours apart; SLICES
-// invocations take the products of the same elements in turn. The more elements, the fewer reads of shared memory for a
-// product; by fours, since it is read fastest by vec4.
+// A tile of TILE_ROWS × TILE_COLUMNS results, with operand tiles of depth DEPTH in shared memory. Register blocking: an
+// invocation computes OWN_ROWS × 4 * COLUMN_FOURS results, as vec4s that are HIGH and BROAD vec4s apart. SLICES
+// invocations split the products of the same results (slice-K). Larger register tiles read less shared memory per
+// product; vec4 reads are the fastest.
 layout(local_size_x_id = 0) in;
 layout(constant_id = 3) const uint HIGH = 8;
 layout(constant_id = 4) const uint BROAD = 8;
@@ -15,29 +15,29 @@ const uint TILE_ROWS = HIGH * OWN_ROWS;
 const uint TILE_COLUMNS = 4u * BROAD * COLUMN_FOURS;
 const uint PLACES = HIGH * BROAD;
 const uint THREADS = PLACES * SLICES;
-// One vec4 of padding per line, so that lines start in different banks.
+// One vec4 of padding per row, so that rows start in different banks.
 const uint LEFT_LINE = TILE_ROWS / 4u + 1u;
 const uint RIGHT_LINE = TILE_COLUMNS / 4u + 1u;
 const uint RIGHT = DEPTH * LEFT_LINE;
 
-// For each k the rows, then for each the columns.
+// For each k the left operand's rows; after those, for each k the right operand's columns.
 shared vec4 tiles[DEPTH * (LEFT_LINE + RIGHT_LINE)];
 
 vec4 tile_sums[OWN_ROWS * COLUMN_FOURS]; // row by row
 
-// Where a row, and a column, of a k lies, at its place in a four.
+// Position of the vec4 with a row, or column, for a k.
 uint left_at(uint k, uint row) { return k * LEFT_LINE + row / 4u; }
 uint right_at(uint k, uint column) { return RIGHT + k * RIGHT_LINE + column / 4u; }
 
 uint slice() { return gl_LocalInvocationIndex / PLACES; }
 
-// Sixteen neighbours take two fours of rows by eight of columns: what they read at once lies together.
+// Sixteen consecutive invocations cover 2 × 8 vec4s of rows and columns, so that their reads are contiguous.
 uint own_row() { return gl_LocalInvocationIndex % PLACES / 16u % (HIGH / 2u) * 2u + gl_LocalInvocationIndex % 2u; }
 uint own_column() {
     return gl_LocalInvocationIndex % PLACES / (8u * HIGH) * 8u + gl_LocalInvocationIndex / 2u % 8u;
 }
 
-// Where row i of this invocation's lies in the tile, and the first of its four columns with that number.
+// Position in the tile of row i of this invocation, and of its vec4 `four` of columns.
 uint tile_row(uint i) { return 4u * (own_row() + i / 4u * HIGH) + i % 4u; }
 uint tile_column(uint four) { return 4u * (own_column() + four * BROAD); }
 
@@ -48,7 +48,8 @@ void clear_tile() {
 void multiply_tiles() {
     uint l = slice() * LEFT_LINE + own_row();
     uint r = RIGHT + slice() * RIGHT_LINE + own_column();
-    // Unrolled by four at least: compilers differ in how far they go, and software ones take long if told to.
+    // Unrolled by at least four: compilers differ in how far they unroll, and software drivers take long to unroll
+    // fully.
     UNROLL for (uint first = 0u; first < DEPTH; first += 4u * SLICES) {
         [[unroll]] for (uint turn = 0u; turn < 4u; ++turn) {
             uint k = first + turn * SLICES;
@@ -65,9 +66,9 @@ void multiply_tiles() {
     }
 }
 
-// Adds the sums of all slices: afterwards each has its own of the rows. To be called by the whole workgroup, once nobody
-// reads the tiles.
-void join_slices() {
+// Slice-K reduction: adds the sums of all slices; afterwards each slice has some of the rows. The whole workgroup must
+// call it, once the tiles are no longer read.
+void reduce_slices() {
     if (SLICES == 1u) return;
     [[unroll]] for (uint i = 0u; i < OWN_ROWS; ++i) {
         [[unroll]] for (uint j = 0u; j < COLUMN_FOURS; ++j) {
@@ -87,7 +88,7 @@ void join_slices() {
     }
 }
 
-// The sums of row i, whose number no compiler knows: what is indexed by such a number is no register.
+// Returns the sums of row i. i is not a constant, and arrays with a variable index would not stay in registers.
 void row_sums(uint i, out vec4 sums[COLUMN_FOURS]) {
     [[unroll]] for (uint j = 0u; j < COLUMN_FOURS; ++j) {
         sums[j] = tile_sums[j];

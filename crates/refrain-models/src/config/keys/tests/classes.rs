@@ -1,7 +1,7 @@
 //! The keys of transformers' configuration classes.
 
-/// What all classes of transformers 5.23 declare.
-pub(super) const OF_ALL: [&str; 25] = [
+/// Keys that all classes of transformers 5.23 declare.
+pub(super) const COMMON_KEYS: [&str; 25] = [
     "architectures",
     "attention_dropout",
     "bos_token_id",
@@ -29,8 +29,8 @@ pub(super) const OF_ALL: [&str; 25] = [
     "vocab_size",
 ];
 
-/// What they take beside that, by names of their own or of earlier versions.
-pub(super) const ACCEPTED: [&str; 13] = [
+/// Further keys that they accept: other or earlier names.
+pub(super) const EXTRA_KEYS: [&str; 13] = [
     "attn_implementation",
     "experts_implementation",
     "layer_types",
@@ -46,8 +46,8 @@ pub(super) const ACCEPTED: [&str; 13] = [
     "torch_dtype",
 ];
 
-/// What the class of each family declares beside [`OF_ALL`].
-pub(super) const OF_CLASSES: &[(&str, &[&str])] = &[
+/// Keys that each family's class declares besides [`COMMON_KEYS`].
+pub(super) const CLASS_KEYS: &[(&str, &[&str])] = &[
     (
         "deepseek_v2",
         &[

@@ -1,5 +1,5 @@
-// Whether k runs along neighbouring invocations when a tile is loaded: so it does where k is the
-// dimension in which elements lie together.
+// Whether consecutive invocations load consecutive k. Set if k is the dimension with the smaller stride, so that loads
+// are coalesced.
 layout(constant_id = 10) const uint A_ALONG_K = 1;
 layout(constant_id = 11) const uint B_ALONG_K = 1;
 
@@ -37,10 +37,10 @@ void store_tile(uint at, uint row, uint column) {
 
 void main() {
     uint row = gl_WorkGroupID.y * TILE_ROWS;
-    uint column = gl_WorkGroupID.x / uint(K_PARTS) * TILE_COLUMNS;
+    uint column = gl_WorkGroupID.x / uint(K_SPLITS) * TILE_COLUMNS;
     uint steps = (pc.k + DEPTH - 1u) / DEPTH;
-    uint begin = steps * k_part() / uint(K_PARTS) * DEPTH;
-    uint end = steps * (k_part() + 1u) / uint(K_PARTS) * DEPTH;
+    uint begin = steps * k_split() / uint(K_SPLITS) * DEPTH;
+    uint end = steps * (k_split() + 1u) / uint(K_SPLITS) * DEPTH;
     for (uint batch = gl_WorkGroupID.z; batch < pc.batches; batch += gl_NumWorkGroups.z) {
         clear_tile();
         for (uint k = begin; k < end; k += DEPTH) {
@@ -50,9 +50,9 @@ void main() {
             multiply_tiles();
             barrier();
         }
-        join_slices();
-#if K_PARTS > 1
-        leave_sums();
+        reduce_slices();
+#if K_SPLITS > 1
+        store_partial_sums();
         if (!arrives_last()) return;
         add_sums();
 #endif

@@ -1,10 +1,10 @@
-// c[m, n] = sum over k of a[m, k] * b[k, n], for each batch; every stride is free.
+// c[m, n] = sum over k of a[m, k] * b[k, n], for each batch, with arbitrary strides.
 layout(push_constant, scalar) uniform Push {
     a_ref a;
     b_ref b;
     c_ref c;
-#if K_PARTS > 1
-    sums_ref left_sums;
+#if K_SPLITS > 1
+    sums_ref partial_sums;
     counters_ref tickets;
 #endif
     uint m, n, k;

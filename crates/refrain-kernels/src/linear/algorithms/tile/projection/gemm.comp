@@ -1,10 +1,10 @@
-// Many tokens: y[t, n] = epilogue(sum over k of x[t, k] * w[n, k], for each of PARTS matrices w). A workgroup takes a
-// tile of tokens and, of each matrix, as many rows. What it takes of x and w comes to registers while it multiplies what
-// came before, and goes from there to shared memory. Declared elsewhere: the tiles, the arguments, Planes, Chunk and how
-// chunks are loaded, fours of x, Inputs and the epilogue.
+// Tiled GEMM without matrix cores: y[t, n] = epilogue(sum over k of x[t, k] * w[n, k], for each of PARTS matrices w). A
+// workgroup computes a tile of tokens and rows. The next tiles of x and w are loaded to registers during the products
+// of the present ones, and stored to shared memory after them (software pipelining). The text before this one declares
+// the tiles, the arguments, Planes, Chunk with its functions, loads of x, Inputs and the epilogue.
 const uint QUADS = CHUNK / 4u;
 const uint K_FOURS = DEPTH / 4u;
-// Fours of x of a tile that an invocation loads, and rows of x between them.
+// X_TURNS is the number of vec4s of x that an invocation loads per tile; they are X_BETWEEN rows apart.
 const uint X_BETWEEN = THREADS / K_FOURS;
 const uint X_TURNS = TILE_ROWS / X_BETWEEN;
 const uint CHUNKS = DEPTH / CHUNK;
@@ -12,25 +12,26 @@ const uint W_TURNS = (TILE_COLUMNS * CHUNKS + THREADS - 1u) / THREADS;
 
 vec4 next_x[X_TURNS];
 #ifdef NORM_WEIGHT
-vec4 next_weights; // the same of all rows
+vec4 next_weights; // shared by all rows
 #endif
 StoredChunk next_w[W_TURNS];
 
 #ifdef NORM
-// Of what this invocation loads, the sums of squares.
+// Sums of squares of the values that this invocation loads.
 float squares[X_TURNS];
-// 1 / sqrt(mean(x[t]²) + eps): the sums are multiplied by it, not x.
+// 1 / sqrt(mean(x[t]²) + eps). It multiplies the sums instead of x.
 shared float inverse_norms[TILE_ROWS];
 #endif
 
-// Neighbours load 32 bytes of a row, which memory brings at once, and, by sixteens of rows, store to different banks.
+// Two consecutive invocations load 32 bytes of a row, one memory sector. Sixteen rows are stored to different banks.
 uint x_four() { return gl_LocalInvocationIndex / 32u % (K_FOURS / 2u) * 2u + gl_LocalInvocationIndex % 2u; }
 uint x_row(uint turn) {
     uint sixteen = gl_LocalInvocationIndex / (16u * K_FOURS);
     return turn * X_BETWEEN + sixteen * 16u + gl_LocalInvocationIndex / 2u % 16u;
 }
 
-// What is computed beyond the last token or row is not stored; beyond the last k x is zero, and w some numbers of the row.
+// Loads are clamped: results beyond the last token or row are not stored. Beyond the last k, x is zero and w holds
+// finite values of the row.
 void load_next(Block block, uint token, uint k) {
     [[unroll]] for (uint turn = 0u; turn < X_TURNS; ++turn) {
         next_x[turn] = load_quad(min(token + x_row(turn), TOKENS - 1u), k + 4u * x_four());
@@ -78,7 +79,7 @@ void store_w() {
 }
 
 #ifdef NORM
-// Adds the squares of each token that were loaded, which meet in a tile's memory; they stand where norms will.
+// Adds up the squares of each token through the memory of the tiles. The sums go to inverse_norms.
 void add_squares() {
     [[unroll]] for (uint turn = 0u; turn < X_TURNS; ++turn) {
         tiles[left_at(x_four(), x_row(turn))][x_row(turn) % 4u] = squares[turn];
@@ -91,7 +92,7 @@ void add_squares() {
     }
 }
 
-// To be called once they are those of all of x.
+// Computes the norms, once the sums of squares cover all of x.
 void find_norms() {
     for (uint t = gl_LocalInvocationIndex; t < TILE_ROWS; t += THREADS) {
         inverse_norms[t] = 1.0 / sqrt(inverse_norms[t] / float(COLUMNS) + uintBitsToFloat(EPS));
@@ -100,13 +101,14 @@ void find_norms() {
 }
 #endif
 
-#if K_PARTS > 1
-// Whether this workgroup finishes the tile: then with the sums, and squares, of all.
-bool add_parts() {
-    leave_sums();
+#if K_SPLITS > 1
+// Split-K reduction. Returns true in the last workgroup of the tile, which then holds the sums (and squares) of all
+// splits.
+bool reduce_splits() {
+    store_partial_sums();
 #ifdef NORM
     for (uint t = gl_LocalInvocationIndex; t < TILE_ROWS; t += THREADS) {
-        pc.left_sums.at[left_of_row(k_part(), t)] = vec4(inverse_norms[t]);
+        pc.partial_sums.at[partial_squares_at(k_split(), t)] = vec4(inverse_norms[t]);
     }
 #endif
     if (!arrives_last()) return false;
@@ -114,7 +116,7 @@ bool add_parts() {
 #ifdef NORM
     for (uint t = gl_LocalInvocationIndex; t < TILE_ROWS; t += THREADS) {
         float total = 0.0;
-        for (uint part = 0u; part < uint(K_PARTS); ++part) total += pc.left_sums.at[left_of_row(part, t)].x;
+        for (uint part = 0u; part < uint(K_SPLITS); ++part) total += pc.partial_sums.at[partial_squares_at(part, t)].x;
         inverse_norms[t] = total;
     }
 #endif
@@ -129,7 +131,7 @@ void store_result(Block block, uint t, uint n, float totals[PARTS]) {
     store_y(pc.y, at, result_of(block.section, t * block.rows + n, inputs));
 }
 
-// Row i of this invocation's.
+// Stores row i of this invocation's register tile.
 void store_row(Block block, uint token, uint i) {
     uint t = token + tile_row(i);
     if (t >= TOKENS) return;
@@ -138,7 +140,7 @@ void store_row(Block block, uint token, uint i) {
 #ifdef NORM
     [[unroll]] for (uint j = 0u; j < COLUMN_FOURS; ++j) sums[j] *= inverse_norms[tile_row(i)];
 #endif
-    // Each matrix has as many fours.
+    // Each matrix has the same number of vec4s.
     const uint fours = COLUMN_FOURS / PARTS;
     [[unroll]] for (uint j = 0u; j < fours; ++j) {
         [[unroll]] for (uint c = 0u; c < 4u; ++c) {
@@ -151,10 +153,10 @@ void store_row(Block block, uint token, uint i) {
 
 void main() {
     uint token = gl_WorkGroupID.y * TILE_ROWS;
-    Block block = block_of(gl_WorkGroupID.x / uint(K_PARTS));
+    Block block = block_of(gl_WorkGroupID.x / uint(K_SPLITS));
     uint steps = (COLUMNS + DEPTH - 1u) / DEPTH;
-    uint begin = steps * k_part() / uint(K_PARTS) * DEPTH;
-    uint end = steps * (k_part() + 1u) / uint(K_PARTS) * DEPTH;
+    uint begin = steps * k_split() / uint(K_SPLITS) * DEPTH;
+    uint end = steps * (k_split() + 1u) / uint(K_SPLITS) * DEPTH;
     clear_tile();
 #ifdef NORM
     [[unroll]] for (uint turn = 0u; turn < X_TURNS; ++turn) squares[turn] = 0.0;
@@ -164,17 +166,18 @@ void main() {
         store_x();
         store_w();
         barrier();
-        // Behind the last too, where nothing is read that is not there: without a branch a compiler has it among products.
+        // Also after the last tile, where loads are clamped: without a branch, compilers interleave loads with
+        // products.
         load_next(block, token, k + DEPTH);
         multiply_tiles();
         barrier();
     }
-    join_slices();
+    reduce_slices();
 #ifdef NORM
     add_squares();
 #endif
-#if K_PARTS > 1
-    if (!add_parts()) return;
+#if K_SPLITS > 1
+    if (!reduce_splits()) return;
 #endif
 #ifdef NORM
     find_norms();

@@ -1,0 +1,283 @@
+//! Options that `run` and `chat` share, and the rendering of prompts with chat templates.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use refrain_grammar::{AnswerForm, Grammar, GrammarError, ReasoningTokens, SpecialTokens};
+use refrain_models::Checkpoint;
+use refrain_text::dialects::Dialect;
+use refrain_text::{ChatTemplate, Conversation, ReasoningOptions, Tokenizer};
+use serde_json::Value;
+
+use crate::decoding::DecodingArguments;
+use crate::model::TokenizerSource;
+use crate::response::{ReasoningOutput, ResponseWriter};
+use crate::sampling::SamplingArguments;
+use crate::value_parsers::token_limit;
+use crate::{Usage, hyphen_text, input};
+
+/// Marks a `--template-arg` that is an object of several variables.
+const SEVERAL_VARIABLES: &str = "";
+
+/// Options of commands that generate responses.
+#[derive(Debug, Args)]
+pub(crate) struct GenerationArguments {
+    /// System message for the chat template
+    #[arg(long, alias = "system-prompt", value_name = "TEXT", value_parser = hyphen_text::text)]
+    pub system: Option<String>,
+    /// Enable reasoning (thinking) before the answer [default: as the chat template does]
+    #[arg(
+        long,
+        value_name = "true|false",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        overrides_with = "no_think"
+    )]
+    think: Option<bool>,
+    /// Disable reasoning; if the template has no switch for it, an empty reasoning block is added to the prompt
+    #[arg(long, overrides_with = "think")]
+    no_think: bool,
+    /// Set a chat template variable, such as enable_thinking=false or date="today" (may be repeated)
+    #[arg(
+        long,
+        aliases = ["chat-template-kwargs", "chat-template-config"],
+        value_name = "NAME=JSON",
+        value_parser = template_argument
+    )]
+    template_arg: Vec<(String, Value)>,
+    /// Use this chat template instead of the model's own
+    #[arg(long, alias = "chat-template-file", value_name = "FILE.jinja")]
+    pub template: Option<PathBuf>,
+    /// Maximum number of tokens to generate [default: until the model stops or the context is full]
+    #[arg(
+        short = 'n',
+        long,
+        aliases = ["n-predict", "predict", "num-predict"],
+        value_name = "N",
+        value_parser = token_limit,
+        help_heading = "Output"
+    )]
+    pub max_tokens: Option<usize>,
+    /// Stop before this string (may be repeated)
+    #[arg(long, value_name = "TEXT", value_parser = hyphen_text::text, help_heading = "Output")]
+    pub stop: Vec<String>,
+    /// Show reasoning: auto, show or hide [default: auto, dimmed on a terminal and left out of files and
+    /// pipes]
+    #[arg(
+        long,
+        alias = "thoughts",
+        value_enum,
+        value_name = "WHEN",
+        hide_possible_values = true,
+        help_heading = "Output"
+    )]
+    pub reasoning: Option<ReasoningOutput>,
+    /// Print Markdown as plain text instead of rendering it on a terminal
+    #[arg(long, help_heading = "Output")]
+    pub no_markdown: bool,
+    /// Context length in tokens, prompt and responses together [default: 4096, or more if the prompt
+    /// and -n need it, up to the model's limit]
+    #[arg(
+        short = 'c',
+        long,
+        alias = "ctx-size",
+        value_name = "N",
+        value_parser = clap::value_parser!(u32).range(1..),
+        help_heading = "Context"
+    )]
+    ctx: Option<u32>,
+    #[command(flatten)]
+    pub sampling: SamplingArguments,
+    /// CPU threads to use with --device cpu [default: all cores]
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Performance")]
+    threads: Option<u32>,
+    #[command(flatten, next_help_heading = "Performance")]
+    pub decoding: DecodingArguments,
+}
+
+impl GenerationArguments {
+    /// Validates what clap cannot, and sets up the thread pool.
+    ///
+    /// # Errors
+    /// If an argument is invalid.
+    pub fn prepare(&self) -> Result<(), Usage> {
+        if self.stop.iter().any(String::is_empty) {
+            return Err(Usage("--stop must not be empty".to_owned()));
+        }
+        if let Some(threads) = self.threads {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads as usize);
+            pool.build_global()
+                .map_err(|error| Usage(format!("--threads {threads}: {error}")))?;
+        }
+        Ok(())
+    }
+
+    /// The requested context length in tokens.
+    pub fn context(&self) -> Option<usize> {
+        self.ctx.map(|context| context as usize)
+    }
+
+    /// The first given option that needs a chat template, if any.
+    pub fn template_option(&self) -> Option<&'static str> {
+        let options = [
+            (self.system.is_some(), "--system"),
+            (self.think.is_some(), "--think"),
+            (self.no_think, "--no-think"),
+            (!self.template_arg.is_empty(), "--template-arg"),
+            (self.template.is_some(), "--template"),
+        ];
+        options.into_iter().find_map(|(given, name)| given.then_some(name))
+    }
+
+    /// Returns a writer for the next response.
+    pub fn writer(&self, markdown: bool) -> ResponseWriter {
+        ResponseWriter::new(self.reasoning.unwrap_or_default(), markdown)
+    }
+
+    /// Sets the template variables of the command line.
+    pub fn set_variables(&self, conversation: &mut Conversation) {
+        for (name, value) in &self.template_arg {
+            match value {
+                Value::Object(object) if name == SEVERAL_VARIABLES => conversation.variables.extend(object.clone()),
+                _ => {
+                    conversation.variables.insert(name.clone(), value.clone());
+                }
+            }
+        }
+    }
+
+    /// Opens the model's tokenizer, and a prompt renderer if there is a chat template.
+    ///
+    /// # Errors
+    /// If a file is missing or damaged.
+    pub fn tokenizer_and_renderer(
+        &self,
+        model: &str,
+        checkpoint: &Checkpoint,
+    ) -> anyhow::Result<(Tokenizer, Option<PromptRenderer>)> {
+        let tokenizer = checkpoint.tokenizer()?;
+        let template = match &self.template {
+            Some(file) => {
+                let special = TokenizerSource::open(model)?.special_tokens()?;
+                Some(ChatTemplate::new(input::read_text(file)?, special))
+            }
+            None => checkpoint.chat_template()?,
+        };
+        let think = self.think.or(self.no_think.then_some(false));
+        Ok(match template {
+            None => (tokenizer, None),
+            Some(template) => {
+                let (tokenizer, prompter) = PromptRenderer::new(template, tokenizer, think);
+                (tokenizer, Some(prompter))
+            }
+        })
+    }
+}
+
+/// Renders conversations into prompts.
+pub(crate) struct PromptRenderer {
+    template: ChatTemplate,
+    /// How the model writes reasoning and text.
+    dialect: Dialect,
+    /// Whether to enable reasoning; `None` leaves it to the template.
+    pub think: Option<bool>,
+}
+
+impl PromptRenderer {
+    /// Creates a renderer. The returned tokenizer also decodes the tags of reasoning blocks.
+    pub fn new(template: ChatTemplate, tokenizer: Tokenizer, think: Option<bool>) -> (Tokenizer, Self) {
+        let dialect = Dialect::of(&template, Some(&tokenizer));
+        let prompter = Self {
+            template,
+            dialect,
+            think,
+        };
+        (tokenizer.show_special(&dialect.marks()), prompter)
+    }
+
+    /// Renders the prompt, up to where the response begins.
+    ///
+    /// # Errors
+    /// If the template rejects the conversation or fails.
+    pub fn prompt(&self, conversation: &Conversation) -> Result<String, refrain_formats::Error> {
+        let reasoning = ReasoningOptions::switched(self.think);
+        self.template.render_for_answer(conversation, &reasoning, &self.dialect)
+    }
+
+    /// Tells a writer how to recognise reasoning in the response to `prompt`.
+    pub fn configure_writer(&self, prompt: &str, writer: &mut ResponseWriter) {
+        writer.read_dialect(self.dialect.without_calls(), prompt);
+    }
+
+    /// The tokens that delimit reasoning in the response to `prompt`, if there may be any.
+    pub fn reasoning(&self, prompt: &str, tokenizer: &Tokenizer) -> Option<ReasoningTokens> {
+        let marks = self.dialect.reasoning?;
+        let is_open = prompt.trim_end().ends_with(marks.open);
+        let may_begin = !is_open && self.think != Some(false);
+        Some(ReasoningTokens {
+            open: tokenizer.id(marks.open).filter(|_| may_begin),
+            close: tokenizer.id(marks.close)?,
+            is_open,
+        })
+    }
+
+    /// The grammar of answers whose text has a form, with what the model writes around text.
+    ///
+    /// # Errors
+    /// If the form is invalid.
+    pub fn answer_grammar(&self, form: Grammar, tokenizer: &Tokenizer) -> Result<Grammar, GrammarError> {
+        if matches!(form, Grammar::Lark(_)) || !self.dialect.wraps_text() {
+            return Ok(form);
+        }
+        let answer = AnswerForm {
+            dialect: &self.dialect,
+            functions: &[],
+            several: false,
+            text: Some(&form),
+        };
+        answer.grammar(&SpecialTokens::of(tokenizer))
+    }
+}
+
+/// Parses `NAME=JSON`, or a JSON object of several variables. A value that is not JSON is taken as a string.
+fn template_argument(text: &str) -> Result<(String, Value), String> {
+    if text.trim_start().starts_with('{') {
+        let object = serde_json::from_str(text).map_err(|error| format!("not a JSON object: {error}"))?;
+        return Ok((SEVERAL_VARIABLES.to_owned(), Value::Object(object)));
+    }
+    let (name, value) = text.split_once('=').ok_or("not NAME=JSON")?;
+    let name = name.trim();
+    match name {
+        "" => Err("not NAME=JSON".to_owned()),
+        "messages" | "tools" | "documents" | "add_generation_prompt" => {
+            Err(format!("{name} is part of the conversation and cannot be set"))
+        }
+        _ => Ok((
+            name.to_owned(),
+            serde_json::from_str(value).unwrap_or_else(|_| Value::from(value)),
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn parses_template_arguments() {
+        let given = |text| template_argument(text).unwrap();
+        assert_eq!(
+            given("enable_thinking=false"),
+            ("enable_thinking".to_owned(), json!(false))
+        );
+        assert_eq!(given("date=26 Jul"), ("date".to_owned(), json!("26 Jul")));
+        assert_eq!(given("n=[1]"), ("n".to_owned(), json!([1])));
+        assert_eq!(given(r#"{"a": 1}"#), (SEVERAL_VARIABLES.to_owned(), json!({"a": 1})));
+        for wrong in ["enable_thinking", "=1", "{", "messages=[]"] {
+            assert!(template_argument(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! The Responses API as agents use it.
+
+use serde_json::{Value, json};
+
+use super::{Server, content};
+
+const PATH: &str = "/v1/responses";
+
+/// A request as Codex sends it: developer messages, functions without parameters, a namespace, a hosted tool.
+fn agents_request() -> Value {
+    let text = json!([{"type": "input_text", "text": "text"}]);
+    let message = |role: &str| json!({"type": "message", "id": "msg_1", "role": role, "content": text});
+    json!({
+        "model": "demo",
+        "instructions": "Be brief.",
+        "input": [message("developer"), message("developer"), message("user"), message("user")],
+        "tools": [
+            {"type": "function", "name": "exec", "strict": false, "parameters": {"type": "object", "properties": {}}},
+            {"type": "function", "name": "write", "description": "text", "strict": false},
+            {"type": "namespace", "name": "agents", "description": "text", "tools": [
+                {"type": "function", "name": "wait", "strict": false,
+                    "parameters": {"type": "object", "properties": {}, "additionalProperties": false}},
+                {"type": "custom", "name": "say", "format": {"type": "grammar", "syntax": "regex", "definition": "ab"}},
+            ]},
+            {"type": "local_shell"},
+            {"type": "web_search", "external_web_access": false},
+        ],
+        "tool_choice": "auto",
+        "parallel_tool_calls": true,
+        "reasoning": {"summary": "auto"},
+        "store": false,
+        "include": ["reasoning.encrypted_content"],
+        "prompt_cache_key": "key",
+        "max_output_tokens": 8,
+    })
+}
+
+#[test]
+fn tools_of_agents_are_offered_and_their_names_carried_back() {
+    let server = Server::start(&["--ctx", "2048"]);
+    let mut request = agents_request();
+    let (status, response) = server.post(PATH, &request);
+    assert_eq!(status, 200, "{response}");
+    assert_eq!(
+        (&response["tools"], &response["store"]),
+        (&request["tools"], &json!(false)),
+        "tools are echoed"
+    );
+    assert_eq!(response["prompt_cache_key"], "key");
+    request["max_output_tokens"] = 100.into();
+    request["parallel_tool_calls"] = false.into();
+    request["tool_choice"] = json!({"type": "function", "namespace": "agents", "name": "wait"});
+    let (_, response) = server.post(PATH, &request);
+    let call = &response["output"][0];
+    assert_eq!(
+        (&call["type"], &call["name"]),
+        (&json!("function_call"), &json!("wait")),
+        "{response}"
+    );
+    assert_eq!(
+        (&call["namespace"], &call["arguments"]),
+        (&json!("agents"), &json!("{}")),
+        "{response}"
+    );
+
+    request["tool_choice"] = json!({"type": "custom", "namespace": "agents", "name": "say"});
+    request["stream"] = true.into();
+    let events = server.named_events(PATH, &request);
+    let names: Vec<_> = events.iter().map(|event| event["type"].as_str().unwrap()).collect();
+    let expected = [
+        "response.created",
+        "response.in_progress",
+        "response.output_item.added",
+        "response.custom_tool_call_input.delta",
+        "response.custom_tool_call_input.done",
+        "response.output_item.done",
+        "response.completed",
+    ];
+    assert_eq!(names, expected);
+    assert_eq!(
+        (&events[4]["input"], &events[5]["item"]["namespace"]),
+        (&json!("ab"), &json!("agents"))
+    );
+
+    // The calls come back in the next request.
+    request["stream"] = false.into();
+    request["tool_choice"] = "none".into();
+    request["max_output_tokens"] = 1.into();
+    let input = request["input"].as_array_mut().unwrap();
+    let custom = events[5]["item"].clone();
+    input.extend([
+        json!({"type": "reasoning", "summary": [], "encrypted_content": "gAAAA"}),
+        call.clone(),
+        json!({"type": "function_call_output", "call_id": call["call_id"], "output": "7"}),
+        custom.clone(),
+        json!({"type": "custom_tool_call_output", "call_id": custom["call_id"], "output": "ok"}),
+        json!({"type": "web_search_call", "id": "ws_1", "status": "completed"}),
+    ]);
+    let (status, response) = server.post(PATH, &request);
+    assert_eq!(status, 200, "{response}");
+}
+
+#[test]
+fn responses_are_kept_for_the_key_that_made_them() {
+    let server = Server::start(&["--api-key", "A", "--api-key", "B"]);
+    let ask = |method: &str, path: &str, key: &str, body: &Value| {
+        let (status, body) = server.ask(
+            method,
+            path,
+            &format!("authorization: Bearer {key}\r\n"),
+            &body.to_string(),
+        );
+        (status, serde_json::from_str::<Value>(&body).expect(&body))
+    };
+    let first = json!({"input": "What is 12 + 30?", "temperature": 0});
+    let (status, response) = ask("POST", PATH, "A", &first);
+    assert_eq!((status, &response["store"]), (200, &json!(true)), "{response}");
+    let id = response["id"].as_str().unwrap().to_owned();
+    let kept = format!("{PATH}/{id}");
+    assert_eq!(ask("GET", &kept, "A", &json!({})), (200, response.clone()));
+    assert_eq!(ask("GET", &kept, "B", &json!({})).0, 404);
+    let (_, items) = ask("GET", &format!("{kept}/input_items"), "A", &json!({}));
+    assert_eq!(items["data"][0]["content"], "What is 12 + 30?", "{items}");
+
+    // The next question is that of the whole conversation.
+    let answer = response["output"][0]["content"][0]["text"].as_str().unwrap();
+    let messages = json!([
+        {"role": "user", "content": "What is 12 + 30?"},
+        {"role": "assistant", "content": answer},
+        {"role": "user", "content": "What is 5 + 6?"},
+    ]);
+    let (_, whole) = ask(
+        "POST",
+        "/v1/chat/completions",
+        "A",
+        &json!({"messages": messages, "temperature": 0}),
+    );
+    let mut next = json!({"input": "What is 5 + 6?", "previous_response_id": id, "temperature": 0});
+    let (status, second) = ask("POST", PATH, "A", &next);
+    assert_eq!(status, 200, "{second}");
+    assert_eq!(second["output"][0]["content"][0]["text"], content(&whole));
+    assert_eq!(second["usage"]["input_tokens"], whole["usage"]["prompt_tokens"]);
+    assert_eq!(second["previous_response_id"], id.as_str());
+    assert_eq!(ask("POST", PATH, "B", &next).0, 400);
+
+    assert_eq!(ask("DELETE", &kept, "B", &json!({})).0, 404);
+    assert_eq!(ask("DELETE", &kept, "A", &json!({})).1["deleted"], true);
+    assert_eq!(ask("POST", PATH, "A", &next).0, 400, "it is not there any more");
+    next["previous_response_id"] = second["id"].clone();
+    next["store"] = false.into();
+    let (status, third) = ask("POST", PATH, "A", &next);
+    assert_eq!(status, 200, "{third}");
+    assert_eq!(
+        ask(
+            "GET",
+            &format!("{PATH}/{}", third["id"].as_str().unwrap()),
+            "A",
+            &json!({})
+        )
+        .0,
+        404
+    );
+}
+
+#[test]
+fn conversations_grow_with_their_responses() {
+    let server = Server::start(&[]);
+    let items = json!([{"type": "message", "role": "user", "content": "What is 12 + 30?"}]);
+    let (status, conversation) = server.post("/v1/conversations", &json!({"items": items, "metadata": {"a": "b"}}));
+    assert_eq!((status, &conversation["metadata"]["a"]), (200, &json!("b")));
+    let path = format!("/v1/conversations/{}", conversation["id"].as_str().unwrap());
+    let request = json!({"conversation": conversation["id"], "input": [], "temperature": 0, "stream": true});
+    let events = server.named_events(PATH, &request);
+    let last = &events[events.len() - 1];
+    assert_eq!(
+        (&last["type"], &last["response"]["conversation"]["id"]),
+        (&json!("response.completed"), &conversation["id"])
+    );
+    let items: Value = serde_json::from_str(&server.get(&format!("{path}/items")).1).unwrap();
+    assert_eq!(items["data"][1]["content"][0]["text"], "12 + 30 = 42", "{items}");
+    assert_eq!(server.ask("DELETE", &path, "", "").0, 200);
+    assert_eq!(server.post(PATH, &request).0, 404);
+}

@@ -1,0 +1,115 @@
+//! What comes of the runs of a batch.
+
+use std::time::Instant;
+
+use refrain_lm::sample::{FINISHED, NOT_A_NUMBER};
+
+use super::{Batcher, SlotId, Waiting};
+use crate::engine::request::{EngineEvent, PickedToken, call_constraint};
+use crate::{Error, Finish};
+
+impl Batcher {
+    /// Waits for all submits and passes on what they report.
+    pub(super) fn poll_all(&mut self) -> Result<(), Error> {
+        while !self.in_flight.is_empty() {
+            self.poll()?;
+        }
+        Ok(())
+    }
+
+    /// Waits for the oldest submit and passes on what it reports.
+    pub(super) fn poll(&mut self) -> Result<(), Error> {
+        let Some(polled) = self.in_flight.pop_front() else {
+            return Ok(());
+        };
+        for (number, run) in polled.runs.iter().enumerate() {
+            let chunk = polled.chunk.filter(|_| number == 0);
+            if let Some(chunk) = chunk {
+                self.pace.delay(self.step_times.of_chunk(chunk));
+            }
+            let polls = self.steps.wait(run, &self.pace)?;
+            let now = Instant::now();
+            match chunk {
+                Some(_) => self.pace.done_untimed(now),
+                None => self.pace.done(polls, 1, now),
+            }
+            self.step_times.ended(chunk, now);
+            let before = self.counted.generated_tokens;
+            for (row, slot_id) in polled.rows.iter().enumerate() {
+                if let Some(slot_id) = *slot_id
+                    && self.is_admitted(slot_id)
+                {
+                    self.take(slot_id, polled.first + number as u64, row)?;
+                }
+            }
+            self.counted.decode_steps += u64::from(self.counted.generated_tokens > before);
+        }
+        Ok(())
+    }
+
+    fn is_admitted(&self, (slot, number): SlotId) -> bool {
+        self.slots[slot].as_ref().is_some_and(|r| r.request.number == number)
+    }
+
+    /// Takes what run number `run` reported of a request in a row.
+    fn take(&mut self, (slot, _): SlotId, run: u64, row: usize) -> Result<(), Error> {
+        let word = self.steps.reported(run, row)?;
+        let running = self.slots[slot].as_mut().expect("admitted");
+        running.ahead -= 1;
+        let request = &mut running.request;
+        // All that may fail of the device comes before the request changes: it may have to go on from here.
+        let mut logprobs = None;
+        if let Some(top_logprobs) = request.top_logprobs {
+            logprobs = self.steps.logprobs(run, row)?.map(Box::new);
+            if let Some(logprobs) = &mut logprobs {
+                logprobs.top.truncate(top_logprobs);
+            }
+        }
+        let position = request.tokens.len() - 1;
+        let end = match word {
+            NOT_A_NUMBER => EngineEvent::Failed(Error::NotANumber { position }),
+            // The device ends a text where the host does; this is for what only the device knows.
+            FINISHED => EngineEvent::End(request.at_limit),
+            id if request.options.stop_ids.contains(&id) => {
+                self.counted.generated_tokens += 1;
+                EngineEvent::End(Finish::Stop)
+            }
+            id => {
+                self.counted.generated_tokens += 1;
+                running.prefilled += 1;
+                request.tokens.push(id);
+                request.emit(EngineEvent::Token(PickedToken { id, logprobs }));
+                let taken = request
+                    .constraint
+                    .as_mut()
+                    .map(|constraint| call_constraint(|| constraint.accept(id)));
+                match taken.transpose() {
+                    Err(why) => EngineEvent::Failed(Error::Constraint(why)),
+                    Ok(Some(true)) => EngineEvent::End(Finish::Stop),
+                    Ok(_) if request.tokens.len() < request.limit => return Ok(()),
+                    Ok(_) => EngineEvent::End(request.at_limit),
+                }
+            }
+        };
+        self.end(slot, end);
+        Ok(())
+    }
+
+    /// Ends the request in a slot with a last word.
+    pub(super) fn end(&mut self, slot: usize, last: EngineEvent) {
+        if let Some(mut request) = self.vacate(slot) {
+            self.backpressure.ended();
+            request.emit(last);
+        }
+    }
+
+    /// Frees a slot and its row; what its pages hold is remembered.
+    pub(super) fn vacate(&mut self, slot: usize) -> Option<Waiting> {
+        let running = self.slots[slot].take()?;
+        self.steps.leave(running.slot_id(slot));
+        let held = running.prefilled.min(running.request.tokens.len() - 1);
+        self.pool.remember(&running.request.tokens[..held], &running.pages);
+        self.pool.give_back(&running.pages);
+        Some(running.request)
+    }
+}

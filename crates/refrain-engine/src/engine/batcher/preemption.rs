@@ -1,0 +1,191 @@
+//! What becomes of requests when memory runs out in a round: fewer are computed at once, and none is lost but one for which
+//! there is none even alone.
+
+use refrain::Device;
+
+use super::{Batcher, Waiting};
+use crate::Error;
+use crate::engine::request::EngineEvent;
+use crate::prefill::{SHORT_CHUNK, default_chunk};
+
+/// Requests that come to their ends before more is tried again.
+const ENDS_BEFORE_RETRY: u32 = 8;
+/// How often a request that is alone may find no memory before it is refused.
+const MAX_ATTEMPTS: u32 = 3;
+/// The fewest tokens of a prompt that are taken in at once.
+const MIN_CHUNK: usize = 16;
+
+/// How much less is done at once, since memory ran out.
+pub(super) struct Backpressure {
+    /// Tokens that a chunk has where memory is not short.
+    pub max_chunk: usize,
+    /// Streams and tokens of a chunk are halved so often.
+    halvings: u32,
+    /// Requests that have ended since.
+    ends: u32,
+    /// Tokens that had been picked when memory last ran out, and how often it has since without any.
+    tokens: u64,
+    failed_attempts: u32,
+}
+
+impl Backpressure {
+    /// None, on a device.
+    pub fn new(device: &Device) -> Backpressure {
+        Backpressure {
+            max_chunk: default_chunk(device),
+            halvings: 0,
+            ends: 0,
+            tokens: 0,
+            failed_attempts: 0,
+        }
+    }
+
+    /// Requests that may be computed at once, of so many.
+    pub fn streams(&self, most: usize) -> usize {
+        most.checked_shr(self.halvings).unwrap_or(0).max(1)
+    }
+
+    /// Tokens that a chunk may have.
+    pub fn chunk(&self) -> usize {
+        self.max_chunk.checked_shr(self.halvings).unwrap_or(0).max(MIN_CHUNK)
+    }
+
+    /// Notes that a request has come to its end.
+    pub fn ended(&mut self) {
+        self.ends += 1;
+        if self.ends >= ENDS_BEFORE_RETRY {
+            (self.ends, self.halvings) = (0, self.halvings.saturating_sub(1));
+        }
+    }
+}
+
+impl Batcher {
+    /// Goes on after memory ran out in a round: programs are let go, all requests wait again, and fewer of them come back at
+    /// once. One that was alone and found none again and again is told so.
+    ///
+    /// # Errors
+    /// If something else fails; if there was no request to blame.
+    pub fn preempt(&mut self, error: Error) -> Result<(), Error> {
+        match self.poll_all() {
+            // What is not heard is computed again.
+            Err(why) if why.is_out_of_memory() => self.in_flight.clear(),
+            polled => polled?,
+        }
+        let running: Vec<usize> = self.running().map(|(slot, _)| slot).collect();
+        let streams = self.slots.len();
+        let picked = self.counted.generated_tokens;
+        let made_no_progress = std::mem::replace(&mut self.backpressure.tokens, picked) == picked;
+        self.backpressure.failed_attempts = if made_no_progress {
+            self.backpressure.failed_attempts + 1
+        } else {
+            1
+        };
+        let least = self.backpressure.streams(streams) == 1 && self.backpressure.chunk() == MIN_CHUNK;
+        let mut requests: Vec<Waiting> = running.iter().filter_map(|slot| self.vacate(*slot)).collect();
+        requests.sort_by_key(|request| request.number);
+        if requests.is_empty() {
+            return Err(error);
+        }
+        self.counted.preemptions += requests.len() as u64;
+        if least && self.backpressure.failed_attempts >= MAX_ATTEMPTS {
+            self.backpressure.failed_attempts = 0;
+            let mut refused = requests.remove(0);
+            refused.emit(EngineEvent::Failed(Error::NoMemory(error.to_string())));
+        }
+        self.backpressure.ends = 0;
+        self.backpressure.max_chunk = self.backpressure.max_chunk.min(SHORT_CHUNK);
+        if !least {
+            self.backpressure.halvings += 1;
+            while self.backpressure.streams(streams) >= running.len().max(2) {
+                self.backpressure.halvings += 1;
+            }
+        }
+        requests
+            .into_iter()
+            .rev()
+            .for_each(|request| self.queue.push_front(request));
+        self.steps.release();
+        self.prompts.release();
+        self.step_times.interrupt();
+        self.chunk = None;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::batcher::test_support::{ask, batcher, model, options, prompt};
+    use crate::{Finish, GenerateOptions, Session};
+
+    fn full() -> Error {
+        let (asked, limit) = (2, 1);
+        refrain::Error::from(refrain_vulkan::Error::BufferTooLarge { requested: asked, limit }).into()
+    }
+
+    #[test]
+    fn preemption_at_random_points_changes_no_text() {
+        let model = model();
+        let mut batcher = batcher(&model, 4);
+        let polled: Vec<_> = (0..12).map(|number| ask(&mut batcher, number, 20)).collect();
+        let (mut random, mut preemptions, mut narrowed) = (1u64, 0, false);
+        while !batcher.is_idle() {
+            batcher.step().expect("goes on");
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            if (random >> 33).is_multiple_of(23) && batcher.running().count() > 0 {
+                batcher.preempt(full()).expect("goes on");
+                preemptions += 1;
+                narrowed |= batcher.backpressure.streams(4) == 1;
+            }
+        }
+        assert!(preemptions > 3 && narrowed, "{preemptions}");
+        assert!(batcher.load().preemptions >= preemptions, "{:?}", batcher.load());
+        for (number, polled) in polled.into_iter().enumerate() {
+            let number = number as u64;
+            let mut session = Session::new(&model, 256).expect("fits");
+            let options = GenerateOptions {
+                max_tokens: Some(20),
+                ..options(number)
+            };
+            let alone = session.generate(&prompt(number), &options).expect("begins");
+            let alone: Vec<u32> = alone.collect::<Result<_, _>>().expect("goes on");
+            let tokens = polled.try_iter().filter_map(|event| match event {
+                EngineEvent::Token(token) => Some(token.id),
+                EngineEvent::End(Finish::Length) => None,
+                other => panic!("{number}: {other:?}"),
+            });
+            assert_eq!(tokens.collect::<Vec<_>>(), alone, "{number}");
+        }
+        (0..64).for_each(|_| batcher.backpressure.ended());
+        assert_eq!(
+            (batcher.backpressure.streams(4), batcher.backpressure.chunk()),
+            (4, SHORT_CHUNK)
+        );
+    }
+
+    #[test]
+    fn refuses_a_request_that_fails_alone_and_serves_the_next() {
+        let model = model();
+        let mut batcher = batcher(&model, 4);
+        let [first, second] = [0, 1].map(|number| ask(&mut batcher, number, 3));
+        let mut event = None;
+        for _ in 0..10 {
+            batcher.admit().expect("has room");
+            batcher.preempt(full()).expect("a request to preempt");
+            event = first.try_recv().ok();
+            if event.is_some() {
+                break;
+            }
+        }
+        assert!(
+            matches!(event, Some(EngineEvent::Failed(Error::NoMemory(_)))),
+            "{event:?}"
+        );
+        while !batcher.is_idle() {
+            batcher.step().expect("goes on");
+        }
+        let events: Vec<_> = second.try_iter().collect();
+        assert_eq!(events.len(), 4, "three tokens and an end: {events:?}");
+        assert!(batcher.preempt(full()).is_err(), "no request to preempt");
+    }
+}

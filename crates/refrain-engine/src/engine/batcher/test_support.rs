@@ -1,0 +1,73 @@
+//! Requests of a small model, for tests that go on round by round.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::{Receiver, channel};
+
+use refrain::Device;
+use refrain_models::Checkpoint;
+
+use super::{Batcher, Waiting};
+use crate::engine::request::EngineEvent;
+use crate::engine::{EngineOptions, Leaving};
+use crate::{Finish, GenerateOptions, LoadOptions, Model, Sampler, SamplerOptions};
+
+pub fn model() -> Model {
+    let checkpoint = Checkpoint::synthetic("tiny:f32").expect("a checkpoint");
+    Model::load(&checkpoint, &Device::cpu(), &LoadOptions::default()).expect("loads")
+}
+
+pub fn batcher(model: &Model, streams: usize) -> Batcher {
+    let options = EngineOptions {
+        context: 256,
+        streams,
+        cache_tokens: 256 * streams,
+        ..EngineOptions::default()
+    };
+    Batcher::new(model, &options).expect("fits")
+}
+
+pub fn options(number: u64) -> GenerateOptions {
+    let sampler = SamplerOptions {
+        temperature: 0.9,
+        repeat_penalty: 1.1,
+        seed: number,
+        ..SamplerOptions::default()
+    };
+    GenerateOptions {
+        sampler: Sampler::new(sampler).expect("valid"),
+        ..GenerateOptions::default()
+    }
+}
+
+pub fn prompt(number: u64) -> Vec<u32> {
+    (0..10 + 17 * number as u32)
+        .map(|at| (7 * number as u32 + 13 * at) % 200 + 3)
+        .collect()
+}
+
+/// Asks for so many tokens.
+pub fn ask(batcher: &mut Batcher, number: u64, tokens: usize) -> Receiver<EngineEvent> {
+    let (events, polled) = channel();
+    let (prompt, options) = (prompt(number), options(number));
+    let limit = prompt.len() + tokens;
+    let mut settings = options.settings(prompt.len());
+    settings.last_position = limit as u32 - 1;
+    batcher.add(Waiting {
+        number,
+        tokens: prompt,
+        limit,
+        at_limit: Finish::Length,
+        options,
+        settings,
+        top_logprobs: None,
+        constraint: None,
+        embeds: false,
+        client: 0,
+        cached_tokens: None,
+        listener: Box::new(move |event| drop(events.send(event))),
+        cancelled: Arc::new(AtomicBool::new(false)),
+        _leaving: Leaving(Arc::default()),
+    });
+    polled
+}

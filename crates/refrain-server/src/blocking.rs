@@ -1,0 +1,41 @@
+//! Work that takes long for long texts: parsing, rendering and tokenizing.
+//!
+//! It runs on blocking threads, never on those that serve connections. Its memory is bounded by how many bytes of text
+//! are worked on at once. Short texts do not wait for long ones.
+
+use tokio::sync::Semaphore;
+
+use crate::error::Refusal;
+
+/// Texts of more bytes are large.
+const LARGE_TEXT_BYTES: usize = 64 << 10;
+/// Maximum number of small texts that are worked on at once.
+const MAX_SMALL_TEXTS: usize = 64;
+/// Maximum number of bytes of large texts that are worked on at once. A larger one is worked on alone. Tokenizing
+/// takes some 120 bytes of memory for a byte.
+const MAX_LARGE_BYTES: usize = 4 << 20;
+
+static SMALL: Semaphore = Semaphore::const_new(MAX_SMALL_TEXTS);
+static LARGE: Semaphore = Semaphore::const_new(MAX_LARGE_BYTES);
+
+/// Runs `work` on a text of this many bytes, on a blocking thread.
+///
+/// # Errors
+/// If it panics.
+pub(crate) async fn run<T: Send + 'static>(
+    bytes: usize,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Refusal> {
+    let permit = if bytes <= LARGE_TEXT_BYTES {
+        SMALL.acquire().await
+    } else {
+        LARGE.acquire_many(bytes.min(MAX_LARGE_BYTES) as u32).await
+    };
+    let permit = permit.map_err(|_| Refusal::Silence)?;
+    // The permit stays with the work, which goes on if the client leaves.
+    let done = tokio::task::spawn_blocking(move || {
+        let _permit = permit;
+        work()
+    });
+    done.await.map_err(|_| Refusal::Silence)
+}

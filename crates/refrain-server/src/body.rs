@@ -1,0 +1,302 @@
+//! Bodies of requests: received within limits of time and memory, and read as JSON.
+
+use axum::body::Bytes;
+use axum::extract::{FromRequest, Request};
+use futures_util::StreamExt;
+use refrain_text::exact;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::blocking;
+use crate::connections::Connection;
+use crate::error::Refusal;
+use crate::record::RequestRecord;
+
+/// Bodies of more bytes are parsed on blocking threads.
+const MAX_INLINE_BYTES: usize = 64 << 10;
+/// Maximum number of bytes of large bodies that are parsed, or parsed and not yet tokenized. Parsed JSON takes up to
+/// some thirty times its bytes.
+const MAX_PARSED_BYTES: usize = 32 << 20;
+/// Levels of objects that are searched for the field that is wrong.
+const MAX_SEARCH_DEPTH: usize = 3;
+
+/// Longer strings are not quoted in errors.
+const MAX_QUOTED_BYTES: usize = 100;
+
+static PARSED: Semaphore = Semaphore::const_new(MAX_PARSED_BYTES);
+
+/// The room that a body takes. It is free again when this is dropped.
+#[derive(Debug)]
+pub(crate) struct BodyRoom {
+    _received: Option<OwnedSemaphorePermit>,
+    _parsed: Option<tokio::sync::SemaphorePermit<'static>>,
+}
+
+/// A body of JSON, whatever its content type is: `curl -d` sends that of forms.
+pub(crate) struct Body<T>(pub T);
+
+impl<S: Send + Sync, T: DeserializeOwned + Send + 'static> FromRequest<S> for Body<T> {
+    type Rejection = Refusal;
+
+    async fn from_request(request: Request, _: &S) -> Result<Self, Refusal> {
+        let Some(connection) = request.extensions().get::<Connection>().cloned() else {
+            return Err(Refusal::Silence);
+        };
+        let received = tokio::time::timeout(connection.timeout, receive(request, &connection)).await;
+        let (bytes, received) = received.map_err(|_| Refusal::TooSlow(connection.timeout))??;
+        connection.state.body_received();
+        if bytes.len() <= MAX_INLINE_BYTES {
+            hold(received, None);
+            return parse(&bytes).map(Body);
+        }
+        let wanted = bytes.len().min(MAX_PARSED_BYTES) as u32;
+        let parsed = PARSED.acquire_many(wanted).await.map_err(|_| Refusal::Silence)?;
+        let body = blocking::run(bytes.len(), move || parse(&bytes)).await?;
+        hold(received, Some(parsed));
+        body.map(Body)
+    }
+}
+
+/// Keeps the room of the present request's body until its tokens are there, or its response begins.
+fn hold(received: Option<OwnedSemaphorePermit>, parsed: Option<tokio::sync::SemaphorePermit<'static>>) {
+    let room = BodyRoom {
+        _received: received,
+        _parsed: parsed,
+    };
+    RequestRecord::current().hold_body(room);
+}
+
+/// Receives a whole body, if there is room for it beside those of other requests.
+async fn receive(
+    request: Request,
+    connection: &Connection,
+) -> Result<(Vec<u8>, Option<OwnedSemaphorePermit>), Refusal> {
+    let mut stream = request.into_body().into_data_stream();
+    let mut bytes = vec![];
+    let mut room: Option<OwnedSemaphorePermit> = None;
+    while let Some(piece) = stream.next().await {
+        let piece: Bytes = piece.map_err(|error| Refusal::Malformed(error.to_string()))?;
+        if bytes.len() + piece.len() > connection.max_body_bytes {
+            return Err(Refusal::TooLarge);
+        }
+        let more = connection.room.clone().try_acquire_many_owned(piece.len() as u32);
+        let more = more.map_err(|_| Refusal::NoRoom)?;
+        match &mut room {
+            Some(room) => room.merge(more),
+            None => room = Some(more),
+        }
+        bytes.extend_from_slice(&piece);
+    }
+    Ok((bytes, room))
+}
+
+/// Fields with messages, whose numbers keep all their digits.
+const EXACT_FIELDS: [&str; 3] = ["messages", "input", "items"];
+/// Fields with options of their own. Nulls in them count as absent, too.
+const OPTION_FIELDS: [&str; 4] = ["options", "stream_options", "structured_outputs", "reasoning"];
+
+/// Parses a body. A field that is null counts as absent.
+///
+/// # Errors
+/// What is wrong with it, in the words of JSON, with the name of the field.
+fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
+    let text = std::str::from_utf8(bytes).map_err(|_| Refusal::Malformed("the body is not UTF-8".to_owned()))?;
+    let mut body =
+        exact::parse(text).map_err(|error| Refusal::Malformed(format!("the body is not valid JSON: {error}")))?;
+    if let Value::Object(fields) = &mut body {
+        fields.retain(|_, value| !value.is_null());
+        for (name, value) in fields {
+            if let Some(options) = value.as_object_mut().filter(|_| OPTION_FIELDS.contains(&name.as_str())) {
+                options.retain(|_, value| !value.is_null());
+            }
+            if !EXACT_FIELDS.contains(&name.as_str()) {
+                exact::round(value);
+            }
+        }
+    }
+    if bytes.len() <= MAX_INLINE_BYTES {
+        return from_value(body);
+    }
+    T::deserialize(body).map_err(|error| explain::<T>(&Value::Null, &error.to_string()))
+}
+
+/// Reads a value, such as fields that an interface collected.
+///
+/// # Errors
+/// As [`Body`] reports them.
+pub(crate) fn from_value<T: DeserializeOwned>(value: Value) -> Result<T, Refusal> {
+    T::deserialize(&value).map_err(|error| explain::<T>(&value, &error.to_string()))
+}
+
+/// Names a value in an error.
+pub(crate) fn kind(value: &Value) -> String {
+    match value {
+        Value::Null => "null".to_owned(),
+        Value::Bool(_) | Value::Number(_) => value.to_string(),
+        Value::String(text) if text.len() <= MAX_QUOTED_BYTES => format!("the string {value}"),
+        Value::String(_) => "a string".to_owned(),
+        Value::Array(_) => "a list".to_owned(),
+        Value::Object(_) => "an object".to_owned(),
+    }
+}
+
+/// Returns what is wrong with a body that is valid JSON.
+fn explain<T: DeserializeOwned>(body: &Value, error: &str) -> Refusal {
+    let error = without_position(error);
+    let is_list = body.is_array() && (error.contains("struct ") || error.contains("a map"));
+    if is_list || !(body.is_object() || body.is_null() || body.is_array()) {
+        return Refusal::Malformed("the body must be a JSON object".to_owned());
+    }
+    if let Some(field) = error
+        .strip_prefix("missing field `")
+        .and_then(|rest| rest.split('`').next())
+    {
+        return Refusal::Invalid {
+            message: format!("{field} is required"),
+            field: Some(field.to_owned()),
+        };
+    }
+    let field = wrong_field::<T>(body);
+    let message = match (&field, expected(error)) {
+        (Some(field), Some(expected)) => format!("{field} must be {expected}"),
+        (None, Some(expected)) => format!("a field of the body must be {expected}"),
+        (Some(field), None) if !error.contains(field.as_str()) => format!("{field}: {error}"),
+        _ => error.to_owned(),
+    };
+    Refusal::Invalid { field, message }
+}
+
+/// Finds the field whose absence changes the error.
+///
+/// The library does not name fields of flattened structures.
+fn wrong_field<T: DeserializeOwned>(body: &Value) -> Option<String> {
+    let error_of = |body: &Value| T::deserialize(body).err().map(|error| error.to_string());
+    let whole = error_of(body)?;
+    let mut path: Vec<String> = vec![];
+    for _ in 0..MAX_SEARCH_DEPTH {
+        let pointer: String = path.iter().map(|name| format!("/{name}")).collect();
+        let names: Vec<String> = body.pointer(&pointer)?.as_object()?.keys().cloned().collect();
+        let is_wrong = |name: &&String| {
+            let mut rest = body.clone();
+            let object = rest.pointer_mut(&pointer).and_then(Value::as_object_mut);
+            object.is_some_and(|object| object.remove(name.as_str()).is_some())
+                && error_of(&rest).as_ref() != Some(&whole)
+        };
+        let Some(name) = names.iter().find(is_wrong) else { break };
+        path.push(name.clone());
+        let is_object = |value: &Value| value.as_object().is_some_and(|object| !object.is_empty());
+        if !body.pointer(&format!("{pointer}/{name}")).is_some_and(is_object) {
+            break;
+        }
+    }
+    (!path.is_empty()).then(|| path.join("."))
+}
+
+/// An error without the line and column.
+fn without_position(error: &str) -> &str {
+    error.split(" at line ").next().unwrap_or(error)
+}
+
+/// What a value must be, in the words of JSON.
+fn expected(error: &str) -> Option<String> {
+    let is_type = error.starts_with("invalid type") || error.starts_with("invalid value");
+    let (_, expected) = error.split_once(", expected ").filter(|_| is_type)?;
+    let expected = match expected {
+        "usize" | "u8" | "u16" | "u32" | "u64" => "an integer of at least 0",
+        "isize" | "i8" | "i16" | "i32" | "i64" => "an integer",
+        "f32" | "f64" => "a number",
+        "a string" | "string" | "str" | "a borrowed string" => "a string",
+        "a sequence" => "a list",
+        "a map" => "an object",
+        "a boolean" => "true or false",
+        other if other.starts_with("struct ") => "an object",
+        other => other,
+    };
+    Some(expected.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use serde::Deserialize;
+
+    use super::*;
+
+    #[derive(Debug, Deserialize)]
+    #[allow(dead_code)]
+    struct Example {
+        messages: Vec<Value>,
+        stream_options: Option<StreamOptions>,
+        #[serde(flatten)]
+        sampling: Sampling,
+    }
+
+    #[derive(Debug, Deserialize)]
+    #[allow(dead_code)]
+    struct Sampling {
+        temperature: Option<f32>,
+        n: Option<usize>,
+        logit_bias: Option<BTreeMap<String, f32>>,
+    }
+
+    #[derive(Debug, Deserialize)]
+    #[allow(dead_code)]
+    struct StreamOptions {
+        include_usage: Option<bool>,
+    }
+
+    #[test]
+    fn errors_name_the_field_and_what_it_must_be() {
+        let message = |body: &str| parse::<Example>(body.as_bytes()).unwrap_err().to_string();
+        for (body, expected) in [
+            (r#"{"messages": 7}"#, "messages must be a list"),
+            (r#"{"messages": "x"}"#, "messages must be a list"),
+            (
+                r#"{"messages": [], "temperature": "hot"}"#,
+                "temperature must be a number",
+            ),
+            (r#"{"messages": [], "n": -1}"#, "n must be an integer of at least 0"),
+            (r#"{"messages": [], "n": 1.5}"#, "n must be an integer of at least 0"),
+            (
+                r#"{"messages": [], "logit_bias": {"5": "x"}}"#,
+                "logit_bias.5 must be a number",
+            ),
+            (
+                r#"{"messages": [], "stream_options": {"include_usage": 1}}"#,
+                "stream_options.include_usage must be true or false",
+            ),
+            (
+                r#"{"messages": [], "stream_options": 5}"#,
+                "stream_options must be an object",
+            ),
+            ("{}", "messages is required"),
+            ("[]", "the body must be a JSON object"),
+            ("7", "the body must be a JSON object"),
+        ] {
+            assert_eq!(message(body), expected, "{body}");
+        }
+        assert!(message("{").contains("EOF"));
+        assert!(message("").contains("EOF"));
+    }
+
+    #[test]
+    fn nulls_are_absent_and_numbers_of_messages_keep_their_digits() {
+        let body = r#"{"messages": [98765432109876543210, null], "n": null, "temperature": 0.50000000000000000000000001,
+            "stream_options": {"include_usage": null}}"#;
+        let example: Example = parse(body.as_bytes()).unwrap();
+        assert_eq!(exact::literal(&example.messages[0]), Some("98765432109876543210"));
+        assert_eq!(
+            (&example.messages[1], example.sampling.temperature),
+            (&Value::Null, Some(0.5))
+        );
+    }
+
+    #[test]
+    fn large_bodies_are_explained_without_a_search() {
+        let body = format!(r#"{{"messages": ["{}"], "n": "x"}}"#, "x".repeat(MAX_INLINE_BYTES));
+        let message = parse::<Example>(body.as_bytes()).unwrap_err().to_string();
+        assert_eq!(message, "a field of the body must be an integer of at least 0");
+    }
+}

@@ -1,0 +1,120 @@
+//! Constraints of tokens beside grammars: a minimal length, and a given beginning.
+
+use refrain_engine::TokenConstraint;
+
+/// Keeps an answer from ending before it has `left` more tokens.
+pub(super) struct MinTokens {
+    left: usize,
+    ends: Vec<u32>,
+    inner: Option<Box<dyn TokenConstraint>>,
+}
+
+impl MinTokens {
+    /// A constraint that forbids the tokens `ends` among the first `count`, within another constraint.
+    pub fn boxed(count: usize, ends: &[u32], inner: Option<Box<dyn TokenConstraint>>) -> Box<dyn TokenConstraint> {
+        let ends = ends.to_vec();
+        Box::new(MinTokens {
+            left: count,
+            ends,
+            inner,
+        })
+    }
+}
+
+impl TokenConstraint for MinTokens {
+    fn fill_mask(&mut self, bits: &mut [u32]) -> Result<(), String> {
+        match &mut self.inner {
+            Some(inner) => inner.fill_mask(bits)?,
+            None => bits.fill(u32::MAX),
+        }
+        if self.left == 0 {
+            return Ok(());
+        }
+        let all = bits.to_vec();
+        self.ends.iter().for_each(|id| clear(bits, *id));
+        // A grammar that admits nothing but the end wins.
+        if bits.iter().all(|word| *word == 0) {
+            bits.copy_from_slice(&all);
+        }
+        Ok(())
+    }
+
+    fn accept(&mut self, token: u32) -> Result<bool, String> {
+        self.left = self.left.saturating_sub(1);
+        match &mut self.inner {
+            Some(inner) => inner.accept(token),
+            None => Ok(false),
+        }
+    }
+}
+
+/// Forces the first tokens of an answer. It makes a prompt part of the answer, so that it has log-probabilities.
+pub(super) struct ForcedTokens {
+    forced: std::vec::IntoIter<u32>,
+    ends: Vec<u32>,
+}
+
+impl ForcedTokens {
+    /// A constraint that first allows `forced` alone, one after the other, and then ends at any of `ends`.
+    pub fn boxed(forced: Vec<u32>, ends: Vec<u32>) -> Box<dyn TokenConstraint> {
+        let forced = forced.into_iter();
+        Box::new(ForcedTokens { forced, ends })
+    }
+}
+
+impl TokenConstraint for ForcedTokens {
+    fn fill_mask(&mut self, bits: &mut [u32]) -> Result<(), String> {
+        let Some(&next) = self.forced.as_slice().first() else {
+            bits.fill(u32::MAX);
+            return Ok(());
+        };
+        let word = bits
+            .get_mut(next as usize / 32)
+            .ok_or("the token is not in the vocabulary")?;
+        *word |= 1 << (next % 32);
+        Ok(())
+    }
+
+    fn accept(&mut self, token: u32) -> Result<bool, String> {
+        let is_forced = self.forced.next().is_some();
+        Ok(!is_forced && self.ends.contains(&token))
+    }
+}
+
+fn clear(bits: &mut [u32], id: u32) {
+    if let Some(word) = bits.get_mut(id as usize / 32) {
+        *word &= !(1 << (id % 32));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mask(constraint: &mut dyn TokenConstraint) -> u32 {
+        let mut bits = [0];
+        constraint.fill_mask(&mut bits).unwrap();
+        bits[0]
+    }
+
+    #[test]
+    fn an_answer_does_not_end_before_its_minimal_length() {
+        let mut constraint = MinTokens::boxed(2, &[0, 3], None);
+        for _ in 0..2 {
+            assert_eq!(mask(&mut *constraint), !0b1001);
+            assert_eq!(constraint.accept(5), Ok(false));
+        }
+        assert_eq!(mask(&mut *constraint), u32::MAX);
+        let only_end = ForcedTokens::boxed(vec![3], vec![]);
+        assert_eq!(mask(&mut *MinTokens::boxed(2, &[3], Some(only_end))), 0b1000);
+    }
+
+    #[test]
+    fn the_first_tokens_are_forced() {
+        let mut constraint = ForcedTokens::boxed(vec![4, 2], vec![2]);
+        assert_eq!((mask(&mut *constraint), constraint.accept(4)), (1 << 4, Ok(false)));
+        assert_eq!((mask(&mut *constraint), constraint.accept(2)), (1 << 2, Ok(false)));
+        assert_eq!((mask(&mut *constraint), constraint.accept(1)), (u32::MAX, Ok(false)));
+        assert_eq!(constraint.accept(2), Ok(true));
+    }
+}

@@ -1,0 +1,230 @@
+//! Routes of llama-server: `/props`, `/slots`, `/completion` and `/apply-template`.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::Json;
+use axum::extract::State;
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use futures_util::stream;
+use refrain_engine::{EngineRequest, Finish};
+use refrain_text::dialects::AnswerPiece;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use tokio::sync::mpsc::Receiver;
+
+use super::chat::ChatRequest;
+use super::completions::PromptField;
+use super::fields::FieldReader;
+use super::options::GenerationFields;
+use crate::answer::{AnswerFormat, Ended};
+use crate::error::{Body, Refusal};
+use crate::events::{self, AnswerEvent};
+use crate::served::ServedModels;
+
+/// `GET /props`: the first model and its settings.
+pub(crate) async fn props(State(models): State<Arc<ServedModels>>) -> Result<Json<Value>, Refusal> {
+    let model = models.named(None)?;
+    let token = |id: Option<u32>| id.and_then(|id| model.tokenizer.token(id));
+    let suggested = &model.suggested;
+    let params = json!({
+        "temperature": suggested.temperature,
+        "top_k": suggested.top_k,
+        "top_p": suggested.top_p,
+        "min_p": suggested.min_p,
+        "repeat_penalty": suggested.repeat_penalty,
+        "repeat_last_n": suggested.repeat_last,
+        "n_predict": model.max_new_tokens.map_or(-1, |limit| limit as i64),
+    });
+    Ok(Json(json!({
+        "default_generation_settings": {"n_ctx": model.context, "params": params},
+        "total_slots": model.loaded().map_or(1, |engine| engine.options().streams),
+        "model_alias": model.name,
+        "model_path": model.name,
+        "chat_template": model.template_source(),
+        "bos_token": token(model.tokenizer.bos_id()),
+        "eos_token": token(model.tokenizer.eos_ids().first().copied()),
+        "modalities": {"vision": false, "audio": false},
+        "build_info": concat!("refrain ", env!("CARGO_PKG_VERSION")),
+        "is_sleeping": model.loaded().is_none(),
+    })))
+}
+
+/// `GET /slots`: which places of the first model's batch are taken. A model that is not loaded has none.
+pub(crate) async fn slots(State(models): State<Arc<ServedModels>>) -> Result<Json<Value>, Refusal> {
+    let model = models.named(None)?;
+    let Some(engine) = model.loaded() else {
+        return Ok(Json(json!([])));
+    };
+    let running = engine.load().running;
+    let slot = |id: usize| json!({"id": id, "n_ctx": model.context, "is_processing": id < running});
+    Ok(Json((0..engine.options().streams).map(slot).collect()))
+}
+
+/// `POST /apply-template`: the prompt of a conversation, which is not computed.
+pub(crate) async fn apply_template(
+    State(models): State<Arc<ServedModels>>,
+    Body(request): Body<ChatRequest>,
+) -> Result<Json<Value>, Refusal> {
+    let model = models.named(request.model())?;
+    let tokens = request.prompt(&model).await?.tokens;
+    Ok(Json(json!({"prompt": model.tokenizer.decode(&tokens, false)?})))
+}
+
+#[derive(Deserialize)]
+pub(crate) struct LlamaCompletion {
+    prompt: PromptField,
+    #[serde(flatten)]
+    fields: Map<String, Value>,
+}
+
+/// `POST /completion`.
+pub(crate) async fn completion(
+    State(models): State<Arc<ServedModels>>,
+    Body(request): Body<LlamaCompletion>,
+) -> Result<Response, Refusal> {
+    let mut fields = request.fields;
+    // A fill-in prompt or several answers would need another form of response.
+    for (llama, openai) in [("n_predict", "max_tokens"), ("n_probs", "logprobs"), ("id_slot", "")] {
+        let value = fields.shift_remove(llama).filter(|_| !openai.is_empty());
+        value.map(|value| fields.insert(openai.to_owned(), value));
+    }
+    let generation = GenerationFields::read(FieldReader::new(fields))?;
+    let model = models.named(generation.model.as_deref())?;
+    let mut options = generation.options(&model)?;
+    if options.len() > 1 {
+        return Err(Refusal::field(
+            "n",
+            "several answers are supported by /v1/completions only",
+        ));
+    }
+    let options = options.swap_remove(0);
+    let top_logprobs = generation.logprobs.of_completion()?.filter(|count| *count > 0);
+    let format = AnswerFormat::default();
+    let constraint = model.constraint(generation.structure.form()?, &format).await?;
+    let mut prompts = request.prompt.tokens(&model).await?;
+    if prompts.len() != 1 {
+        return Err(Refusal::field(
+            "prompt",
+            "several prompts are supported by /v1/completions only",
+        ));
+    }
+    let mut prompt = prompts.swap_remove(0);
+    generation.truncate(&mut prompt, &model);
+    let completion = LlamaReply {
+        model: model.name.clone(),
+        prompt_tokens: prompt.len(),
+        begin: Instant::now(),
+        first: None,
+        stops: options.stop_strings.clone(),
+        logprobs: vec![],
+    };
+    let asked = EngineRequest {
+        top_logprobs,
+        ..generation.request(prompt, options, constraint.as_ref())
+    };
+    let engine = model.engine().await?;
+    let events = events::stream(model.ask(&engine, asked, format)?);
+    if generation.stream {
+        Ok(completion.streamed(events))
+    } else {
+        completion.whole(events).await
+    }
+}
+
+/// Writes completions.
+struct LlamaReply {
+    model: String,
+    prompt_tokens: usize,
+    begin: Instant,
+    /// When the first token came.
+    first: Option<Instant>,
+    stops: Vec<String>,
+    logprobs: Vec<Value>,
+}
+
+impl LlamaReply {
+    async fn whole(mut self, mut events: Receiver<AnswerEvent>) -> Result<Response, Refusal> {
+        let mut content = String::new();
+        while let Some(event) = events.recv().await {
+            self.first.get_or_insert_with(Instant::now);
+            match event {
+                AnswerEvent::Logprobs(entries) => self.logprobs.extend(entries),
+                AnswerEvent::Piece(AnswerPiece::Text(text)) => content.push_str(&text),
+                AnswerEvent::Piece(_) => {}
+                AnswerEvent::Ended(ended) => return Ok(Json(self.last(content, ended)).into_response()),
+                AnswerEvent::Failed(why) => return Err(why),
+            }
+        }
+        Err(Refusal::Silence)
+    }
+
+    fn streamed(self, events: Receiver<AnswerEvent>) -> Response {
+        let events = stream::unfold((self, events), |(mut reply, mut events)| async {
+            loop {
+                let event = events.recv().await?;
+                reply.first.get_or_insert_with(Instant::now);
+                let value = match event {
+                    AnswerEvent::Logprobs(entries) => {
+                        reply.logprobs.extend(entries);
+                        continue;
+                    }
+                    AnswerEvent::Piece(AnswerPiece::Text(text)) => reply.part(&text),
+                    AnswerEvent::Piece(_) => continue,
+                    AnswerEvent::Ended(ended) => reply.last(String::new(), ended),
+                    AnswerEvent::Failed(why) => why.json(),
+                };
+                let event = Event::default().data(value.to_string());
+                return Some((Ok::<Event, Infallible>(event), (reply, events)));
+            }
+        });
+        Sse::new(events).keep_alive(KeepAlive::default()).into_response()
+    }
+
+    /// Returns an event with more text.
+    fn part(&mut self, text: &str) -> Value {
+        let mut part = json!({"content": text, "stop": false});
+        self.add_logprobs(&mut part);
+        part
+    }
+
+    /// Returns the whole completion, or the last event.
+    fn last(&mut self, content: String, ended: Ended) -> Value {
+        let stop_type = match ended.finish {
+            Finish::Length | Finish::Context => "limit",
+            Finish::StopString => "word",
+            Finish::Stop | Finish::Interrupted => "eos",
+        };
+        let word = ended.stop.and_then(|index| self.stops.get(index));
+        let first = self.first.unwrap_or(self.begin);
+        let milliseconds = |from: Instant, to: Instant| to.duration_since(from).as_secs_f64() * 1e3;
+        let (prompt_ms, predicted_ms) = (milliseconds(self.begin, first), milliseconds(first, Instant::now()));
+        let mut last = json!({
+            "content": content,
+            "stop": true,
+            "stop_type": stop_type,
+            "stopping_word": word.map_or("", String::as_str),
+            "model": self.model,
+            "tokens_predicted": ended.tokens,
+            "tokens_evaluated": self.prompt_tokens,
+            "tokens_cached": ended.cached_tokens,
+            "truncated": ended.finish == Finish::Context,
+            "timings": {
+                "prompt_n": self.prompt_tokens,
+                "prompt_ms": prompt_ms,
+                "predicted_n": ended.tokens,
+                "predicted_ms": predicted_ms,
+            },
+        });
+        self.add_logprobs(&mut last);
+        last
+    }
+
+    fn add_logprobs(&mut self, part: &mut Value) {
+        if !self.logprobs.is_empty() {
+            part["completion_probabilities"] = std::mem::take(&mut self.logprobs).into();
+        }
+    }
+}

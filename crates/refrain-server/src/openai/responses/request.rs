@@ -1,0 +1,225 @@
+//! The body of a request for a response.
+
+use refrain_text::ReasoningOptions;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::items;
+use crate::error::Refusal;
+use crate::openai::chat::ReasoningFields;
+use crate::openai::fields::FieldReader;
+use crate::openai::options::GenerationFields;
+use crate::openai::structure::{AnswerForm, answer_form, of_format};
+use crate::openai::tools::ToolSet;
+use crate::served::ServedModel;
+
+#[derive(Deserialize)]
+pub(crate) struct ResponsesRequest {
+    /// A text, or items.
+    input: Option<Value>,
+    pub instructions: Option<String>,
+    tools: Option<Vec<Value>>,
+    tool_choice: Option<Value>,
+    pub previous_response_id: Option<String>,
+    /// An id, or an object with one.
+    conversation: Option<Value>,
+    /// A prompt that OpenAI's servers keep.
+    prompt: Option<Value>,
+    pub store: Option<bool>,
+    #[serde(default)]
+    background: bool,
+    #[serde(default)]
+    pub stream: bool,
+    /// The form of the text.
+    text: Option<Value>,
+    pub parallel_tool_calls: Option<bool>,
+    /// What the response contains beside the text.
+    include: Option<Vec<Value>>,
+    top_logprobs: Option<Value>,
+    max_output_tokens: Option<Value>,
+    metadata: Option<Value>,
+    reasoning: Option<Value>,
+    #[serde(default)]
+    pub chat_template_kwargs: Map<String, Value>,
+    #[serde(flatten)]
+    others: Map<String, Value>,
+}
+
+/// Fields that mean the same as in chats.
+const SHARED: [&str; 14] = [
+    "model",
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "seed",
+    "stop",
+    "logit_bias",
+    "presence_penalty",
+    "frequency_penalty",
+    "repetition_penalty",
+    "min_tokens",
+    "ignore_eos",
+    "truncate_prompt_tokens",
+];
+/// Fields that are returned as they were sent.
+const ECHOED: [&str; 6] = [
+    "max_tool_calls",
+    "prompt_cache_key",
+    "safety_identifier",
+    "service_tier",
+    "temperature",
+    "top_p",
+];
+
+impl ResponsesRequest {
+    /// Checks the fields that only OpenAI's servers can follow.
+    ///
+    /// # Errors
+    /// If one is used.
+    pub fn check(&self) -> Result<(), Refusal> {
+        if self.background {
+            return Err(Refusal::field(
+                "background",
+                "background responses are not supported; stream them instead",
+            ));
+        }
+        if self.prompt.is_some() {
+            let why = "this server keeps no prompts; send instructions and input";
+            return Err(Refusal::field("prompt", why));
+        }
+        Ok(())
+    }
+
+    pub fn generation(&self) -> Result<GenerationFields, Refusal> {
+        let mut fields = Map::new();
+        for name in SHARED {
+            let given = self.others.get(name).cloned();
+            given.map(|value| fields.insert(name.to_owned(), value));
+        }
+        if let Some(limit) = &self.max_output_tokens {
+            let field = "max_output_tokens";
+            let given = Map::from_iter([(field.to_owned(), limit.clone())]);
+            let limit = FieldReader::new(given)
+                .limit(field)?
+                .filter(|limit| *limit < usize::MAX);
+            limit.map(|limit| fields.insert("max_tokens".to_owned(), limit.into()));
+        }
+        if self.wants_logprobs() {
+            fields.insert("logprobs".to_owned(), true.into());
+            fields.insert("top_logprobs".to_owned(), self.top_logprobs.clone().unwrap_or_default());
+        }
+        GenerationFields::read(FieldReader::new(fields))
+    }
+
+    /// Returns the options of reasoning.
+    pub fn reasoning_options(&self) -> Result<ReasoningOptions, Refusal> {
+        let mut fields = Map::new();
+        for name in ["think", "enable_thinking", "reasoning_effort"] {
+            let given = self.others.get(name).cloned();
+            given.map(|value| fields.insert(name.to_owned(), value));
+        }
+        let reasoning = self.reasoning.clone();
+        reasoning.map(|reasoning| fields.insert("reasoning".to_owned(), reasoning));
+        let fields: ReasoningFields = crate::body::from_value(fields.into())?;
+        Ok(fields.options(&self.chat_template_kwargs))
+    }
+
+    /// Returns the request's own items.
+    ///
+    /// # Errors
+    /// If there are none, or `input` is neither a text nor a list.
+    pub fn input_items(&self) -> Result<Vec<Value>, Refusal> {
+        match &self.input {
+            Some(input) => items::of_input(input.clone()),
+            None if self.previous_response_id.is_some() || self.conversation.is_some() => Ok(vec![]),
+            None => Err(Refusal::field("input", "this field is required")),
+        }
+    }
+
+    /// Returns the id of the conversation that the request belongs to.
+    ///
+    /// # Errors
+    /// If it is neither a string nor an object with one.
+    pub fn conversation_id(&self) -> Result<Option<String>, Refusal> {
+        let Some(conversation) = &self.conversation else {
+            return Ok(None);
+        };
+        match conversation.as_str().or(conversation["id"].as_str()) {
+            Some(id) => Ok(Some(id.to_owned())),
+            None => Err(Refusal::field("conversation", "expected an id, or an object with one")),
+        }
+    }
+
+    /// Returns the tools that the model can call.
+    ///
+    /// # Errors
+    /// If a function has no name.
+    pub fn tools(&self) -> Result<ToolSet, Refusal> {
+        ToolSet::of_responses(self.tools.as_deref().unwrap_or_default())
+    }
+
+    /// Returns the functions, and the grammar of the answer.
+    ///
+    /// # Errors
+    /// As [`answer_form`].
+    pub fn answer_form(&self, model: &ServedModel, tools: &ToolSet) -> Result<AnswerForm, Refusal> {
+        let format = match &self.text {
+            None => &Value::Null,
+            Some(Value::Object(text)) => text.get("format").unwrap_or(&Value::Null),
+            Some(_) => return Err(Refusal::field("text", "it is no object")),
+        };
+        let choice = self.tool_choice.as_ref().map(|choice| tools.qualified_choice(choice));
+        let several = self.parallel_tool_calls.unwrap_or(true);
+        let format = of_format("text.format", format)?;
+        answer_form(model, tools.functions(), choice.as_ref(), several, format)
+    }
+
+    /// Whether the response contains log-probabilities.
+    fn wants_logprobs(&self) -> bool {
+        let count = self.top_logprobs.as_ref().and_then(Value::as_u64);
+        self.includes("message.output_text.logprobs") || count.is_some_and(|count| count > 0)
+    }
+
+    /// Whether reasoning comes with content that the client can send back.
+    pub fn wants_encrypted_reasoning(&self) -> bool {
+        self.includes("reasoning.encrypted_content")
+    }
+
+    fn includes(&self, name: &str) -> bool {
+        self.include.iter().flatten().any(|included| included == name)
+    }
+
+    /// Returns the fields that the response repeats.
+    pub fn echo(&self, model: &ServedModel) -> Value {
+        let mut echo = json!({
+            "created_at": model.now(),
+            "model": model.name,
+            "instructions": self.instructions,
+            "max_output_tokens": self.max_output_tokens,
+            "metadata": self.metadata.clone().unwrap_or_else(|| json!({})),
+            "parallel_tool_calls": self.parallel_tool_calls.unwrap_or(true),
+            "previous_response_id": self.previous_response_id,
+            "store": self.store.unwrap_or(true),
+            "text": self.text.clone().filter(|text| !text["format"].is_null()).unwrap_or_else(plain_text),
+            "tool_choice": self.tool_choice.clone().unwrap_or_else(|| "auto".into()),
+            "tools": self.tools.clone().unwrap_or_default(),
+            "top_logprobs": self.top_logprobs,
+        });
+        for name in ECHOED {
+            echo[name] = self.others.get(name).cloned().unwrap_or_default();
+        }
+        if let Some(reasoning) = &self.reasoning {
+            echo["reasoning"] = json!({"effort": reasoning["effort"], "summary": reasoning["summary"]});
+        }
+        if let Ok(Some(id)) = self.conversation_id() {
+            echo["conversation"] = json!({"id": id});
+        }
+        echo
+    }
+}
+
+/// The form of texts if none is requested.
+fn plain_text() -> Value {
+    json!({"format": {"type": "text"}})
+}

@@ -1,0 +1,160 @@
+//! The responses and conversations that are kept: reading and deleting them.
+
+use std::sync::Arc;
+
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, State};
+use axum::http::HeaderMap;
+use axum::{Extension, Json};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::output::object_id;
+use super::store::{Owner, ResponseStore, StoredEntry};
+use crate::error::{Body, Refusal};
+use crate::served::ServedModels;
+
+/// The store, the owner that asks, and the id that is asked for.
+type Asked = (
+    Extension<Arc<ResponseStore>>,
+    HeaderMap,
+    Result<Path<String>, PathRejection>,
+);
+
+fn find((Extension(store), headers, id): Asked, kind: &str) -> Result<(Arc<ResponseStore>, StoredEntry), Refusal> {
+    let Path(id) = id?;
+    let entry = store.get(&Owner::of(&headers), &id);
+    let entry = entry.filter(|entry| entry.object["object"] == kind);
+    let entry = entry.ok_or_else(|| Refusal::NoSuchObject(format!("{kind} {id:?}")))?;
+    Ok((store, entry))
+}
+
+fn delete(asked: Asked, kind: &str) -> Result<Json<Value>, Refusal> {
+    let (store, entry) = find(asked, kind)?;
+    store.remove(&entry.owner, &entry.id);
+    let object = if kind == "response" {
+        "response"
+    } else {
+        "conversation.deleted"
+    };
+    Ok(Json(json!({"id": entry.id, "object": object, "deleted": true})))
+}
+
+/// Returns items as a list.
+fn list(items: &[Arc<Value>]) -> Json<Value> {
+    let data: Vec<Value> = items.iter().map(|item| Value::clone(item)).collect();
+    let id = |item: Option<&Value>| item.map(|item| item["id"].clone()).unwrap_or_default();
+    let (first, last) = (id(data.first()), id(data.last()));
+    Json(json!({"object": "list", "data": data, "first_id": first, "last_id": last, "has_more": false}))
+}
+
+/// `GET /v1/responses/{id}`.
+pub(crate) async fn response(
+    store: Extension<Arc<ResponseStore>>,
+    headers: HeaderMap,
+    id: Result<Path<String>, PathRejection>,
+) -> Result<Json<Value>, Refusal> {
+    Ok(Json(find((store, headers, id), "response")?.1.object))
+}
+
+/// `DELETE /v1/responses/{id}`.
+pub(crate) async fn delete_response(
+    store: Extension<Arc<ResponseStore>>,
+    headers: HeaderMap,
+    id: Result<Path<String>, PathRejection>,
+) -> Result<Json<Value>, Refusal> {
+    delete((store, headers, id), "response")
+}
+
+/// `GET /v1/responses/{id}/input_items`.
+pub(crate) async fn input_items(
+    store: Extension<Arc<ResponseStore>>,
+    headers: HeaderMap,
+    id: Result<Path<String>, PathRejection>,
+) -> Result<Json<Value>, Refusal> {
+    let (_, entry) = find((store, headers, id), "response")?;
+    let output = entry.object["output"].as_array().map_or(0, Vec::len);
+    let end = entry.items.len().saturating_sub(output);
+    Ok(list(entry.items.get(entry.earlier..end).unwrap_or_default()))
+}
+
+/// `POST /v1/responses/{id}/cancel`.
+pub(crate) async fn cancel(
+    store: Extension<Arc<ResponseStore>>,
+    headers: HeaderMap,
+    id: Result<Path<String>, PathRejection>,
+) -> Result<Json<Value>, Refusal> {
+    find((store, headers, id), "response")?;
+    Err(Refusal::field(
+        "background",
+        "only background responses can be cancelled, and this server has none",
+    ))
+}
+
+#[derive(Deserialize)]
+pub(crate) struct ConversationRequest {
+    items: Option<Vec<Value>>,
+    metadata: Option<Value>,
+}
+
+/// `POST /v1/conversations`.
+pub(crate) async fn create_conversation(
+    State(models): State<Arc<ServedModels>>,
+    Extension(store): Extension<Arc<ResponseStore>>,
+    headers: HeaderMap,
+    Body(request): Body<ConversationRequest>,
+) -> Result<Json<Value>, Refusal> {
+    let created = models.named(None)?.now();
+    let metadata = request.metadata.unwrap_or_else(|| json!({}));
+    let id = object_id("conv");
+    let object = json!({"id": id, "object": "conversation", "created_at": created, "metadata": metadata});
+    store.put(StoredEntry {
+        id,
+        owner: Owner::of(&headers),
+        object: object.clone(),
+        items: request.items.unwrap_or_default().into_iter().map(Arc::new).collect(),
+        earlier: 0,
+    });
+    Ok(Json(object))
+}
+
+/// `GET /v1/conversations/{id}`.
+pub(crate) async fn conversation(
+    store: Extension<Arc<ResponseStore>>,
+    headers: HeaderMap,
+    id: Result<Path<String>, PathRejection>,
+) -> Result<Json<Value>, Refusal> {
+    Ok(Json(find((store, headers, id), "conversation")?.1.object))
+}
+
+/// `DELETE /v1/conversations/{id}`.
+pub(crate) async fn delete_conversation(
+    store: Extension<Arc<ResponseStore>>,
+    headers: HeaderMap,
+    id: Result<Path<String>, PathRejection>,
+) -> Result<Json<Value>, Refusal> {
+    delete((store, headers, id), "conversation")
+}
+
+/// `GET /v1/conversations/{id}/items`.
+pub(crate) async fn conversation_items(
+    store: Extension<Arc<ResponseStore>>,
+    headers: HeaderMap,
+    id: Result<Path<String>, PathRejection>,
+) -> Result<Json<Value>, Refusal> {
+    Ok(list(&find((store, headers, id), "conversation")?.1.items))
+}
+
+/// `POST /v1/conversations/{id}/items`.
+pub(crate) async fn add_conversation_items(
+    store: Extension<Arc<ResponseStore>>,
+    headers: HeaderMap,
+    id: Result<Path<String>, PathRejection>,
+    Body(request): Body<ConversationRequest>,
+) -> Result<Json<Value>, Refusal> {
+    let (store, mut entry) = find((store, headers, id), "conversation")?;
+    let added: Vec<Arc<Value>> = request.items.unwrap_or_default().into_iter().map(Arc::new).collect();
+    entry.items.extend(added.iter().cloned());
+    store.put(entry);
+    Ok(list(&added))
+}

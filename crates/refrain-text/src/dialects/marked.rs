@@ -1,0 +1,431 @@
+//! Reads answers that are one text with marks in it.
+
+use super::call::{CallBody, CallHead, Outcome, may_begin, opening};
+use super::marks::{Found, at_front, begun, first};
+use super::reader::AnswerPiece;
+use super::{Dialect, Functions, Notation};
+
+/// Reads one text with marks in it.
+#[derive(Debug)]
+pub(super) struct MarkedReader {
+    dialect: Dialect,
+    functions: Functions,
+    state: State,
+    /// What is not certain yet.
+    held: String,
+    /// Blanks of the text, which count only if text follows.
+    blanks: String,
+    had_reasoning: bool,
+    /// Whether some of the present reasoning was given out.
+    said_reasoning: bool,
+    had_text: bool,
+    had_call: bool,
+    call: Option<(String, CallBody)>,
+    /// The present reasoning, in which calls may stand if no mark ends it.
+    unended: String,
+    out: Vec<AnswerPiece>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// At the beginning, or behind reasoning, a call or the text's closing mark.
+    Between,
+    Reasoning,
+    Text,
+    /// Between the calls of a section.
+    Section,
+    Call,
+}
+
+impl MarkedReader {
+    pub fn new(dialect: Dialect, functions: Functions, is_open: bool) -> MarkedReader {
+        MarkedReader {
+            dialect,
+            functions,
+            state: if is_open { State::Reasoning } else { State::Between },
+            held: String::new(),
+            blanks: String::new(),
+            had_reasoning: is_open,
+            said_reasoning: false,
+            had_text: false,
+            had_call: false,
+            call: None,
+            unended: String::new(),
+            out: vec![],
+        }
+    }
+
+    pub fn is_reasoning(&self) -> bool {
+        self.state == State::Reasoning
+    }
+
+    pub fn push(&mut self, piece: &str) -> Vec<AnswerPiece> {
+        self.held.push_str(piece);
+        while self.advance(false) {}
+        std::mem::take(&mut self.out)
+    }
+
+    pub fn finish(&mut self) -> Vec<AnswerPiece> {
+        while self.advance(true) {}
+        let held = std::mem::take(&mut self.held);
+        match self.state {
+            State::Reasoning => {
+                self.say_reasoning(held.trim_end());
+                self.calls_in_reasoning();
+            }
+            State::Between if (self.had_reasoning || self.had_call) && held.trim().is_empty() => {}
+            State::Between | State::Text => {
+                self.blanks.push_str(&held);
+                if !self.had_call {
+                    let rest = std::mem::take(&mut self.blanks);
+                    self.emit_text(rest);
+                }
+            }
+            State::Section | State::Call => {}
+        }
+        std::mem::take(&mut self.out)
+    }
+
+    fn notation(&self) -> Option<&'static Notation> {
+        self.dialect.calls
+    }
+
+    /// Goes as far as the held text is certain; true if there is more to do.
+    fn advance(&mut self, is_final: bool) -> bool {
+        match self.state {
+            State::Between => self.between(is_final),
+            State::Reasoning => self.reasoning(),
+            State::Text => self.text(is_final),
+            State::Section => self.section(is_final),
+            State::Call => self.in_call(is_final),
+        }
+    }
+
+    fn between(&mut self, is_final: bool) -> bool {
+        let is_beginning = !self.had_reasoning && !self.had_text && !self.had_call;
+        let lead = self.dialect.text_lead;
+        if is_beginning && self.blanks.is_empty() && !lead.is_empty() {
+            match at_front(&self.held, lead) {
+                Found::Yes => drop(self.held.drain(..lead.len())),
+                Found::Perhaps if !is_final => return false,
+                Found::Perhaps | Found::No => {}
+            }
+            self.dialect.text_lead = "";
+        }
+        let text = self.held.trim_start();
+        if text.is_empty() {
+            return false;
+        }
+        let reasoning = self.dialect.reasoning.filter(|_| !self.had_text);
+        let text_open = self
+            .notation()
+            .and_then(|notation| notation.text)
+            .map_or("", |marks| marks.open);
+        let ignored = self.notation().map_or(&[][..], |notation| notation.ignored);
+        let mut may_be_mark = false;
+        if let Some(marks) = reasoning {
+            match at_front(text, marks.open) {
+                Found::Yes => {
+                    self.held = text[marks.open.len()..].to_owned();
+                    if self.had_reasoning && self.said_reasoning {
+                        self.out.push(AnswerPiece::Reasoning("\n\n".to_owned()));
+                    }
+                    (self.state, self.had_reasoning, self.said_reasoning) = (State::Reasoning, true, false);
+                    return true;
+                }
+                Found::Perhaps => may_be_mark = true,
+                Found::No => {}
+            }
+            // Some templates end reasoning that was not there.
+            match at_front(text, marks.close) {
+                Found::Yes if is_beginning => {
+                    self.held = text[marks.close.len()..].to_owned();
+                    self.had_reasoning = true;
+                    return true;
+                }
+                Found::Perhaps if is_beginning => may_be_mark = true,
+                _ => {}
+            }
+        }
+        for mark in ignored.iter().copied().chain([text_open]) {
+            match at_front(text, mark) {
+                Found::Yes => {
+                    self.held = text[mark.len()..].to_owned();
+                    if mark == text_open {
+                        self.state = State::Text;
+                    }
+                    return true;
+                }
+                Found::Perhaps => may_be_mark = true,
+                Found::No => {}
+            }
+        }
+        // Calls that no mark begins stand at the front alone.
+        if self.notation().is_some_and(|notation| opening(notation).is_empty()) && !self.had_text {
+            match self.unmarked_call(is_final) {
+                Found::Yes => return true,
+                Found::Perhaps => return false,
+                Found::No => {}
+            }
+        }
+        if may_be_mark && !is_final {
+            return false;
+        }
+        if self.had_reasoning && !self.had_text || self.had_call {
+            self.held = self.held.trim_start().to_owned();
+        }
+        self.state = State::Text;
+        true
+    }
+
+    fn reasoning(&mut self) -> bool {
+        let Some(marks) = self.dialect.reasoning else {
+            self.state = State::Text;
+            return true;
+        };
+        if !self.said_reasoning {
+            self.held = self.held.trim_start().to_owned();
+        }
+        if let Some(at) = self.held.find(marks.close) {
+            let reasoning = self.held[..at].trim_end().to_owned();
+            self.say_reasoning(&reasoning);
+            self.held.drain(..at + marks.close.len());
+            self.unended.clear();
+            self.state = State::Between;
+            return true;
+        }
+        let certain = self.held.len() - begun(&self.held, [marks.close]);
+        // Blanks may be the last of the reasoning.
+        let certain = self.held[..certain].trim_end().len();
+        let reasoning: String = self.held.drain(..certain).collect();
+        self.say_reasoning(&reasoning);
+        false
+    }
+
+    /// The calls at the end of reasoning that the model forgot to end.
+    fn calls_in_reasoning(&mut self) {
+        let Some(notation) = self.notation() else { return };
+        let dialect = Dialect {
+            reasoning: None,
+            ..self.dialect
+        };
+        let text = std::mem::take(&mut self.unended);
+        let is_call = |piece: &AnswerPiece| matches!(piece, AnswerPiece::Call { .. } | AnswerPiece::Arguments(_));
+        let mut reader = MarkedReader::new(dialect, self.functions.clone(), false);
+        let mut pieces = reader.push(&text);
+        pieces.extend(reader.finish());
+        let are_known = pieces.iter().all(|piece| match piece {
+            AnswerPiece::Call { name, .. } => self.functions.contains(name),
+            _ => true,
+        });
+        let ends_with_call = pieces.last().is_some_and(is_call);
+        if are_known && ends_with_call && !opening(notation).is_empty() {
+            self.out.extend(pieces.into_iter().filter(is_call));
+        }
+    }
+
+    fn say_reasoning(&mut self, reasoning: &str) {
+        if !reasoning.is_empty() {
+            self.said_reasoning = true;
+            self.unended.push_str(reasoning);
+            self.out.push(AnswerPiece::Reasoning(reasoning.to_owned()));
+        }
+    }
+
+    fn text(&mut self, is_final: bool) -> bool {
+        let Some(notation) = self.notation() else {
+            let held = std::mem::take(&mut self.held);
+            self.say(&held);
+            return false;
+        };
+        let open = opening(notation);
+        let text_close = notation.text.map_or("", |marks| marks.close);
+        let marks = || [open, text_close].into_iter().chain(notation.ignored.iter().copied());
+        let Some((at, mark)) = first(&self.held, marks()) else {
+            let certain = if is_final {
+                self.held.len()
+            } else {
+                self.held.len() - begun(&self.held, marks())
+            };
+            let text: String = self.held.drain(..certain).collect();
+            self.say(&text);
+            return false;
+        };
+        let text: String = self.held.drain(..at).collect();
+        self.say(&text);
+        if mark == open {
+            return self.marked_call(notation, is_final);
+        }
+        self.held.drain(..mark.len());
+        self.state = State::Between;
+        true
+    }
+
+    /// The held text begins with the mark of a call or a section; whether it is one is to be seen.
+    fn marked_call(&mut self, notation: &'static Notation, is_final: bool) -> bool {
+        let open = opening(notation);
+        let behind = self.held[open.len()..].trim_start();
+        // A section's mark is followed by a call's.
+        let call_at = if notation.section.is_some_and(|marks| !marks.open.is_empty()) && !notation.call.open.is_empty()
+        {
+            match at_front(behind, notation.call.open) {
+                Found::Yes => self.held.len() - behind.len() + notation.call.open.len(),
+                Found::Perhaps if !is_final => return false,
+                Found::Perhaps | Found::No => return self.no_call(open),
+            }
+        } else {
+            open.len()
+        };
+        match CallHead::read(&self.held[call_at..], notation, is_final) {
+            Outcome::Read(head, length) => {
+                self.begin(head, call_at + length);
+                true
+            }
+            Outcome::Incomplete if !is_final => false,
+            Outcome::Incomplete | Outcome::Other => self.no_call(open),
+        }
+    }
+
+    /// What looked like a call is text.
+    fn no_call(&mut self, mark: &str) -> bool {
+        let text: String = self.held.drain(..mark.len()).collect();
+        self.say(&text);
+        self.state = State::Text;
+        true
+    }
+
+    fn unmarked_call(&mut self, is_final: bool) -> Found {
+        let Some(notation) = self.notation() else {
+            return Found::No;
+        };
+        let text = self.held.trim_start();
+        if !text.starts_with(['{', '[']) {
+            return Found::No;
+        }
+        match CallHead::read(text, notation, is_final) {
+            Outcome::Read(head, length) if self.functions.contains(&head.name) => {
+                let consumed = self.held.len() - text.len() + length;
+                self.begin(head, consumed);
+                Found::Yes
+            }
+            Outcome::Incomplete if !is_final => Found::Perhaps,
+            _ => Found::No,
+        }
+    }
+
+    fn begin(&mut self, head: CallHead, consumed: usize) {
+        self.held.drain(..consumed);
+        self.blanks.clear();
+        self.had_call = true;
+        self.out.push(AnswerPiece::Call {
+            name: head.name.clone(),
+            id: head.id,
+        });
+        self.call = Some((head.name, head.body));
+        self.state = State::Call;
+    }
+
+    fn in_call(&mut self, is_final: bool) -> bool {
+        let (Some(notation), Some((name, body))) = (self.dialect.calls, &mut self.call) else {
+            self.state = State::Between;
+            return true;
+        };
+        let mut arguments = String::new();
+        let has_ended = body.advance(
+            &mut self.held,
+            &mut arguments,
+            notation,
+            &self.functions,
+            name,
+            is_final,
+        );
+        if !arguments.is_empty() {
+            self.out.push(AnswerPiece::Arguments(arguments));
+        }
+        if has_ended {
+            self.call = None;
+            self.state = State::Section;
+        }
+        has_ended
+    }
+
+    /// Behind a call: another one, or what ends them.
+    fn section(&mut self, is_final: bool) -> bool {
+        let Some(notation) = self.notation() else {
+            self.state = State::Between;
+            return true;
+        };
+        // What separates the calls of a list, and ends it, unless a mark begins so.
+        let is_list = notation.call.close.is_empty();
+        let separators = |c: char| c.is_whitespace() || is_list && matches!(c, ',' | ';');
+        let mut text = self.held.trim_start_matches(separators);
+        let ends = [notation.section.map_or("", |marks| marks.close), notation.call.open];
+        while is_list && text.starts_with(']') && ends.iter().all(|end| at_front(text, end) == Found::No) {
+            text = text[1..].trim_start_matches(separators);
+        }
+        if text.is_empty() {
+            self.held.clear();
+            return false;
+        }
+        let section = notation.section;
+        let next = if section.is_some() || opening(notation).is_empty() {
+            notation.call.open
+        } else {
+            ""
+        };
+        let mut is_certain = true;
+        if let Some(marks) = section {
+            match at_front(text, marks.close) {
+                Found::Yes => {
+                    self.held = text[marks.close.len()..].to_owned();
+                    self.state = State::Between;
+                    return true;
+                }
+                Found::Perhaps => is_certain = false,
+                Found::No => {}
+            }
+        }
+        let is_unmarked = next.is_empty();
+        match at_front(text, next) {
+            Found::Perhaps => is_certain = false,
+            Found::Yes | Found::No if next.is_empty() && !is_certain => {}
+            found => {
+                let may_follow = found == Found::Yes || is_unmarked && may_begin(text, notation);
+                if may_follow {
+                    match CallHead::read(&text[next.len()..], notation, is_final) {
+                        Outcome::Read(head, length) => {
+                            let consumed = self.held.len() - text.len() + next.len() + length;
+                            self.begin(head, consumed);
+                            return true;
+                        }
+                        Outcome::Incomplete if !is_final => return false,
+                        Outcome::Incomplete | Outcome::Other => {}
+                    }
+                }
+            }
+        }
+        if !is_certain && !is_final {
+            return false;
+        }
+        self.held = text.to_owned();
+        self.state = State::Between;
+        true
+    }
+
+    /// Gives text out; blanks at its end wait for what follows.
+    fn say(&mut self, text: &str) {
+        self.blanks.push_str(text);
+        let certain = self.blanks.trim_end().len();
+        if certain > 0 {
+            let text = self.blanks.drain(..certain).collect();
+            self.emit_text(text);
+        }
+    }
+
+    fn emit_text(&mut self, text: String) {
+        if !text.is_empty() {
+            self.had_text = true;
+            self.out.push(AnswerPiece::Text(text));
+        }
+    }
+}

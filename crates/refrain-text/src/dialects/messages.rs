@@ -1,0 +1,259 @@
+//! Reads answers that are sequences of messages, each with a header that says what it is.
+
+use super::json::ValueScanner;
+use super::marked::MarkedReader;
+use super::marks::{Found, at_front, begun, first};
+use super::reader::AnswerPiece;
+use super::{Dialect, Functions, MessageFormat, Route};
+
+/// The longest header, in bytes. What is longer is text.
+const MAX_HEADER: usize = 512;
+
+/// Reads one answer of several messages.
+#[derive(Debug)]
+pub(super) struct MessageReader {
+    format: &'static MessageFormat,
+    functions: Functions,
+    state: State,
+    held: String,
+    had_text: bool,
+    had_reasoning: bool,
+    /// Blanks at the end of what was read of the present message.
+    blanks: String,
+    out: Vec<AnswerPiece>,
+}
+
+#[derive(Debug)]
+enum State {
+    Header,
+    Reasoning {
+        said: bool,
+    },
+    Text {
+        said: bool,
+    },
+    Arguments {
+        scanner: ValueScanner,
+        has_ended: bool,
+        said: bool,
+    },
+    /// Calls in a notation of their own.
+    Calls(Box<MarkedReader>),
+}
+
+impl MessageReader {
+    pub fn new(format: &'static MessageFormat, functions: Functions, prompt: &str) -> MessageReader {
+        // The prompt may end within a header, or behind one.
+        let tail = prompt
+            .rfind(format.start)
+            .map_or("", |at| &prompt[at + format.start.len()..]);
+        let is_over = tail.len() > MAX_HEADER || format.ends.iter().any(|end| tail.contains(end));
+        let tail = if is_over { "" } else { tail };
+        let mut reader = MessageReader {
+            format,
+            functions,
+            state: State::Header,
+            held: tail.to_owned(),
+            had_text: false,
+            had_reasoning: false,
+            blanks: String::new(),
+            out: vec![],
+        };
+        if tail.contains(format.header_end) {
+            while reader.advance(false) {}
+            reader.held.clear();
+            reader.out.clear();
+        }
+        reader
+    }
+
+    pub fn is_reasoning(&self) -> bool {
+        matches!(self.state, State::Reasoning { .. })
+    }
+
+    pub fn push(&mut self, piece: &str) -> Vec<AnswerPiece> {
+        self.held.push_str(piece);
+        while self.advance(false) {}
+        std::mem::take(&mut self.out)
+    }
+
+    pub fn finish(&mut self) -> Vec<AnswerPiece> {
+        while self.advance(true) {}
+        let held = std::mem::take(&mut self.held);
+        let is_header = matches!(self.state, State::Header);
+        // A header that never ended is dropped; what is none is text.
+        if !is_header {
+            self.body(&held);
+        } else if !held.trim().is_empty() && !self.looks_like_header(&held) {
+            self.say_text(&held);
+        }
+        self.end_message();
+        std::mem::take(&mut self.out)
+    }
+
+    fn looks_like_header(&self, text: &str) -> bool {
+        let begins = self.format.header_begins;
+        begins.is_empty() || begins.iter().any(|mark| at_front(text, mark) != Found::No)
+    }
+
+    fn advance(&mut self, is_final: bool) -> bool {
+        if self.held.is_empty() {
+            return false;
+        }
+        match self.state {
+            State::Header => self.header(is_final),
+            _ => self.message(is_final),
+        }
+    }
+
+    fn header(&mut self, is_final: bool) -> bool {
+        if let Some(rest) = self.held.trim_start().strip_prefix(self.format.start) {
+            self.held = rest.to_owned();
+            return true;
+        }
+        if at_front(self.held.trim_start(), self.format.start) == Found::Perhaps && !is_final {
+            return false;
+        }
+        if !self.looks_like_header(&self.held) {
+            self.state = State::Text { said: false };
+            return true;
+        }
+        let Some(at) = self.held.find(self.format.header_end) else {
+            if self.held.len() > MAX_HEADER {
+                self.state = State::Text { said: false };
+                return true;
+            }
+            return false;
+        };
+        let header: String = self.held.drain(..at + self.format.header_end.len()).collect();
+        self.state = match (self.format.route)(&header[..at]) {
+            Route::Reasoning => {
+                if self.had_reasoning {
+                    self.out.push(AnswerPiece::Reasoning("\n\n".to_owned()));
+                }
+                State::Reasoning { said: false }
+            }
+            Route::Text => State::Text { said: false },
+            Route::Call(name) => match self.format.calls {
+                Some(notation) => {
+                    let dialect = Dialect {
+                        reasoning: None,
+                        calls: Some(notation),
+                        text_lead: "",
+                        messages: None,
+                    };
+                    State::Calls(Box::new(MarkedReader::new(dialect, self.functions.clone(), false)))
+                }
+                None => {
+                    self.out.push(AnswerPiece::Call { name, id: None });
+                    State::Arguments {
+                        scanner: ValueScanner::default(),
+                        has_ended: false,
+                        said: false,
+                    }
+                }
+            },
+        };
+        true
+    }
+
+    fn message(&mut self, is_final: bool) -> bool {
+        // A start that is plain text may stand in a string: only behind the arguments it is one.
+        if let State::Arguments {
+            scanner,
+            has_ended,
+            said,
+        } = &self.state
+            && !*has_ended
+            && !self.format.start.starts_with("<|")
+        {
+            let blanks = if *said {
+                0
+            } else {
+                self.held.len() - self.held.trim_start().len()
+            };
+            let (length, is_whole) = scanner.clone().scan(&self.held[blanks..]);
+            let body: String = self.held.drain(..blanks + length).collect();
+            self.body(&body);
+            if let State::Arguments { has_ended, .. } = &mut self.state {
+                // Also where what stands there is no value at all.
+                *has_ended = is_whole;
+            }
+            return is_whole;
+        }
+        let marks = || self.format.ends.iter().copied().chain([self.format.start]);
+        let Some((at, mark)) = first(&self.held, marks()) else {
+            let certain = if is_final {
+                self.held.len()
+            } else {
+                self.held.len() - begun(&self.held, marks())
+            };
+            let body: String = self.held.drain(..certain).collect();
+            self.body(&body);
+            return false;
+        };
+        let body: String = self.held.drain(..at).collect();
+        self.held.drain(..mark.len());
+        self.body(&body);
+        self.end_message();
+        true
+    }
+
+    /// More of the present message.
+    fn body(&mut self, text: &str) {
+        match &mut self.state {
+            State::Header => {}
+            State::Reasoning { said } => {
+                self.blanks.push_str(text);
+                let all = if *said {
+                    &self.blanks[..]
+                } else {
+                    self.blanks.trim_start()
+                };
+                let certain = all.trim_end();
+                if !certain.is_empty() {
+                    (*said, self.had_reasoning) = (true, true);
+                    self.out.push(AnswerPiece::Reasoning(certain.to_owned()));
+                    self.blanks = all[certain.len()..].to_owned();
+                }
+            }
+            State::Text { said } => {
+                *said = true;
+                self.say_text(text);
+            }
+            State::Arguments {
+                scanner,
+                has_ended,
+                said,
+            } => {
+                let text = if *said { text } else { text.trim_start() };
+                if *has_ended || text.is_empty() {
+                    return;
+                }
+                *said = true;
+                let (length, is_whole) = scanner.scan(text);
+                *has_ended = is_whole;
+                if length > 0 {
+                    self.out.push(AnswerPiece::Arguments(text[..length].to_owned()));
+                }
+            }
+            State::Calls(reader) => self.out.extend(reader.push(text)),
+        }
+    }
+
+    fn say_text(&mut self, text: &str) {
+        if !text.is_empty() {
+            self.had_text = true;
+            self.out.push(AnswerPiece::Text(text.to_owned()));
+        }
+    }
+
+    fn end_message(&mut self) {
+        match std::mem::replace(&mut self.state, State::Header) {
+            State::Arguments { said: false, .. } => self.out.push(AnswerPiece::Arguments("{}".to_owned())),
+            State::Calls(mut reader) => self.out.extend(reader.finish()),
+            _ => {}
+        }
+        self.blanks.clear();
+    }
+}

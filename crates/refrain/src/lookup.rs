@@ -1,0 +1,81 @@
+//! Looks for the programs of traced arrays in the cache of their device, and lowers those that are new.
+
+use std::sync::Arc;
+
+use crate::execute::Compiled;
+use crate::graph::Graph;
+use crate::passes::{self, LowerOptions};
+use crate::program::{OutputVersion, Program, ProgramGraph};
+use crate::signature::Signature;
+use crate::traced_graph::TracedGraph;
+use crate::{Device, Error};
+
+/// The result of a cache lookup: the cached program, or the graph to lower.
+pub(crate) enum Lookup {
+    Cached(Arc<Program>),
+    New(ProgramGraph),
+}
+
+impl Lookup {
+    /// Looks for the program of `traced` in the cache of `device`. Reads the arrays and lowers nothing.
+    ///
+    /// # Errors
+    /// [`Error::StaleState`].
+    pub fn on(device: &Device, traced: &TracedGraph) -> Result<Lookup, Error> {
+        match device.programs().find(&traced.signature) {
+            Some(program) => Ok(Lookup::Cached(program)),
+            None => Ok(Lookup::New(ProgramGraph::of(traced)?)),
+        }
+    }
+
+    /// For each output that is a state or a view of one, the version that it reads.
+    pub fn output_versions(&self) -> &[Option<OutputVersion>] {
+        match self {
+            Lookup::Cached(program) => &program.output_versions,
+            Lookup::New(traced) => &traced.output_versions,
+        }
+    }
+
+    /// The graph before the passes.
+    pub fn graph(&self) -> &Graph {
+        match self {
+            Lookup::Cached(program) => &program.graph,
+            Lookup::New(traced) => &traced.graph,
+        }
+    }
+
+    /// Returns the program, and lowers and caches it if it is new.
+    ///
+    /// # Errors
+    /// Fails if the device does not support an operation, if memory runs out, or if the driver rejects a shader.
+    pub fn get_or_lower(
+        self,
+        device: &Device,
+        signature: Signature,
+        options: LowerOptions,
+    ) -> Result<Arc<Program>, Error> {
+        match self {
+            Lookup::Cached(program) => Ok(program),
+            Lookup::New(traced) => {
+                let program = Arc::new(lower(traced, device, options)?);
+                device.programs().insert(signature, program.clone());
+                Ok(program)
+            }
+        }
+    }
+}
+
+fn lower(traced: ProgramGraph, device: &Device, options: LowerOptions) -> Result<Program, Error> {
+    let ProgramGraph {
+        graph,
+        updates,
+        output_versions,
+    } = traced;
+    let plan = passes::lower_with(graph.clone(), device, options)?;
+    Ok(Program {
+        graph,
+        updates,
+        output_versions,
+        compiled: Arc::new(Compiled::new(device, plan)?),
+    })
+}

@@ -1,0 +1,250 @@
+//! The arrays that some outputs depend on, collected once, and the signature of the program that they make.
+
+use std::hash::{Hash, Hasher};
+
+use crate::Error;
+use crate::array::{Array, Content, Value};
+use crate::locks::WorkLock;
+use crate::passes::LowerOptions;
+use crate::signature::{FastMap, Signature};
+use crate::storage::{Bindings, Storage};
+
+/// Every array that some outputs depend on: those to compute and those already evaluated.
+pub(crate) struct TracedGraph {
+    /// The arrays to compute, in program order.
+    pub computed: Vec<Array>,
+    /// The arrays that are evaluated already, in the order of their creation.
+    pub leaves: Vec<Array>,
+    pub outputs: Vec<Array>,
+    /// The memory of the leaves, each storage once, in the order of first use. The order in which leaves were created
+    /// has no effect on it.
+    pub slots: Vec<Storage>,
+    slot_numbers: FastMap<usize, usize>,
+    /// Equal for programs that differ in nothing but their memory.
+    pub signature: Signature,
+}
+
+impl TracedGraph {
+    /// Collects what `outputs` depend on. Call it inside [`WorkLock::acquire`], so that no other thread evaluates
+    /// meanwhile.
+    ///
+    /// # Errors
+    /// Returns the error of an invalid array. [`Error::StaleState`] if a result was dropped when its computation ran.
+    /// Fails if there are no outputs, or arrays of several devices.
+    pub fn of(outputs: &[&Array], options: LowerOptions) -> Result<TracedGraph, Error> {
+        let (computed, leaves) = reachable(outputs)?;
+        let outputs = outputs.iter().map(|&output| output.clone()).collect();
+        Ok(TracedGraph::encoded(outputs, computed, leaves, options))
+    }
+
+    /// [`TracedGraph::of`] with further outputs: other results of the same computations that arrays still refer to.
+    /// They have to be evaluated together, because a computation that updates a state runs once.
+    ///
+    /// # Errors
+    /// As [`TracedGraph::of`].
+    pub fn with_siblings(outputs: &[&Array], options: LowerOptions) -> Result<TracedGraph, Error> {
+        let (computed, leaves) = reachable(outputs)?;
+        let siblings = siblings(outputs, &computed);
+        let mut outputs: Vec<Array> = outputs.iter().map(|&output| output.clone()).collect();
+        outputs.extend(siblings);
+        Ok(TracedGraph::encoded(outputs, computed, leaves, options))
+    }
+
+    fn encoded(outputs: Vec<Array>, computed: Vec<Array>, leaves: Vec<Array>, options: LowerOptions) -> TracedGraph {
+        let mut encoder = Encoder {
+            ids: computed.iter().map(Array::id).collect(),
+            leaf_numbers: FastMap::default(),
+            slots: vec![],
+            slot_numbers: FastMap::default(),
+            // The approximate size of an elementwise operation of two inputs.
+            signature: Signature::with_capacity(24 * computed.len()),
+        };
+        options.hash(&mut encoder.signature);
+        for array in &computed {
+            let Content::Lazy(primitive, inputs) = &*array.content() else {
+                unreachable!("no other thread evaluates while the lock is held")
+            };
+            primitive.hash(&mut encoder.signature);
+            encoder.signature.write_usize(inputs.len());
+            inputs.iter().for_each(|input| encoder.add_use(input));
+            let specs = array.specs();
+            encoder.signature.write_usize(specs.len());
+            specs.for_each(|spec| spec.hash(&mut encoder.signature));
+        }
+        encoder.signature.write_usize(outputs.len());
+        outputs.iter().for_each(|output| encoder.add_use(output));
+        TracedGraph {
+            computed,
+            leaves,
+            outputs,
+            slots: encoder.slots,
+            slot_numbers: encoder.slot_numbers,
+            signature: encoder.signature,
+        }
+    }
+
+    /// [`TracedGraph::of`] under a lock of its own.
+    ///
+    /// # Errors
+    /// As [`TracedGraph::of`].
+    pub fn under_lock(outputs: &[&Array], options: LowerOptions) -> Result<TracedGraph, Error> {
+        let (traced, _) = WorkLock::acquire(|| Ok((TracedGraph::of(outputs, options)?, vec![])))?;
+        Ok(traced)
+    }
+
+    /// The slot of a leaf's memory.
+    pub fn slot_of(&self, storage: &Storage) -> usize {
+        self.slot_numbers[&storage.key()]
+    }
+
+    /// The states that are read or updated.
+    pub fn states(&self) -> impl Iterator<Item = &Storage> {
+        self.slots.iter().filter(|storage| storage.is_state())
+    }
+}
+
+impl Bindings {
+    /// The bindings with which the plan of `outputs` ([`crate::passes::plan`]) is evaluated.
+    ///
+    /// # Errors
+    /// Returns the error of an invalid array. Fails if there are no arrays, or arrays of several devices.
+    pub fn of(outputs: &[&Array]) -> Result<Bindings, Error> {
+        Ok(Bindings(
+            TracedGraph::under_lock(outputs, LowerOptions::default())?.slots,
+        ))
+    }
+}
+
+struct Encoder {
+    /// Ids of the arrays to compute, ascending.
+    ids: Vec<u64>,
+    /// Numbers of the leaves, by computation and result, in the order of first use.
+    leaf_numbers: FastMap<(u64, usize), usize>,
+    slots: Vec<Storage>,
+    slot_numbers: FastMap<usize, usize>,
+    signature: Signature,
+}
+
+impl Encoder {
+    /// Encodes a use of an array. A leaf is described at its first use.
+    fn add_use(&mut self, array: &Array) {
+        if let Ok(number) = self.ids.binary_search(&array.id()) {
+            self.signature.write_usize(2 * number);
+            self.signature.write_usize(array.result());
+            return;
+        }
+        let next = self.leaf_numbers.len();
+        let number = *self.leaf_numbers.entry((array.id(), array.result())).or_insert(next);
+        self.signature.write_usize(2 * number + 1);
+        if number == next {
+            self.describe(array);
+        }
+    }
+
+    fn describe(&mut self, leaf: &Array) {
+        let content = leaf.content();
+        let Some(value) = content.value(leaf.result()) else {
+            unreachable!("an array that is not computed is an evaluated leaf")
+        };
+        let storage = &value.storage;
+        let next = self.slots.len();
+        let slot = *self.slot_numbers.entry(storage.key()).or_insert(next);
+        if slot == next {
+            self.slots.push(storage.clone());
+        }
+        let updates_since = storage.version() - value.version;
+        (slot, storage.class(), updates_since).hash(&mut self.signature);
+        (leaf.spec(), &value.layout).hash(&mut self.signature);
+    }
+}
+
+/// Results of the given computations that other arrays still refer to and that are not among `outputs`.
+fn siblings(outputs: &[&Array], computed: &[Array]) -> Vec<Array> {
+    let several: Vec<&Array> = computed.iter().filter(|array| array.specs().len() > 1).collect();
+    if several.is_empty() {
+        return vec![];
+    }
+    let mut uses: FastMap<u64, usize> = several.iter().map(|array| (array.id(), 0)).collect();
+    for array in computed {
+        if let Content::Lazy(_, inputs) = &*array.content() {
+            inputs.iter().for_each(|input| {
+                uses.entry(input.id()).and_modify(|uses| *uses += 1);
+            });
+        }
+    }
+    let mut found = vec![];
+    for array in several {
+        let is_requested = |result: usize| outputs.iter().any(|o| o.id() == array.id() && o.result() == result);
+        let requested = (0..array.specs().len()).filter(|&result| is_requested(result)).count();
+        // `computed` itself holds one handle.
+        if array.handle_count() > 1 + uses[&array.id()] + requested {
+            let new = (0..array.new_results()).filter(|&result| !is_requested(result));
+            found.extend(new.map(|result| array.sibling(result)));
+        }
+    }
+    found
+}
+
+/// The arrays to compute and the evaluated arrays, each in the order of their creation.
+fn reachable(outputs: &[&Array]) -> Result<(Vec<Array>, Vec<Array>), Error> {
+    let mut found: FastMap<(u64, usize), ()> = FastMap::default();
+    let (mut computed, mut leaves, mut invalid) = (Vec::new(), Vec::new(), Vec::new());
+    let mut pending: Vec<Array> = outputs.iter().map(|&a| a.clone()).collect();
+    while let Some(array) = pending.pop() {
+        let kind = match &*array.content() {
+            // All results of a computation are computed together.
+            Content::Lazy(_, inputs) => {
+                if found.insert((array.id(), 0), ()).is_some() {
+                    continue;
+                }
+                pending.extend(inputs.iter().cloned());
+                &mut computed
+            }
+            Content::Ready(values) => {
+                if found.insert((array.id(), array.result()), ()).is_some() {
+                    continue;
+                }
+                if values[array.result()].is_none() {
+                    invalid.push((array.id(), dropped_result(values)));
+                    continue;
+                }
+                &mut leaves
+            }
+            Content::Invalid(error) => {
+                invalid.push((array.id(), error.clone()));
+                continue;
+            }
+        };
+        kind.push(array);
+    }
+    let mut arrays = computed.iter().chain(&leaves);
+    if let Some((_, error)) = invalid.into_iter().min_by_key(|(id, _)| *id) {
+        return Err(error);
+    }
+    let Some(device) = arrays.next().map(|array: &Array| array.device().clone()) else {
+        return Err(Error::Call("no arrays to evaluate".to_string()));
+    };
+    if let Some(other) = arrays.find(|a| !a.device().same(&device)) {
+        return Err(Error::Call(format!(
+            "arrays on {:?} and {:?} cannot be computed together; evaluate them separately",
+            device,
+            other.device()
+        )));
+    }
+    computed.sort_unstable_by_key(Array::id);
+    leaves.sort_unstable_by_key(Array::id);
+    Ok((computed, leaves))
+}
+
+/// The error for a result that was dropped because only its computation's state updates were requested.
+fn dropped_result(values: &[Option<Value>]) -> Error {
+    let updated = values.iter().flatten().next();
+    let [read, current] = updated.map_or([0, 0], |state| {
+        [state.version.saturating_sub(1), state.storage.version()]
+    });
+    Error::StaleState {
+        op: "a result that was not requested when its computation ran".to_string(),
+        read,
+        current,
+    }
+}
