@@ -50,3 +50,32 @@ pub fn exercise_tokenizer(tokenizer: &Tokenizer, text: &str) {
     }
     let _ = stream.finish();
 }
+
+/// A tokenizer with a token for each byte.
+pub fn byte_tokenizer() -> Tokenizer {
+    // The byte-level alphabet of GPT-2: bytes without a visible letter get letters from U+0100 on.
+    let mut shifted = (0x100..).filter_map(char::from_u32);
+    let letter = |byte: u8| match byte {
+        b'!'..=b'~' | 0xA1..=0xAC | 0xAE..=0xFF => char::from(byte),
+        _ => shifted.next().expect("there are letters enough"),
+    };
+    let letters: Vec<char> = (0..=255).map(letter).collect();
+    let vocabulary: serde_json::Map<String, serde_json::Value> = letters
+        .iter()
+        .zip(0..256)
+        .map(|(letter, id)| (letter.to_string(), id.into()))
+        .collect();
+    let byte_level = serde_json::json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true,
+        "use_regex": false});
+    let file = serde_json::json!({"version": "1.0", "added_tokens": [], "normalizer": null,
+        "pre_tokenizer": byte_level, "post_processor": null, "decoder": byte_level,
+        "model": {"type": "BPE", "vocab": vocabulary, "merges": []}});
+    let file = file.to_string();
+    let files: [(&str, &[u8]); 3] = [
+        ("config.json", CONFIG),
+        ("model.safetensors", NO_TENSORS),
+        ("tokenizer.json", file.as_bytes()),
+    ];
+    let checkpoint = open(&files).expect("the files are valid");
+    checkpoint.tokenizer().expect("the tokenizer is valid")
+}

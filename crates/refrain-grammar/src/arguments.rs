@@ -140,9 +140,10 @@ impl Arguments {
         for member in self.members() {
             let head = rules.special.expression(&format!("{}<{}>", tags.prefix, member.key));
             let end = format!("{}</{}>", tags.prefix, member.key);
-            let body = match kind(member.schema) {
-                Kind::Text | Kind::Any => rules.text_until(&end),
-                Kind::Flag | Kind::Other => joined(&[self.value(rules, &member)?, rules.special.expression(&end)]),
+            let body = match (kind(member.schema), texts(member.schema)) {
+                (Kind::Text, Some(texts)) => joined(&[format!("({texts})"), rules.special.expression(&end)]),
+                (Kind::Text | Kind::Any, _) => rules.text_until(&end),
+                (Kind::Flag | Kind::Other, _) => joined(&[self.value(rules, &member)?, rules.special.expression(&end)]),
             };
             let whole = rules.add(&joined(&[head, body]));
             parts.push(if member.is_required { whole } else { format!("{whole}?") });

@@ -23,7 +23,8 @@ pub(crate) const NO_VALUE: &str = "the schema admits no value";
 const MAX_MESSAGE: usize = 500;
 
 /// Words of the library's messages, and what they mean.
-const MEANINGS: [(&str, &str); 14] = [
+const MEANINGS: [(&str, &str); 15] = [
+    ("NoExtension", NO_VALUE),
     ("nsatisfiable", NO_VALUE),
     ("no tokens allowed", NO_VALUE),
     ("too many expressions", TOO_COMPLEX),
@@ -105,6 +106,11 @@ impl GrammarError {
             self.message = format!("{subject}: {}", self.message);
         }
         self
+    }
+
+    /// Names the part of a schema that it is about.
+    pub(crate) fn at(self, path: &str) -> GrammarError {
+        if path.is_empty() { self } else { self.about(path) }
     }
 
     /// Whether the server is busy, so that the same grammar may compile later.

@@ -111,6 +111,7 @@ impl Environment<'_> {
         };
         let rest = self.expand_variables(rest);
         Some(match home {
+            Some(home) if rest.is_empty() => home.to_owned(),
             Some(home) => home.join(rest.trim_start_matches('/')),
             None => PathBuf::from(rest),
         })

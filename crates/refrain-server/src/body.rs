@@ -157,6 +157,13 @@ fn explain<T: DeserializeOwned>(body: &Value, error: &str) -> Refusal {
             field: Some(field.to_owned()),
         };
     }
+    // Fields that are read one by one name themselves.
+    let named = error
+        .split_once(": ")
+        .filter(|(name, _)| name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'));
+    if let Some((name, why)) = named {
+        return Refusal::field(name.to_owned(), why);
+    }
     let field = wrong_field::<T>(body);
     let message = match (&field, expected(error)) {
         (Some(field), Some(expected)) => format!("{field} must be {expected}"),
@@ -177,13 +184,25 @@ fn wrong_field<T: DeserializeOwned>(body: &Value) -> Option<String> {
     for _ in 0..MAX_SEARCH_DEPTH {
         let pointer: String = path.iter().map(|name| format!("/{name}")).collect();
         let names: Vec<String> = body.pointer(&pointer)?.as_object()?.keys().cloned().collect();
-        let is_wrong = |name: &&String| {
+        let error_without = |name: &String| {
             let mut rest = body.clone();
             let object = rest.pointer_mut(&pointer).and_then(Value::as_object_mut);
-            object.is_some_and(|object| object.remove(name.as_str()).is_some())
-                && error_of(&rest).as_ref() != Some(&whole)
+            object.and_then(|object| object.remove(name.as_str()));
+            error_of(&rest)
         };
-        let Some(name) = names.iter().find(is_wrong) else { break };
+        let mut wrong = names.iter().filter_map(|name| {
+            let error = error_without(name);
+            let is_missed = error
+                .as_ref()
+                .is_some_and(|error| error.contains(&format!("missing field `{name}`")));
+            (error.as_ref() != Some(&whole)).then_some((is_missed, name))
+        });
+        // Without a required field the error is another one, whether the field was wrong or not.
+        let first = wrong.next();
+        let other = first
+            .filter(|(is_missed, _)| *is_missed)
+            .and_then(|_| wrong.find(|(is_missed, _)| !is_missed));
+        let Some((_, name)) = other.or(first) else { break };
         path.push(name.clone());
         let is_object = |value: &Value| value.as_object().is_some_and(|object| !object.is_empty());
         if !body.pointer(&format!("{pointer}/{name}")).is_some_and(is_object) {

@@ -21,6 +21,9 @@ use crate::platform::ClientSocket;
 
 /// Time that a half-closed client's response may take before the client is probed.
 const PROBE_DELAY: Duration = Duration::from_millis(200);
+/// Time after the first byte of a response within which the end of the stream still is a half-close that came right
+/// behind the request. Whoever ends it later has left.
+const HALF_CLOSE_WINDOW: Duration = Duration::from_millis(30);
 /// Interval at which the socket is looked at after the probe.
 const PROBE_INTERVAL: Duration = Duration::from_millis(50);
 /// An interim response (RFC 9110, section 15.2): clients of HTTP/1.1 pass over it.
@@ -29,6 +32,8 @@ const PROBE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 /// What the connection of a request is doing.
 #[derive(Debug, Default)]
 pub(crate) struct ExchangeState {
+    /// A request's head is here, and its response is not finished.
+    is_open: AtomicBool,
     /// The request is here as a whole, and its response is not finished.
     is_answering: AtomicBool,
     /// A byte of the response was written.
@@ -43,6 +48,7 @@ impl ExchangeState {
         self.has_begun.store(false, Ordering::Relaxed);
         self.knows_interim.store(version >= Version::HTTP_11, Ordering::Relaxed);
         self.is_answering.store(!has_body, Ordering::Relaxed);
+        self.is_open.store(true, Ordering::Relaxed);
     }
 
     /// Notes that the whole body of the request is here.
@@ -88,6 +94,7 @@ impl HttpBody for ExchangeBody {
 impl Drop for ExchangeBody {
     fn drop(&mut self) {
         self.state.is_answering.store(false, Ordering::Relaxed);
+        self.state.is_open.store(false, Ordering::Relaxed);
     }
 }
 
@@ -98,6 +105,8 @@ pub(crate) struct ClientStream<I> {
     unread: Option<Pin<Box<Sleep>>>,
     state: Arc<ExchangeState>,
     half_closed: Option<HalfClosed>,
+    /// When the first byte of the last response was written.
+    begun: Option<Instant>,
     /// Bytes wait to be written, so that no probe may come between.
     is_writing: bool,
 }
@@ -116,6 +125,7 @@ impl<I> ClientStream<I> {
             unread: None,
             state,
             half_closed: None,
+            begun: None,
             is_writing: false,
         }
     }
@@ -141,6 +151,10 @@ impl<I: ClientSocket> ClientStream<I> {
         };
         loop {
             ready!(half_closed.timer.as_mut().poll(context));
+            if !self.state.is_answering.load(Ordering::Relaxed) {
+                // The rest of the body will not come.
+                return Poll::Ready(Ok(()));
+            }
             let left = || Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
             if self.stream.has_error() {
                 return left();
@@ -181,12 +195,13 @@ impl<I: ClientSocket> AsyncRead for ClientStream<I> {
                 timer: Box::pin(tokio::time::sleep(PROBE_DELAY)),
                 is_probed: false,
             });
-            // Half-closed clients say so right behind their request. Whoever does it later has left.
-            if self.state.has_begun.load(Ordering::Relaxed) {
-                return Poll::Ready(Ok(()));
+            let is_late = self.begun.is_some_and(|begun| begun.elapsed() > HALF_CLOSE_WINDOW);
+            if self.state.has_begun.load(Ordering::Relaxed) && is_late {
+                self.state.is_open.store(false, Ordering::Relaxed);
             }
         }
-        if self.state.is_answering.load(Ordering::Relaxed) {
+        // The handler may not have taken the body yet, though all of it is here.
+        if self.state.is_open.load(Ordering::Relaxed) {
             self.poll_left(context)
         } else {
             Poll::Ready(Ok(()))
@@ -198,8 +213,8 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for ClientStream<I> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(context, bytes);
         self.is_writing = !matches!(written, Poll::Ready(Ok(count)) if count == bytes.len());
-        if matches!(written, Poll::Ready(Ok(1..))) {
-            self.state.has_begun.store(true, Ordering::Relaxed);
+        if matches!(written, Poll::Ready(Ok(1..))) && !self.state.has_begun.swap(true, Ordering::Relaxed) {
+            self.begun = Some(Instant::now());
         }
         self.within_timeout(written, context)
     }

@@ -1,6 +1,6 @@
-//! A server of language models over HTTP, with OpenAI's interface, Anthropic's and Ollama's.
+//! An HTTP server for language models, with OpenAI's, Anthropic's and Ollama's interfaces.
 //!
-//! | path | what |
+//! | path | what it does |
 //! |---|---|
 //! | `POST /v1/chat/completions` | answers to conversations, streamed or not (`openai/chat.rs`) |
 //! | `POST /v1/completions` | texts that go on from prompts (`openai/completions.rs`) |
@@ -15,10 +15,11 @@
 //! | `/completion`, `/props`, `/slots`, `/apply-template` | llama-server's routes (`openai/llama_server.rs`) |
 //! | `/version`, `/ping`, `/load`, `/tokenizer_info` | vLLM's routes (`openai/vllm.rs`) |
 //! | `GET /`, `/page/…`, `POST /render` | the web page, and the texts that it shows (`page/`) |
-//! | `GET /health`, `/metrics` | whether it works (`health.rs`); figures for Prometheus (`metrics.rs`) |
+//! | `GET /health`, `/metrics` | whether it works (`health.rs`); metrics for Prometheus (`metrics.rs`) |
 //!
-//! Texts of a model are computed together by one [`refrain_engine::Engine`] (`registry.rs`: which models are loaded); a client
-//! that leaves ends its text.
+//! Requests for a model are batched by one [`refrain_engine::Engine`]; `registry.rs` decides which models are loaded. A
+//! client that leaves cancels its request. Long texts are parsed, rendered and tokenized on blocking threads
+//! (`blocking.rs`), never on those that serve connections. Names from clients never reach the file system.
 
 mod access;
 mod answer;
@@ -30,6 +31,7 @@ mod connections;
 mod cors;
 mod digest;
 mod downloads;
+mod effort;
 mod embeddings;
 mod error;
 mod events;
@@ -71,7 +73,7 @@ pub use downloads::{DownloadFailure, DownloadNews, Downloader, Downloads, OneAtA
 pub use http_client::HttpClient;
 pub use platform::ServerListener;
 pub use record::Log;
-pub use registry::{EngineLoader, LoadFailure, ModelRegistry, keep_alive};
+pub use registry::{EngineLoader, LoadFailure, ModelRegistry, ModelStay, keep_alive};
 use web_origin::WebPolicy;
 pub use served::{EngineSource, ServedModel, ServedText};
 pub use tls::{Certificate, CertificateError};

@@ -47,8 +47,20 @@ pub struct ModelRegistry {
     changed: Arc<Notify>,
 }
 
+/// How long a model stays loaded.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ModelStay {
+    /// How long it stays when nobody uses it, unless clients say otherwise; `None` for the server's setting.
+    pub keep_alive: Option<Option<Duration>>,
+    /// Never unload it, neither for other models nor when nobody uses it.
+    pub is_pinned: bool,
+}
+
 struct RegistrySlot {
     load: Arc<EngineLoader>,
+    is_pinned: bool,
+    /// What `keep_alive` is until clients set it.
+    default_keep_alive: Option<Duration>,
     loaded: Option<LoadedEngine>,
     /// An engine that is unloaded once its requests have finished.
     draining: Option<Arc<Engine>>,
@@ -86,9 +98,9 @@ impl LoadedEngine {
 }
 
 impl RegistrySlot {
-    /// Takes the engine out. The slot's `keep_alive` is reset to the server's.
-    fn unload(&mut self, keep_alive: Option<Duration>) -> Option<LoadedEngine> {
-        self.keep_alive = keep_alive;
+    /// Takes the engine out. What clients set is forgotten.
+    fn unload(&mut self) -> Option<LoadedEngine> {
+        self.keep_alive = self.default_keep_alive;
         self.loaded.take()
     }
 }
@@ -105,13 +117,16 @@ impl ModelRegistry {
     }
 
     /// Adds a model that `load` loads. `engine` is its engine if it is loaded. Returns its slot.
-    pub(crate) fn add(&self, load: EngineLoader, engine: Option<Engine>) -> usize {
+    pub(crate) fn add(&self, load: EngineLoader, engine: Option<Engine>, stay: ModelStay) -> usize {
         let mut slots = self.slots();
+        let keep_alive = stay.keep_alive.unwrap_or(self.keep_alive);
         slots.push(RegistrySlot {
             load: Arc::new(load),
             loaded: engine.map(|engine| LoadedEngine::new(engine, Duration::ZERO, &self.changed)),
             draining: None,
-            keep_alive: self.keep_alive,
+            is_pinned: stay.is_pinned,
+            default_keep_alive: keep_alive,
+            keep_alive,
             totals: EngineLoad::default(),
         });
         slots.len() - 1
@@ -195,16 +210,14 @@ impl ModelRegistry {
     fn make_room(&self) -> bool {
         let (slot, unloaded) = loop {
             let mut slots = self.slots();
-            let loaded = slots
-                .iter()
-                .enumerate()
-                .filter_map(|(slot, of)| Some((slot, of.loaded.as_ref()?)));
+            let unpinned = slots.iter().enumerate().filter(|(_, slot)| !slot.is_pinned);
+            let loaded = unpinned.filter_map(|(number, slot)| Some((number, slot.loaded.as_ref()?)));
             let order = |(_, loaded): &(usize, &LoadedEngine)| loaded.usage.eviction_order();
             let Some((slot, first)) = loaded.min_by_key(order) else {
                 return false;
             };
             if first.may_be_replaced()
-                && let Some(unloaded) = slots[slot].unload(self.keep_alive)
+                && let Some(unloaded) = slots[slot].unload()
             {
                 slots[slot].draining = Some(unloaded.engine.clone());
                 break (slot, unloaded);
@@ -233,7 +246,7 @@ impl ModelRegistry {
     pub(crate) fn keep(&self, slot: usize, keep_alive: Option<Duration>) {
         let mut slots = self.slots();
         // A server's only model stays, unless the operator wants otherwise.
-        if slots.len() > 1 || self.keep_alive.is_some() {
+        if !slots[slot].is_pinned && (slots.len() > 1 || self.keep_alive.is_some()) {
             slots[slot].keep_alive = keep_alive;
             self.changed.notify_one();
         }
@@ -242,6 +255,9 @@ impl ModelRegistry {
     /// Returns in how long a slot's model is unloaded if nobody uses it; `None` if it stays.
     pub(crate) fn time_left(&self, slot: usize) -> Option<Duration> {
         let slot = &self.slots()[slot];
+        if slot.is_pinned {
+            return None;
+        }
         let idle = slot.loaded.as_ref().and_then(|loaded| loaded.usage.idle_time());
         Some(slot.keep_alive?.saturating_sub(idle.unwrap_or_default()))
     }
@@ -265,7 +281,7 @@ impl ModelRegistry {
     /// Takes out the models that were idle for their `keep_alive`. Returns them, and when the next one expires.
     fn take_expired(&self) -> (Vec<Arc<Engine>>, Option<Duration>) {
         let (mut expired, mut next) = (vec![], None::<Duration>);
-        for slot in self.slots().iter_mut() {
+        for slot in self.slots().iter_mut().filter(|slot| !slot.is_pinned) {
             let idle = slot.loaded.as_ref().and_then(|loaded| loaded.usage.idle_time());
             let Some((idle, keep_alive)) = idle.zip(slot.keep_alive) else {
                 continue;
@@ -273,7 +289,7 @@ impl ModelRegistry {
             if idle < keep_alive {
                 let left = keep_alive - idle;
                 next = Some(next.map_or(left, |next| next.min(left)));
-            } else if let Some(unloaded) = slot.unload(self.keep_alive) {
+            } else if let Some(unloaded) = slot.unload() {
                 add_counters(&mut slot.totals, &unloaded.engine.load());
                 expired.push(unloaded.engine);
             }
@@ -293,177 +309,4 @@ fn add_counters(to: &mut EngineLoad, more: &EngineLoad) {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
-    use refrain_engine::{Device, EngineOptions, LoadOptions, Model};
-    use refrain_models::Checkpoint;
-
-    use super::*;
-
-    fn engine() -> Engine {
-        let checkpoint = Checkpoint::synthetic("tiny:f32").expect("a checkpoint");
-        let model = Model::load(&checkpoint, &Device::cpu(), &LoadOptions::default()).expect("loads");
-        let options = EngineOptions {
-            context: 64,
-            ..EngineOptions::default()
-        };
-        Engine::start(&model, &options).expect("starts")
-    }
-
-    /// A registry of three models on a device that has room for `room` of them.
-    fn registry(room: usize, keep: Option<Duration>) -> (Arc<ModelRegistry>, Arc<AtomicUsize>) {
-        let (registry, loads) = (ModelRegistry::new(keep), Arc::new(AtomicUsize::new(0)));
-        for _ in 0..3 {
-            let (there, loads) = (Arc::downgrade(&registry), loads.clone());
-            let load = move || {
-                let there = there.upgrade().expect("the registry exists");
-                let loaded = there.slots().iter().filter(|slot| slot.loaded.is_some()).count();
-                if loaded < room {
-                    loads.fetch_add(1, Ordering::Relaxed);
-                    Ok(engine())
-                } else {
-                    Err(LoadFailure::NoRoom("full".to_owned()))
-                }
-            };
-            registry.add(Box::new(load), None);
-        }
-        (registry, loads)
-    }
-
-    fn sweep(registry: &ModelRegistry) {
-        drop(registry.take_expired().0);
-    }
-
-    fn loaded(registry: &ModelRegistry) -> Vec<usize> {
-        (0..3).filter(|slot| registry.loaded(*slot).is_some()).collect()
-    }
-
-    #[test]
-    fn unloads_the_least_recently_used_model() {
-        let (registry, loads) = registry(2, None);
-        for (slot, expected) in [
-            (0, vec![0]),
-            (1, vec![0, 1]),
-            (0, vec![0, 1]),
-            (2, vec![0, 2]),
-            (1, vec![1, 2]),
-        ] {
-            drop(registry.load(slot).expect("loads"));
-            assert_eq!(loaded(&registry), expected, "after {slot}");
-        }
-        assert_eq!(loads.load(Ordering::Relaxed), 4);
-        let (none, _) = self::registry(0, None);
-        assert!(matches!(none.load(0), Err(LoadFailure::NoRoom(_))));
-    }
-
-    #[test]
-    fn unloads_a_busy_model_once_its_requests_have_finished() {
-        let (registry, _) = registry(2, None);
-        let held = registry.load(0).expect("loads");
-        drop(registry.load(1).expect("loads"));
-        // The idle one is unloaded first, though it was used later.
-        let other = registry.load(2).expect("loads");
-        assert_eq!(loaded(&registry), [0, 2]);
-        let waiting = std::thread::spawn({
-            let registry = registry.clone();
-            move || registry.load(1).map(drop)
-        });
-        while loaded(&registry) != [2] {
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        std::thread::sleep(Duration::from_millis(100));
-        assert!(!waiting.is_finished(), "its request is running");
-        drop(held);
-        waiting.join().expect("ends").expect("loads");
-        assert_eq!(loaded(&registry), [1, 2]);
-        drop(other);
-    }
-
-    #[test]
-    fn unloads_models_after_their_keep_alive() {
-        let (registry, _) = registry(3, None);
-        let held = registry.load(0).expect("loads");
-        drop(registry.load(1).expect("loads"));
-        drop(registry.load(2).expect("loads"));
-        for slot in [0, 1] {
-            registry.keep(slot, Some(Duration::ZERO));
-        }
-        sweep(&registry);
-        assert_eq!(loaded(&registry), [0, 2], "a busy model stays");
-        drop(held);
-        sweep(&registry);
-        assert_eq!(loaded(&registry), [2]);
-        assert_eq!(registry.time_left(2), None);
-        registry.keep(2, Some(Duration::from_secs(1000)));
-        assert!(
-            registry
-                .time_left(2)
-                .is_some_and(|left| left > Duration::from_secs(900))
-        );
-        let alone = ModelRegistry::new(None);
-        alone.add(Box::new(|| Err(LoadFailure::Other("never".to_owned()))), Some(engine()));
-        alone.keep(0, Some(Duration::ZERO));
-        sweep(&alone);
-        assert!(alone.loaded(0).is_some(), "the only model stays");
-    }
-
-    #[test]
-    fn alternating_clients_do_not_reload_for_each_request() {
-        let (registry, loads) = registry(1, None);
-        let begin = Instant::now();
-        let requests: usize = std::thread::scope(|scope| {
-            let client = |slot| {
-                let registry = &registry;
-                scope.spawn(move || {
-                    let mut requests = 0;
-                    while begin.elapsed() < Duration::from_secs(2) {
-                        let turn = registry.loading.blocking_lock();
-                        drop(registry.load(slot).expect("loads"));
-                        drop(turn);
-                        requests += 1;
-                        std::thread::sleep(Duration::from_millis(20));
-                    }
-                    requests
-                })
-            };
-            // The second waits until the first has had its stay or paused.
-            [client(0), client(1)]
-                .map(|client| client.join().expect("ends"))
-                .iter()
-                .sum()
-        });
-        let loads = loads.load(Ordering::Relaxed);
-        assert!(
-            loads <= 2 + 2000 / IDLE_GAP.as_millis() as usize && requests > loads,
-            "{loads} loads, {requests} requests"
-        );
-    }
-
-    #[test]
-    fn counters_survive_unloading() {
-        let (registry, _) = registry(1, None);
-        let lease = registry.load(0).expect("loads");
-        let (sender, receiver) = std::sync::mpsc::channel();
-        let options = refrain_engine::GenerateOptions {
-            max_tokens: Some(2),
-            ..refrain_engine::GenerateOptions::default()
-        };
-        let request = refrain_engine::EngineRequest::new(vec![1, 2, 3], options);
-        let _ticket = lease
-            .submit(request, Box::new(move |event| drop(sender.send(event))))
-            .expect("submits");
-        while receiver.recv().is_ok() {}
-        drop(lease);
-        let before = registry.counters(0);
-        assert_eq!(before.prompt_tokens, 3);
-        drop(registry.load(1).expect("loads"));
-        assert_eq!(loaded(&registry), [1]);
-        let after = registry.counters(0);
-        assert_eq!(
-            (after.prompt_tokens, after.generated_tokens),
-            (3, before.generated_tokens)
-        );
-        assert_eq!((after.running, after.pages), (0, 0));
-    }
-}
+mod tests;

@@ -24,7 +24,7 @@ pub(crate) use crate::model_names::ServedModels;
 use crate::openai::structure::ResponseFormat;
 use crate::prefill::Prefill;
 use crate::record::RequestRecord;
-use crate::registry::{EngineLoader, ModelRegistry};
+use crate::registry::{EngineLoader, ModelRegistry, ModelStay};
 use crate::tokenize;
 
 /// Bytes of a prompt's end that are kept to tell how the answer begins.
@@ -55,6 +55,8 @@ pub struct EngineSource {
     pub registry: Arc<ModelRegistry>,
     /// Loads the model onto its device.
     pub load: EngineLoader,
+    /// How long it stays loaded.
+    pub stay: ModelStay,
     /// Its engine, if it is loaded already.
     pub loaded: Option<Engine>,
     /// Maximum number of tokens of a request, prompt and answer together.
@@ -148,10 +150,10 @@ impl ServedModel {
         ServedModel {
             name,
             aliases: vec![],
-            slot: source.registry.add(source.load, source.loaded),
+            slot: source.registry.add(source.load, source.loaded, source.stay),
             registry: source.registry,
             context: source.context,
-            tokenizer: tokenizer.show_special(&dialect.marks()),
+            tokenizer: tokenizer.show_special(&dialect.with_calls().marks()),
             template,
             dialect,
             special: OnceLock::new(),
@@ -178,6 +180,13 @@ impl ServedModel {
     #[must_use]
     pub fn with_aliases(self, aliases: Vec<String>) -> ServedModel {
         ServedModel { aliases, ..self }
+    }
+
+    /// Changes the sampling settings of requests that do not give them.
+    #[must_use]
+    pub fn with_sampler(mut self, change: impl FnOnce(&mut SamplerOptions)) -> ServedModel {
+        change(&mut self.suggested);
+        self
     }
 
     /// Sets the measured memory bandwidth of its device, in bytes a second.
@@ -244,7 +253,7 @@ impl ServedModel {
         let start = text.len().saturating_sub(PROMPT_END_BYTES);
         let start = (start..=text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(0);
         let (dialect, functions) = match &conversation.tools {
-            Some(tools) => (self.dialect, Functions::of_tools(tools)),
+            Some(tools) => (self.dialect.with_calls(), Functions::of_tools(tools)),
             None => (self.dialect.without_calls(), Functions::default()),
         };
         let format = AnswerFormat {
@@ -284,8 +293,9 @@ impl ServedModel {
         text: Option<&Grammar>,
     ) -> Result<Grammar, GrammarError> {
         let special = self.special.get_or_init(|| SpecialTokens::of(&self.tokenizer));
+        let dialect = if functions.is_empty() { self.dialect } else { self.dialect.with_calls() };
         let form = AnswerForm {
-            dialect: &self.dialect,
+            dialect: &dialect,
             functions,
             several,
             text,

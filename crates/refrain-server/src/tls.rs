@@ -1,4 +1,4 @@
-//! Connections over TLS, by a certificate from a file.
+//! TLS: the server's certificate, and a client that trusts one certificate.
 
 use std::io;
 use std::path::Path;
@@ -14,15 +14,15 @@ use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector, client};
 
-/// What a server shows to those who connect.
+/// A server's certificate with its private key.
 #[derive(Debug, Clone)]
 pub struct Certificate(Arc<ServerConfig>);
 
 impl Certificate {
-    /// From files in PEM's form: the certificate with those that vouch for it, and its private key.
+    /// Reads PEM files: the certificate with its chain, and its private key.
     ///
     /// # Errors
-    /// A file that cannot be read or is of another form; a key that is not the certificate's.
+    /// A file that cannot be read or is not PEM, or a key of another certificate.
     pub fn open(chain: &Path, key: &Path) -> Result<Certificate, CertificateError> {
         let read = CertificateDer::pem_file_iter(chain).and_then(Iterator::collect::<Result<Vec<_>, _>>);
         let certificates = read.map_err(|why| CertificateError::of(chain, "certificate", why))?;
@@ -52,7 +52,7 @@ impl Certificate {
 /// Why a certificate cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateError {
-    /// A file that cannot be read, or is damaged.
+    /// A file cannot be read, or is damaged.
     #[error("{path}: {why}")]
     Unreadable {
         /// The file.
@@ -60,7 +60,7 @@ pub enum CertificateError {
         /// What is wrong with it.
         why: pem::Error,
     },
-    /// A file of something else.
+    /// A file holds no certificate or key.
     #[error("{path} holds no {what} in PEM's form")]
     Missing {
         /// The file.
@@ -68,7 +68,7 @@ pub enum CertificateError {
         /// What was looked for.
         what: &'static str,
     },
-    /// A certificate that does not fit its key, or is none.
+    /// The certificate is invalid, or does not match its key.
     #[error("the certificate cannot be used with this key: {0}")]
     Unfit(#[from] rustls::Error),
 }
@@ -83,11 +83,11 @@ impl CertificateError {
     }
 }
 
-/// Connects to the server at `host` over `stream`. The server must show the first certificate of the file
-/// `certificate`; whoever signed it does not matter.
+/// Connects to the server at `host` over `stream`. The server must have the first certificate of the file
+/// `certificate`, whoever signed it.
 ///
 /// # Errors
-/// A file without a certificate, a server with another one.
+/// A file without a certificate, or a server with another one.
 pub(crate) async fn connect(
     stream: TcpStream,
     host: &str,
@@ -110,7 +110,7 @@ pub(crate) async fn connect(
     TlsConnector::from(Arc::new(config)).connect(name, stream).await
 }
 
-/// Trusts one certificate, and nothing else.
+/// Trusts one certificate and no other.
 #[derive(Debug)]
 struct KnownCertificate {
     expected: CertificateDer<'static>,

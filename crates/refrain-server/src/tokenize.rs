@@ -1,4 +1,4 @@
-//! Encodes and renders prompts on blocking threads, and refuses those that no context can hold before that.
+//! Encodes and decodes texts on blocking threads, and refuses those that no context can hold before that.
 //!
 //! Tokenizing takes some 120 bytes of memory for a byte of text, so that a few long texts could end the process.
 
@@ -59,6 +59,16 @@ impl ServedModel {
         let tokens = blocking::run(bytes, work).await?;
         RequestRecord::current().release_body();
         tokens
+    }
+
+    /// Returns the text of tokens. `skip_special` leaves out special tokens.
+    ///
+    /// # Errors
+    /// An id that is not in the vocabulary.
+    pub(crate) async fn decode(self: &Arc<Self>, ids: Vec<u32>, skip_special: bool) -> Result<String, Refusal> {
+        let model = self.clone();
+        let bytes = size_of_val(&ids[..]);
+        Ok(blocking::run(bytes, move || model.tokenizer.decode(&ids, skip_special)).await??)
     }
 
     fn encode_blocking(&self, text: &str, special: bool, limit: TextLimit) -> Result<Vec<u32>, Refusal> {

@@ -74,6 +74,6 @@ pub(crate) async fn detokenize(
     Body(request): Body<DetokenizeRequest>,
 ) -> Result<Json<Value>, Refusal> {
     let model = models.named(request.model.as_deref())?;
-    let text = model.tokenizer.decode(&request.tokens, false)?;
+    let text = model.decode(request.tokens, false).await?;
     Ok(Json(json!({"prompt": text, "content": text})))
 }

@@ -142,9 +142,12 @@ fn digits(number: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use serde_json::json;
 
     use super::*;
+    use crate::{ChatTemplate, Conversation};
 
     #[test]
     fn keeps_the_digits_of_numbers_that_do_not_fit_64_bits() {
@@ -171,6 +174,24 @@ mod tests {
         ] {
             assert!(parse(number).unwrap().is_number(), "{number}");
         }
+    }
+
+    #[test]
+    fn templates_print_all_digits() {
+        let source =
+            "{% set x = messages[0] %}{{ x.n }} {{ x.n | tojson }} {{ x.n is integer }} {{ x.d }} {{ x.d is float }}";
+        let template = ChatTemplate::new(source, BTreeMap::new());
+        let (number, decimal) = (
+            "123456789012345678901234567890123456789012",
+            "0.12345678901234567890123",
+        );
+        let message = parse(&format!("{{\"n\": {number}, \"d\": {decimal}}}")).unwrap();
+        let conversation = Conversation {
+            messages: vec![message],
+            ..Conversation::default()
+        };
+        let expected = format!("{number} {number} True {decimal} True");
+        assert_eq!(template.render(&conversation, true).unwrap(), expected);
     }
 
     #[test]

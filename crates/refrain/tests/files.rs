@@ -101,7 +101,7 @@ fn damaged_files_and_unsupported_dtypes_are_rejected_with_the_file_name() {
     std::fs::write(&path, b"short").unwrap();
     refused("too short");
     std::fs::write(&path, u64::MAX.to_le_bytes()).unwrap();
-    refused("its header does not end in it");
+    refused("the header exceeds the file");
     file(&path, "{", 0);
     refused("cannot be followed");
     let header = |dtype: &str, shape: &str, offsets: &str| {

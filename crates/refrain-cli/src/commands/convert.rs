@@ -104,7 +104,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<Exit
     drop(deferred);
     let report = report.map_err(|error| match &error {
         Error::Exists { path } => anyhow!(
-            "cannot write {}: it exists already; overwrite it with --force, or choose another name",
+            "cannot write {}: it already exists; overwrite it with --force, or choose another name",
             path.display()
         ),
         _ => error.into(),

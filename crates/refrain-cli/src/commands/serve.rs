@@ -1,5 +1,6 @@
 //! `refrain serve`: serves models over HTTP.
 
+mod config;
 mod downloads;
 mod models;
 mod names;
@@ -39,8 +40,11 @@ const DEFAULT_PARALLEL_ON_CPU: usize = 4;
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
     /// The models; the first is loaded at start, the others on their first request
-    #[arg(value_name = "MODEL", required = true)]
+    #[arg(value_name = "MODEL", required_unless_present = "config")]
     models: Vec<String>,
+    /// Serve the models of this file too: their aliases, sampling defaults, context and how long they stay loaded
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
     /// Address to listen on; 0.0.0.0 for all interfaces, unix:PATH for a Unix socket
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1", value_parser = host)]
     host: Host,

@@ -55,7 +55,7 @@ fn prints_a_line_per_tensor_and_overwrites_only_with_force() {
         text.lines().last().unwrap().starts_with(&format!("wrote {out}: ")),
         "{text}"
     );
-    run(&["convert", "demo", out, "--format", "q4_0"]).failed(1, &[out, "exists already", "--force"]);
+    run(&["convert", "demo", out, "--format", "q4_0"]).failed(1, &[out, "already exists", "--force"]);
     let quiet = ["convert", "demo", out, "--format", "Q4_0", "--force", "--quiet"];
     assert_eq!(run(&quiet).done(), "");
     run(&["convert", "demo", out, "--format", "mlx4", "--force"]).failed(1, &[out, "mlx4 writes a directory"]);

@@ -41,6 +41,11 @@ fn examples(command: &str) -> Vec<String> {
             // One repetition of each test.
             "bench" => tiny + " -r 1",
             "serve" => served(&tiny),
+            // Agents are not installed.
+            "launch" => {
+                let printed = tiny.replacen("refrain launch", "refrain launch --print", 1);
+                beside_a_server(&format!("{printed}; kill -TERM $server"))
+            }
             "stop" => beside_a_server(&tiny),
             "top" => beside_a_server(&format!("{tiny}; kill -TERM $server")),
             _ => tiny,
@@ -117,7 +122,7 @@ fn scripts(name: &str, page: &str) -> Vec<String> {
     let blocks = blocks(page).into_iter().filter_map(|(kind, script)| match kind {
         "sh" => Some(script),
         // The text around it says why it does not run here.
-        "sh,no-test" | "text" | "rust,no_run" | "json" => None,
+        "sh,no-test" | "text" | "toml" | "rust,no_run" | "json" => None,
         other => panic!("{name}: a block of unknown kind {other:?}"),
     });
     in_tables.chain(blocks).map(str::to_owned).collect()

@@ -21,6 +21,7 @@ mod fake_hub;
 mod full_disk;
 mod help;
 mod hub;
+mod launch;
 mod logits;
 mod number_format;
 mod plan_check;

@@ -37,7 +37,7 @@ fn synthetic_model_is_equal_in_memory_and_on_disk() {
 fn does_not_overwrite_files() {
     let file = tempfile::Builder::new().suffix(".gguf").tempfile().unwrap();
     let path = file.path().to_str().unwrap();
-    run(&["synth", "tiny:q8_0", path]).failed(1, &[path, "exists already"]);
+    run(&["synth", "tiny:q8_0", path]).failed(1, &[path, "already exists"]);
 }
 
 #[test]

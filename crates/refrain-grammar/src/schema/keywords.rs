@@ -1,15 +1,13 @@
 //! The keywords of one schema.
 
-use llguidance::derivre::{ExprRef, RegexAst, RegexBuilder};
 use serde_json::{Map, Number, Value, json};
 
 use super::closing::{Outer, Scope};
 use super::references::Place;
 use super::values::{Listed, is_exact};
-use super::{Preparation, pointer};
+use super::{Preparation, patterns};
 use crate::error::GrammarError;
-use crate::limits::{MAX_COUNT, MAX_MULTIPLE, MAX_MULTIPLES, MAX_OPTIONAL_PROPERTIES};
-use crate::regex::{self, RegexProblem};
+use crate::limits::{MAX_COUNT, MAX_MULTIPLE, MAX_MULTIPLES};
 
 /// Keywords that are enforced, at least in part.
 pub(super) const SUPPORTED: [&str; 31] = [
@@ -104,11 +102,6 @@ const IMPLIED: [(&str, &[&str]); 4] = [
         ],
     ),
 ];
-/// Limit of optional properties for which "one of them" is enforced: each is a sequence of its own.
-const MAX_ALTERNATIVES: usize = 32;
-/// Limit of the patterns of properties that are compared with each other.
-const MAX_PATTERNS: usize = 8;
-
 /// The keywords of a schema, in its order.
 pub(super) struct Fields<'s>(Vec<(&'s str, &'s Value)>);
 
@@ -234,164 +227,6 @@ impl<'s> Preparation<'s> {
         if types.len() < names.len() { vec![] } else { types }
     }
 
-    fn object_keywords(
-        &mut self,
-        place: Place<'s>,
-        schema: &Fields<'s>,
-        scope: &Scope,
-        path: &str,
-        out: &mut Map<String, Value>,
-    ) -> Result<bool, GrammarError> {
-        let required = self.required(schema, path);
-        let mut properties = Map::new();
-        let declared = self.mapping(schema, "properties", path);
-        for (key, value) in declared.into_iter().flatten() {
-            let path = format!("{path}/properties/{}", pointer(key));
-            let value = self.schema(place.inner(value), &Outer::default(), &path)?;
-            if value == Value::Bool(false) && required.contains(&key.as_str()) {
-                return Ok(false);
-            }
-            properties.insert(key.clone(), value);
-        }
-        let (patterns, is_reduced) = self.patterns(place, schema, path)?;
-        let stated = schema
-            .get("additionalProperties")
-            .or(schema.get("unevaluatedProperties"));
-        let stated =
-            stated.filter(|value| !value.is_null() && schema.get("unevaluatedProperties") != Some(&json!(false)));
-        let mut additional = match stated {
-            Some(value) => {
-                let path = format!("{path}/additionalProperties");
-                self.schema(place.inner(value), &Outer::default(), &path)?
-            }
-            None => {
-                let is_described = declared.is_some() || !patterns.is_empty() || !scope.own.names.is_empty();
-                Value::Bool(!is_described || scope.own.is_open)
-            }
-        };
-        if is_reduced {
-            additional = Value::Bool(true);
-        }
-        let is_closed = additional == Value::Bool(false);
-        if is_closed && stated.is_none() {
-            for name in &scope.own.names {
-                properties.entry(name).or_insert(Value::Bool(true));
-            }
-        } else if is_closed && patterns.is_empty() && required.iter().any(|name| !properties.contains_key(*name)) {
-            return Ok(false);
-        }
-        if is_closed && patterns.is_empty() {
-            properties.retain(|_, value| *value != Value::Bool(false));
-        }
-        self.count_properties(properties.len())?;
-        let optional = properties
-            .keys()
-            .filter(|key| !required.contains(&key.as_str()))
-            .count();
-        if optional > MAX_OPTIONAL_PROPERTIES {
-            let why = format!("an object has more than {MAX_OPTIONAL_PROPERTIES} optional properties");
-            return Err(GrammarError::new(why));
-        }
-        let is_alone = scope.groups.is_empty() && !scope.own.is_open;
-        let is_exact = is_alone && is_closed && patterns.is_empty();
-        if !self.sizes(schema, required.len(), optional, is_exact, path, out) {
-            return Ok(false);
-        }
-        for (key, map) in [("properties", properties), ("patternProperties", patterns)] {
-            if !map.is_empty() {
-                out.insert(key.to_owned(), Value::Object(map));
-            }
-        }
-        if additional != Value::Bool(true) {
-            out.insert("additionalProperties".to_owned(), additional);
-        }
-        if !required.is_empty() {
-            out.insert("required".to_owned(), json!(required));
-        }
-        Ok(true)
-    }
-
-    fn required(&mut self, schema: &Fields<'s>, path: &str) -> Vec<&'s str> {
-        let Some(value) = schema.get("required") else {
-            return vec![];
-        };
-        let listed = value.as_array().map(Vec::as_slice).unwrap_or_default();
-        let mut seen = std::collections::HashSet::new();
-        let names: Vec<&str> = listed.iter().filter_map(Value::as_str).collect();
-        if names.len() < listed.len() || !value.is_array() {
-            self.ignore(path, "required");
-        }
-        names.into_iter().filter(|name| seen.insert(*name)).collect()
-    }
-
-    /// Reads a keyword that maps names to schemas.
-    fn mapping(&mut self, schema: &Fields<'s>, key: &str, path: &str) -> Option<&'s Map<String, Value>> {
-        let value = schema.get(key)?;
-        if !value.is_object() {
-            self.ignore(path, key);
-        }
-        value.as_object()
-    }
-
-    /// Prepares `patternProperties`. Returns whether some cannot be enforced.
-    fn patterns(
-        &mut self,
-        place: Place<'s>,
-        schema: &Fields<'s>,
-        path: &str,
-    ) -> Result<(Map<String, Value>, bool), GrammarError> {
-        let mut patterns = Map::new();
-        let declared = self.mapping(schema, "patternProperties", path);
-        let mut is_reduced = false;
-        for (pattern, value) in declared.into_iter().flatten() {
-            let path_of = format!("{path}/patternProperties/{}", pointer(pattern));
-            let value = self.schema(place.inner(value), &Outer::default(), &path_of)?;
-            let mut all: Vec<&str> = patterns.keys().map(String::as_str).collect();
-            all.push(pattern);
-            if is_compilable(pattern)? && all.len() <= MAX_PATTERNS && are_disjoint(&all) {
-                patterns.insert(pattern.clone(), value);
-            } else {
-                self.ignore(path, "patternProperties");
-                is_reduced = true;
-            }
-        }
-        Ok((patterns, is_reduced))
-    }
-
-    /// Prepares `minProperties` and `maxProperties`. Returns whether an object can have so many. The library enforces
-    /// them where all properties are required, and "one of the optional ones".
-    fn sizes(
-        &mut self,
-        schema: &Fields<'s>,
-        required: usize,
-        optional: usize,
-        is_exact: bool,
-        path: &str,
-        out: &mut Map<String, Value>,
-    ) -> bool {
-        let [min, max] = ["minProperties", "maxProperties"].map(|key| self.count(schema, key, path));
-        let total = (required + optional) as u64;
-        let (required, min, mut max) = (required as u64, min.unwrap_or(0), max);
-        if max.is_some_and(|max| max < min || max < required) || is_exact && min > total {
-            return false;
-        }
-        if is_exact {
-            max = max.filter(|max| *max < total);
-        }
-        let min = Some(min).filter(|min| *min > required);
-        let more = min.map_or(0, |min| min - required);
-        let is_one = more <= 1 && max.is_none_or(|max| max - required == 1);
-        let is_enforced = optional == 0 || is_exact && is_one && optional <= MAX_ALTERNATIVES;
-        for (key, value) in [("minProperties", min), ("maxProperties", max)] {
-            match value {
-                Some(value) if is_enforced => drop(out.insert(key.to_owned(), json!(value))),
-                Some(_) => self.ignore(path, key),
-                None => {}
-            }
-        }
-        true
-    }
-
     fn array_keywords(
         &mut self,
         place: Place<'s>,
@@ -445,7 +280,7 @@ impl<'s> Preparation<'s> {
         insert_counts(out, [("minLength", min), ("maxLength", max)]);
         if let Some(pattern) = schema.get("pattern") {
             match pattern.as_str() {
-                Some(text) if is_compilable(text).map_err(|why| why.about(path))? => {
+                Some(text) if patterns::is_compilable(text).map_err(|why| why.at(path))? => {
                     out.insert("pattern".to_owned(), pattern.clone());
                 }
                 _ => self.ignore(path, "pattern"),
@@ -513,7 +348,7 @@ impl<'s> Preparation<'s> {
     }
 
     /// Reads a number of items, properties or characters.
-    fn count(&mut self, schema: &Fields<'s>, key: &str, path: &str) -> Option<u64> {
+    pub(super) fn count(&mut self, schema: &Fields<'s>, key: &str, path: &str) -> Option<u64> {
         let value = schema.get(key)?;
         let whole = value
             .as_f64()
@@ -538,37 +373,4 @@ fn json_number(number: f64) -> Value {
         return json!(number as i64);
     }
     Number::from_f64(number).map_or(Value::Null, Value::Number)
-}
-
-/// Whether the library compiles a regular expression of a schema.
-///
-/// # Errors
-/// If it exceeds a limit.
-fn is_compilable(pattern: &str) -> Result<bool, GrammarError> {
-    match regex::check(pattern) {
-        Ok(()) => {
-            let pattern = llguidance::regex_to_lark(pattern, "dw");
-            Ok(RegexBuilder::new().mk_regex_for_serach(&pattern).is_ok())
-        }
-        Err(RegexProblem::Invalid(_)) => Ok(false),
-        Err(RegexProblem::TooLarge(why)) => Err(GrammarError::new(why)),
-    }
-}
-
-/// Whether no text matches two of these regular expressions. The library compiles no others beside each other.
-fn are_disjoint(patterns: &[&str]) -> bool {
-    const FUEL: u64 = 10_000;
-    let mut builder = RegexBuilder::new();
-    let made = patterns
-        .iter()
-        .map(|pattern| builder.mk_regex_for_serach(&llguidance::regex_to_lark(pattern, "dw")));
-    let made: Vec<ExprRef> = made.filter_map(Result::ok).collect();
-    let Some((last, others)) = made.split_last() else {
-        return false;
-    };
-    others.iter().all(|other| {
-        let both = RegexAst::And(vec![RegexAst::ExprRef(*other), RegexAst::ExprRef(*last)]);
-        let regex = builder.mk(&both).and_then(|both| builder.to_regex_limited(both, FUEL));
-        regex.is_ok_and(|mut regex| regex.always_empty())
-    })
 }

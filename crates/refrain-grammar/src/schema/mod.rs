@@ -10,6 +10,8 @@
 mod closing;
 mod combine;
 mod keywords;
+mod objects;
+mod patterns;
 mod references;
 #[cfg(test)]
 mod tests;

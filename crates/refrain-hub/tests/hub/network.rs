@@ -44,7 +44,10 @@ fn stalled_connections_are_resumed() {
     hub.fail(FILE, HubFault::Stall(20_000));
     hub.fail("/api/", HubFault::Stall(10));
     let lines = pulls(&user, &content);
-    assert!(lines.iter().all(|line| line.contains("stalled")), "{lines:?}");
+    // A busy machine may also be slow to connect.
+    let is_stall = |line: &String| line.contains("stalled") || line.contains("does not respond");
+    assert!(lines.len() >= 2 && lines.iter().all(is_stall), "{lines:?}");
+    assert!(lines.iter().any(|line| line.contains("stalled")), "{lines:?}");
     assert_eq!(
         hub.take_requests().last().unwrap().range.as_deref(),
         Some("bytes=20000-")

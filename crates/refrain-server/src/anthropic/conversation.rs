@@ -45,19 +45,25 @@ fn system_text(system: &Value) -> Result<String, Refusal> {
 }
 
 fn read_message(index: usize, message: Value, read: &mut Vec<Value>) -> Result<(), Refusal> {
-    let Value::Array(blocks) = &message["content"] else {
-        read.push(message);
-        return Ok(());
-    };
     let role = match message["role"].as_str() {
         Some("developer") => "system",
-        Some(role @ ("user" | "assistant" | "system")) => role,
-        role => {
-            let role = role.unwrap_or_default();
+        Some("user") => "user",
+        Some("assistant") => "assistant",
+        Some("system") => "system",
+        Some(role) => {
             let why =
                 format!("message {index} has the role {role:?}; the roles are \"user\", \"assistant\" and \"system\"");
             return Err(Refusal::field("messages", why));
         }
+        // Refused with the other values that are no messages.
+        None => {
+            read.push(message);
+            return Ok(());
+        }
+    };
+    let Value::Array(blocks) = &message["content"] else {
+        read.push(message);
+        return Ok(());
     };
     let place = format!("message {index}");
     let (mut content, mut reasoning, mut calls) = (vec![], String::new(), vec![]);
@@ -175,7 +181,7 @@ mod tests {
             [
                 json!({"role": "system", "content": "Be brief."}),
                 json!({"role": "user", "content": "How warm is it?"}),
-                json!({"role": "assistant", "content": "Let me see.", "reasoning_content": "Look.", "tool_calls": [call]}),
+                json!({"role": "assistant", "content": "Let me see.", "reasoning_content": "Look.", "reasoning": "Look.", "thinking": "Look.", "tool_calls": [call]}),
                 json!({"role": "tool", "tool_call_id": "toolu_1", "content": "7"}),
                 json!({"role": "user", "content": "And now?"}),
             ]
@@ -228,7 +234,10 @@ mod tests {
         let error = |message: Value| read(None, vec![message]).unwrap_err().to_string();
         assert!(read(None, vec![]).unwrap_err().to_string().starts_with("messages: "));
         assert!(error(json!({"role": "user", "content": [{"type": "image"}]})).contains("image"));
-        assert!(error(json!({"role": "narrator", "content": []})).contains("narrator"));
+        for content in [json!([]), json!("x")] {
+            assert!(error(json!({"role": "narrator", "content": content})).contains("narrator"));
+        }
+        assert!(error(json!({"content": []})).contains("message 0 has no role"));
         let result = json!({"type": "tool_result", "tool_use_id": "x", "content": [{"type": "image", "source": {}}]});
         let error = error(json!({"role": "user", "content": [result]}));
         assert!(

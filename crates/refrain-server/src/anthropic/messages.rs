@@ -27,7 +27,7 @@ use crate::served::{ServedModel, ServedModels, another};
 pub(crate) struct MessagesRequest {
     model: Option<String>,
     messages: ExactList,
-    /// A text, or blocks of text.
+    /// A string, or blocks of text.
     system: Option<Value>,
     tools: Option<Vec<Value>>,
     tool_choice: Option<Value>,
@@ -142,7 +142,7 @@ impl MessagesRequest {
         if let Some(budget) = budget {
             conversation.variables.insert(BUDGET.to_owned(), budget.into());
         }
-        let (tokens, format) = model.render_prefilled(conversation, options, prefill).await?;
+        let (tokens, format) = model.render_with_effort(conversation, options, prefill).await?;
         Ok(AnthropicPrompt {
             tokens,
             format,

@@ -53,7 +53,7 @@ pub(crate) async fn chat(
         tools,
         ..Conversation::default()
     };
-    let (prompt, format) = model.render_prefilled(conversation, reasoning, prefill).await?;
+    let (prompt, format) = model.render_with_effort(conversation, reasoning, prefill).await?;
     let constraint = model.constraint(constraint, &format).await?;
     let request_to_engine = EngineRequest {
         top_logprobs,

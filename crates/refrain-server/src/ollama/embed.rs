@@ -1,4 +1,4 @@
-//! `POST /api/embed` and, as older clients ask, `/api/embeddings`.
+//! `POST /api/embed`, and its older form `/api/embeddings`.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -19,15 +19,15 @@ use crate::tokenize::TextLimit;
 #[derive(Deserialize)]
 pub(crate) struct EmbedRequest {
     #[serde(flatten)]
-    named: ModelFields,
+    model: ModelFields,
     input: Option<InputField>,
-    /// Whether a text that is too long loses its end, and is not refused.
+    /// Whether a text that is too long is cut off instead of refused.
     truncate: Option<bool>,
     dimensions: Option<Value>,
 }
 
 #[derive(Serialize)]
-struct Embedded<'m> {
+struct EmbedReply<'m> {
     model: &'m str,
     embeddings: Vec<Vec<f32>>,
     total_duration: u64,
@@ -40,9 +40,9 @@ pub(crate) async fn embed(
     request: Result<Body<EmbedRequest>, Refusal>,
 ) -> Result<Response, OllamaRefusal> {
     let (begin, Body(request)) = (Instant::now(), request?);
-    let model = request.named.model(&models)?;
+    let model = request.model.model(&models)?;
     let dimensions = dimensions(&model, request.dimensions.as_ref())?;
-    // Who gives no text asks for nothing but that the model is there.
+    // A request without text only loads the model.
     let is_text = |input: &InputField| !matches!(input, InputField::Text(text) if text.is_empty());
     let input = request.input.filter(is_text);
     let is_truncated = request.truncate.unwrap_or(true);
@@ -60,28 +60,27 @@ pub(crate) async fn embed(
     }
     let tokens = texts.iter().map(Vec::len).sum();
     let embedded = model.embed(texts).await?.into_iter();
-    request.named.keep(&model);
-    let embedded = Embedded {
+    request.model.keep(&model);
+    let reply = EmbedReply {
         model: &model.name,
         embeddings: embedded.map(|hidden| normalised(hidden, dimensions)).collect(),
         total_duration: begin.elapsed().as_nanos() as u64,
         load_duration: 0,
         prompt_eval_count: tokens,
     };
-    Ok(Json(embedded).into_response())
+    Ok(Json(reply).into_response())
 }
 
 #[derive(Deserialize)]
 pub(crate) struct OldEmbedRequest {
     #[serde(flatten)]
-    named: ModelFields,
-    #[serde(default)]
-    prompt: String,
+    model: ModelFields,
+    prompt: Option<String>,
 }
 
 #[derive(Serialize)]
-struct OldEmbedded {
-    /// As the model has it: its length is not 1.
+struct OldEmbedReply {
+    /// As the model computes it: not normalised.
     embedding: Vec<f32>,
 }
 
@@ -90,14 +89,14 @@ pub(crate) async fn embeddings(
     request: Result<Body<OldEmbedRequest>, Refusal>,
 ) -> Result<Response, OllamaRefusal> {
     let Body(request) = request?;
-    let model = request.named.model(&models)?;
+    let model = request.model.model(&models)?;
     let mut embedding = vec![];
-    if !request.prompt.is_empty() {
-        let texts = InputField::Text(request.prompt)
+    if let Some(prompt) = request.prompt.filter(|prompt| !prompt.is_empty()) {
+        let texts = InputField::Text(prompt)
             .tokens(&model, TextLimit::Context)
             .await?;
         embedding = model.embed(texts).await?.pop().unwrap_or_default();
     }
-    request.named.keep(&model);
-    Ok(Json(OldEmbedded { embedding }).into_response())
+    request.model.keep(&model);
+    Ok(Json(OldEmbedReply { embedding }).into_response())
 }

@@ -17,6 +17,7 @@ use super::reply::OllamaReply;
 use crate::answer::AnswerFormat;
 use crate::error::{Body, Refusal};
 use crate::served::{ServedModel, ServedModels, another};
+use crate::tokenize::TextLimit;
 
 #[derive(Deserialize)]
 pub(crate) struct GenerateRequest {
@@ -84,11 +85,14 @@ impl GenerateRequest {
     async fn render(&self, model: &Arc<ServedModel>) -> Result<(Vec<u32>, AnswerFormat), Refusal> {
         let text = self.prompt.clone().unwrap_or_default();
         let (prompt, format) = if self.raw == Some(true) || !model.converses() {
-            (model.tokenizer.encode(&text, true)?, AnswerFormat::default())
+            let mut tokens = model.encode(vec![text], true, TextLimit::Context).await?;
+            (tokens.pop().unwrap_or_default(), AnswerFormat::default())
         } else {
             let system = self.system.as_deref().filter(|text| !text.is_empty());
             let conversation = Conversation::from_prompt(system, &text);
-            model.render(conversation, self.fields.reasoning()?).await?
+            model
+                .render_with_effort(conversation, self.fields.reasoning()?, None)
+                .await?
         };
         Ok((
             joined(

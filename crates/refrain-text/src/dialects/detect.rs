@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::message_formats::MESSAGE_FORMATS;
+use super::message_formats::{FORMATS_BY_TEXT, MESSAGE_FORMATS};
 use super::notations::{BY_TEXT, HERMES, NOTATIONS, REASONING};
 use super::reader::{AnswerPiece, AnswerReader};
 use super::{Dialect, Functions, Marks, Notation};
@@ -32,9 +32,16 @@ impl Dialect {
                 return dialect;
             }
         }
+        let source: String = template.sources().map(|(_, source)| source).collect();
+        let by_text = FORMATS_BY_TEXT.iter().find(|(mark, _)| source.contains(mark));
+        if let Some((_, format)) = by_text {
+            return Dialect {
+                messages: Some(format),
+                ..Dialect::PLAIN
+            };
+        }
         let plain = Sample::of_text(template);
         let text_lead = plain.as_ref().map_or("", Sample::text_lead);
-        let source: String = template.sources().map(|(_, source)| source).collect();
         let is_token = |mark: &str| tokenizer.is_some_and(|tokenizer| tokenizer.id(mark).is_some());
         let written = reasoning_marks(template);
         let named = |marks: &&Marks| source.contains(marks.open) && source.contains(marks.close);

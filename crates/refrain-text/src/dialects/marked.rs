@@ -1,5 +1,7 @@
 //! Reads answers that are one text with marks in it.
 
+mod heads;
+
 use super::call::{CallBody, CallHead, Outcome, may_begin, opening};
 use super::marks::{Found, at_front, begun, first};
 use super::reader::AnswerPiece;
@@ -259,70 +261,6 @@ impl MarkedReader {
         self.held.drain(..mark.len());
         self.state = State::Between;
         true
-    }
-
-    /// The held text begins with the mark of a call or a section; whether it is one is to be seen.
-    fn marked_call(&mut self, notation: &'static Notation, is_final: bool) -> bool {
-        let open = opening(notation);
-        let behind = self.held[open.len()..].trim_start();
-        // A section's mark is followed by a call's.
-        let call_at = if notation.section.is_some_and(|marks| !marks.open.is_empty()) && !notation.call.open.is_empty()
-        {
-            match at_front(behind, notation.call.open) {
-                Found::Yes => self.held.len() - behind.len() + notation.call.open.len(),
-                Found::Perhaps if !is_final => return false,
-                Found::Perhaps | Found::No => return self.no_call(open),
-            }
-        } else {
-            open.len()
-        };
-        match CallHead::read(&self.held[call_at..], notation, is_final) {
-            Outcome::Read(head, length) => {
-                self.begin(head, call_at + length);
-                true
-            }
-            Outcome::Incomplete if !is_final => false,
-            Outcome::Incomplete | Outcome::Other => self.no_call(open),
-        }
-    }
-
-    /// What looked like a call is text.
-    fn no_call(&mut self, mark: &str) -> bool {
-        let text: String = self.held.drain(..mark.len()).collect();
-        self.say(&text);
-        self.state = State::Text;
-        true
-    }
-
-    fn unmarked_call(&mut self, is_final: bool) -> Found {
-        let Some(notation) = self.notation() else {
-            return Found::No;
-        };
-        let text = self.held.trim_start();
-        if !text.starts_with(['{', '[']) {
-            return Found::No;
-        }
-        match CallHead::read(text, notation, is_final) {
-            Outcome::Read(head, length) if self.functions.contains(&head.name) => {
-                let consumed = self.held.len() - text.len() + length;
-                self.begin(head, consumed);
-                Found::Yes
-            }
-            Outcome::Incomplete if !is_final => Found::Perhaps,
-            _ => Found::No,
-        }
-    }
-
-    fn begin(&mut self, head: CallHead, consumed: usize) {
-        self.held.drain(..consumed);
-        self.blanks.clear();
-        self.had_call = true;
-        self.out.push(AnswerPiece::Call {
-            name: head.name.clone(),
-            id: head.id,
-        });
-        self.call = Some((head.name, head.body));
-        self.state = State::Call;
     }
 
     fn in_call(&mut self, is_final: bool) -> bool {

@@ -85,3 +85,6 @@ const MUSE: MessageFormat = MessageFormat {
 
 /// The formats of answers that are sequences of messages.
 pub(super) const MESSAGE_FORMATS: [&MessageFormat; 3] = [&HARMONY, &MUSE, &FUNCTIONARY_3_2];
+
+/// Marks in a template's text that tell a format where the template writes no calls.
+pub(super) const FORMATS_BY_TEXT: [(&str, &MessageFormat); 1] = [("<|channel|>analysis<|message|>", &HARMONY)];

@@ -70,6 +70,16 @@ impl Dialect {
         self.messages.is_some() || self.calls.is_some_and(|notation| notation.text.is_some())
     }
 
+    /// The same where tools are offered: a model whose template knows none may call them nevertheless.
+    #[must_use]
+    pub fn with_calls(self) -> Dialect {
+        let assumed = self.messages.is_none().then_some(&notations::ASSUMED);
+        Dialect {
+            calls: self.calls.or(assumed),
+            ..self
+        }
+    }
+
     /// The same where no tools are offered: what looks like a call is text.
     pub fn without_calls(self) -> Dialect {
         let calls = self.calls.filter(|notation| notation.text.is_some());

@@ -374,3 +374,47 @@ fn schemas_of_tools_are_found_in_every_interface_s_form() {
     assert_eq!(functions.typed("b", "x", "1"), "\"1\"");
     assert_eq!(functions.typed("c", "x", "1"), "1");
 }
+
+#[test]
+fn models_whose_template_knows_no_tools_may_call_in_any_notation_of_the_mark() {
+    let dialect = Dialect::PLAIN.with_calls();
+    for (text, call) in [
+        (
+            "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"x\": 1}}\n</tool_call>",
+            "f {\"x\": 1}",
+        ),
+        (
+            "<tool_call>\n<function=f>\n<parameter=x>\n1\n</parameter>\n</function>\n</tool_call>",
+            "f {\"x\": 1}",
+        ),
+        (
+            "<tool_call>f\n<arg_key>s</arg_key>\n<arg_value>1</arg_value>\n</tool_call>",
+            "f {\"s\": \"1\"}",
+        ),
+    ] {
+        for cut in (0..text.len()).filter(|cut| text.is_char_boundary(*cut)) {
+            let (reasoning, rest, calls) = read_pieces(dialect, "", &["Hm. ", &text[..cut], &text[cut..]]);
+            assert_eq!(
+                (&*reasoning, rest.trim(), &*calls),
+                ("", "Hm.", &[call.to_owned()][..]),
+                "{text} {cut}"
+            );
+        }
+    }
+    for text in [
+        "The mark <tool_call>\nis a mark.",
+        "<tool_call>\nother\n</tool_call>",
+        "<tool_call><function",
+    ] {
+        assert_eq!(read(dialect, "", text), (String::new(), text.to_owned(), vec![]));
+    }
+    assert_eq!(THINK.with_calls(), THINK);
+}
+
+#[test]
+fn channels_are_recognised_where_the_template_writes_no_calls() {
+    let source = "{% for m in messages %}<|start|>{{ m.role }}{% if m.thinking %}<|channel|>analysis<|message|>\
+        {{ m.thinking }}<|end|>{% endif %}<|message|>{{ m.content }}<|end|>{% endfor %}<|start|>assistant";
+    let template = crate::ChatTemplate::new(source, std::collections::BTreeMap::new());
+    assert_eq!(Dialect::of(&template, None), of_messages("harmony"));
+}

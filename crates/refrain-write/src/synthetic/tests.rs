@@ -398,7 +398,7 @@ fn leaves_nothing_after_a_failed_write() {
 
         std::fs::write(&out, "precious").unwrap();
         let message = write(spec, &out, &no_progress).unwrap_err().to_string();
-        assert!(message.contains("exists already"), "{message}");
+        assert!(message.contains("already exists"), "{message}");
         assert_eq!(std::fs::read(&out).unwrap(), b"precious");
         assert_eq!(left(), 1);
         std::fs::remove_file(&out).unwrap();

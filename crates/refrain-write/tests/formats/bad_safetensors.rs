@@ -161,7 +161,7 @@ fn rejects_shards_that_contradict_the_index() {
                 index(json!({"a": "1.safetensors", "b": "2.safetensors", "c": "2.safetensors"})),
                 Some(two.clone()),
             ),
-            "embedded 2.safetensors: tensor c: is missing, though model.safetensors.index.json",
+            "embedded 2.safetensors: tensor c: is missing, but model.safetensors.index.json",
         ),
         (
             open_with(index(json!({"a": "../1.safetensors"})), None),

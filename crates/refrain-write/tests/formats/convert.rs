@@ -384,7 +384,7 @@ fn refuses_invalid_destinations_without_a_trace() {
     // Directories that are not checkpoints are not replaced either.
     std::fs::create_dir(folder.path().join("home")).unwrap();
     std::fs::write(folder.path().join("home/precious"), "kept").unwrap();
-    assert!(refused(recipe("mlx4"), "home", false).contains("exists already"));
+    assert!(refused(recipe("mlx4"), "home", false).contains("already exists"));
     assert!(refused(recipe("mlx4"), "home", true).contains("holds precious, which is not part of a checkpoint"));
     assert_eq!(
         std::fs::read_to_string(folder.path().join("home/precious")).unwrap(),

@@ -8,6 +8,7 @@ mod bad_tokenizer;
 mod convert;
 mod converted;
 mod cut_short;
+mod dialect_cuts;
 mod dialects;
 mod directory;
 mod doubles;

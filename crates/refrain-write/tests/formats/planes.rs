@@ -305,7 +305,7 @@ fn rejects_missing_planes_and_bytes_out_of_range() {
         ),
         (
             q.write_data(0, &mut out[..4]),
-            "tensor q: is quantised: it has quants and scales",
+            "tensor q: is quantised: it has no plain data",
         ),
         (
             q.write_quants(0, &mut out),

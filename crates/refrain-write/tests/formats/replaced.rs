@@ -153,7 +153,7 @@ fn replaces_a_checkpoint_only_on_request_and_only_when_complete() {
                 .1
                 .unwrap_err()
                 .to_string()
-                .contains("exists already")
+                .contains("already exists")
         );
         let stop = |_: WriteProgress| ControlFlow::Break(());
         let replacing = ConvertOptions {

@@ -7,7 +7,8 @@ use refrain_engine::{Engine, EngineOptions, Error as EngineError, Reload, Sessio
 use refrain_models::Checkpoint;
 use refrain_server::{EngineSource, LoadFailure, ModelRegistry, ServedModel, ServedText};
 
-use super::names::ModelNames;
+use super::config::ModelEntry;
+use super::names::{ModelNames, model_names};
 use super::{Arguments, DEFAULT_CONTEXT, DEFAULT_PARALLEL, DEFAULT_PARALLEL_ON_CPU};
 use crate::output::{self, human_bytes};
 use crate::{Global, device, load, model};
@@ -17,6 +18,7 @@ use crate::{Global, device, load, model};
 struct ModelSetup {
     global: Global,
     names: ModelNames,
+    entry: ModelEntry,
     checkpoint: Arc<Checkpoint>,
     options: EngineOptions,
     /// Share of the free memory for the KV cache and recurrent states.
@@ -60,9 +62,11 @@ impl ModelOpener {
     /// If a model cannot be opened, or the first cannot be loaded.
     pub fn open_all(&self, arguments: &Arguments) -> anyhow::Result<Vec<ServedModel>> {
         let mut all = vec![];
-        for (names, model) in arguments.names()?.into_iter().zip(&arguments.models) {
-            let checkpoint = model::open_or_pull(&self.global, model)?;
-            all.push(self.setup(names, checkpoint, arguments.models.len() > 1)?);
+        let entries = arguments.entries()?;
+        let is_capped = entries.len() > 1;
+        for (names, entry) in model_names(&entries)?.into_iter().zip(entries) {
+            let checkpoint = model::open_or_pull(&self.global, &entry.model)?;
+            all.push(self.setup(names, entry, checkpoint, is_capped)?);
         }
         all.into_iter()
             .enumerate()
@@ -75,16 +79,21 @@ impl ModelOpener {
     /// # Errors
     /// If it cannot be opened.
     pub fn open(&self, names: ModelNames, path: &Path) -> anyhow::Result<ServedModel> {
-        let setup = self.setup(names, Checkpoint::open(path)?, true)?;
+        let setup = self.setup(names, ModelEntry::default(), Checkpoint::open(path)?, true)?;
         self.serve(setup, 1)
     }
 
     /// With several models, each is capped at its own limit of the context.
-    fn setup(&self, names: ModelNames, checkpoint: Checkpoint, is_capped: bool) -> anyhow::Result<ModelSetup> {
+    fn setup(
+        &self,
+        names: ModelNames,
+        entry: ModelEntry,
+        checkpoint: Checkpoint,
+        is_capped: bool,
+    ) -> anyhow::Result<ModelSetup> {
         let limit = checkpoint.config().max_position;
-        let requested = self
-            .context
-            .map(|context| if is_capped { context.min(limit) } else { context });
+        let requested = entry.context.map(|context| context as usize).or(self.context);
+        let requested = requested.map(|context| if is_capped { context.min(limit) } else { context });
         let context = load::context(
             checkpoint.config(),
             requested.or(Some(DEFAULT_CONTEXT.min(limit))),
@@ -94,6 +103,7 @@ impl ModelOpener {
         Ok(ModelSetup {
             global: self.global.clone(),
             names,
+            entry,
             checkpoint: Arc::new(checkpoint),
             options: EngineOptions {
                 context,
@@ -113,15 +123,18 @@ impl ModelOpener {
             load::print_speed_warning(fit.as_ref());
         }
         let (ModelNames { name, aliases }, checkpoint) = (setup.names.clone(), setup.checkpoint.clone());
+        let (sampler, stay) = (setup.entry.sampler, setup.entry.stay);
         let source = EngineSource {
             loaded: if number == 0 { Some(setup.start(&device)?) } else { None },
             context: setup.options.context,
             registry: self.registry.clone(),
+            stay,
             load: Box::new(move || setup.load()),
         };
         let served = ServedModel::new(name, source, &device, &checkpoint, text);
         Ok(served
             .with_aliases(aliases)
+            .with_sampler(|options| sampler.apply(options))
             .with_bandwidth(fit.map(|fit| fit.capacity.bandwidth)))
     }
 }

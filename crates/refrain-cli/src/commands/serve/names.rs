@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::Arguments;
+use super::config::ModelEntry;
 
 /// Endings of model files, which are no part of the name.
 const FILE_ENDINGS: [&str; 2] = [".gguf", ".safetensors"];
@@ -16,43 +16,31 @@ pub(super) struct ModelNames {
     pub aliases: Vec<String>,
 }
 
-impl Arguments {
-    /// Returns the models' names.
-    ///
-    /// With one model, each `--alias` names it. With several, each `--alias` belongs to one of them, in order.
-    ///
-    /// # Errors
-    /// If there are more aliases than models, or two models have the same name.
-    pub(super) fn names(&self) -> anyhow::Result<Vec<ModelNames>> {
-        if self.models.len() > 1 && self.alias.len() > self.models.len() {
-            anyhow::bail!("--alias is given more often than there are models; give one per model, in order");
-        }
-        let split = |text: &str| text.split(',').map(|name| name.trim().to_owned()).collect::<Vec<_>>();
-        let given = |index: usize| match self.models.len() {
-            1 => self.alias.iter().flat_map(|text| split(text)).collect(),
-            _ => self.alias.get(index).map(|text| split(text)).unwrap_or_default(),
-        };
-        let all: Vec<ModelNames> = (self.models.iter().enumerate())
-            .map(|(index, model)| model_names(model, given(index)))
-            .collect();
-        let mut seen = vec![];
-        for names in &all {
-            for name in std::iter::once(&names.name).chain(&names.aliases) {
-                if name.is_empty() {
-                    anyhow::bail!("--alias has an empty name");
-                }
-                if seen.contains(&name) {
-                    anyhow::bail!("two models have the name {name}; give each its own with --alias NAME, in order");
-                }
-                seen.push(name);
+/// Returns the models' names.
+///
+/// # Errors
+/// If a name is empty, or two models have the same.
+pub(super) fn model_names(entries: &[ModelEntry]) -> anyhow::Result<Vec<ModelNames>> {
+    let all: Vec<ModelNames> = (entries.iter())
+        .map(|entry| names_of(&entry.model, entry.aliases.clone()))
+        .collect();
+    let mut seen = vec![];
+    for names in &all {
+        for name in std::iter::once(&names.name).chain(&names.aliases) {
+            if name.is_empty() {
+                anyhow::bail!("a model has an empty alias");
             }
+            if seen.contains(&name) {
+                anyhow::bail!("two models have the name {name}; give each its own with --alias NAME, in order");
+            }
+            seen.push(name);
         }
-        Ok(all)
     }
+    Ok(all)
 }
 
 /// The first given name that is not `*` is the model's own, else its default name is.
-fn model_names(model: &str, mut given: Vec<String>) -> ModelNames {
+fn names_of(model: &str, mut given: Vec<String>) -> ModelNames {
     let mut unique = vec![];
     given.retain(|name| {
         let is_new = !unique.contains(name);
@@ -128,9 +116,9 @@ mod tests {
     #[test]
     fn the_first_given_name_is_the_models_own() {
         let given = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-        assert_eq!(model_names("demo", given(&[])), names("demo", &[]));
-        assert_eq!(model_names("demo", given(&["a", "b"])), names("a", &["b"]));
-        assert_eq!(model_names("demo", given(&["*"])), names("demo", &["*"]));
-        assert_eq!(model_names("demo", given(&["*", "a", "a"])), names("a", &["*"]));
+        assert_eq!(names_of("demo", given(&[])), names("demo", &[]));
+        assert_eq!(names_of("demo", given(&["a", "b"])), names("a", &["b"]));
+        assert_eq!(names_of("demo", given(&["*"])), names("demo", &["*"]));
+        assert_eq!(names_of("demo", given(&["*", "a", "a"])), names("a", &["*"]));
     }
 }

@@ -82,7 +82,7 @@ fn embeddings_are_normalised_and_distinguish_texts() {
         ("input", json!([[]]), ""),
         ("input", json!([1_000_000]), "1000000"),
         ("input", json!({"text": "a"}), "neither a text nor tokens"),
-        ("input", json!("word ".repeat(300)), "context of 256"),
+        ("input", json!("word ".repeat(300)), "maximum context length is 256"),
         ("input", json!(vec!["a"; 2049]), "2048"),
     ] {
         let mut wrong = request.clone();

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::{Server, chat, content};
-use crate::support::{fixture, refrain};
+use crate::support::{fixture, refrain, run};
 
 impl Server {
     fn json(&self, path: &str) -> Value {
@@ -97,6 +97,44 @@ fn unloads_idle_models_and_reloads_them() {
 }
 
 #[test]
+fn a_model_answers_to_its_aliases() {
+    let server = Server::start(&["--alias", "mine,gpt-4o", "--alias", "*"]);
+    assert_eq!(server.named("/v1/models", "data", "id"), ["mine", "gpt-4o"]);
+    for name in ["mine", "gpt-4o", "gpt-4o:latest", "claude-opus-4-5", "../../etc/passwd"] {
+        let (status, answer) = server.post("/v1/completions", &completion(name));
+        assert_eq!(status, 200, "{name}: {answer}");
+    }
+    let server = two(&[]);
+    for (name, status) in [("other", 200), ("demo:latest", 200), ("gpt-4o", 404), ("*", 404)] {
+        assert_eq!(server.post("/v1/completions", &completion(name)).0, status, "{name}");
+    }
+}
+
+#[test]
+fn serves_the_models_of_a_file() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("serve.toml");
+    let text = "[[models]]\nmodel = \"demo\"\nalias = [\"mine\", \"*\"]\nctx = 64\npin = true\n\n\
+                [models.sampler]\ntemperature = 0.0\n";
+    std::fs::write(&file, text).expect("writes");
+    let config = file.to_str().expect("a name");
+    let server = Server::of(refrain(&[
+        "serve", "--config", config, "--port", "0", "--device", "cpu", "-q",
+    ]));
+    let models = server.json("/v1/models");
+    assert_eq!(
+        (&models["data"][0]["id"], &models["data"][0]["max_model_len"]),
+        (&json!("mine"), &json!(64))
+    );
+    let body = json!({"model": "any", "prompt": "Once upon", "max_tokens": 16});
+    let texts = [0, 1].map(|_| server.post("/v1/completions", &body).1["choices"][0]["text"].clone());
+    assert_eq!(texts[0], texts[1], "the temperature is 0");
+    std::fs::write(&file, format!("{text}warmth = 1\n")).expect("writes");
+    let outcome = run(&["serve", "--config", config]);
+    outcome.failed(1, &["serve.toml", "[models.sampler] has no setting warmth"]);
+}
+
+#[test]
 fn keeps_the_only_model_loaded() {
     let server = Server::start(&[]);
     server.post("/api/generate", &json!({"keep_alive": 0}));
@@ -118,5 +156,5 @@ fn rejects_models_with_the_same_name() {
     assert!(failed(&[]).contains("two models have the name demo"), "{}", failed(&[]));
     let many = failed(&["--alias", "a", "--alias", "b", "--alias", "c"]);
     assert!(many.contains("--alias is given more often"), "{many}");
-    assert!(failed(&["--keep-alive", "soon"]).contains("\"soon\" is no time"));
+    assert!(failed(&["--keep-alive", "soon"]).contains("\"soon\" is not a time"));
 }

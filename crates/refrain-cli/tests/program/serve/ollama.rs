@@ -232,8 +232,8 @@ fn unsupported_requests_are_refused_by_name() {
         let error = reply["error"].as_str().expect("an error");
         assert!(status == 400 && error.contains(word), "{body}: {status} {reply}");
     }
-    let (status, _) = server.post("/api/chat", &user(json!([])));
-    assert_eq!(status, 200, "an empty list of images is none");
+    // An empty list of images is none.
+    assert!(server.lines("/api/chat", &user(json!([]))).len() > 1);
     let (status, _) = server.ask("HEAD", "/api/blobs/sha256:00", "", "");
     assert_eq!(status, 404, "no blob is here");
 }

@@ -7,11 +7,28 @@ use crate::support::{Copy, refrain};
 
 const CHAT: &str = "/v1/chat/completions";
 
+/// A template with tools, of which it writes the names alone.
+pub const TOOLS_TEMPLATE: &str = concat!(
+    "{% for t in tools or [] %}{{ t.function.name }} {% endfor %}",
+    "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls or [] %}<tool_call>\n{\"name\": \"",
+    "{{ c.function.name }}\", \"arguments\": {{ c.function.arguments | tojson }}}\n</tool_call>{% endfor %}{% endfor %}",
+);
+
 /// Serves the demo model with another chat template.
-fn with_template(template: &str) -> (Copy, Server) {
+pub fn with_template(template: &str) -> (Copy, Server) {
     let copy = Copy::of("../../demo/model");
     copy.write("chat_template.jinja", template);
-    let server = Server::of(refrain(&["serve", copy.path(), "--port", "0", "--device", "cpu", "-q"]));
+    let server = Server::of(refrain(&[
+        "serve",
+        copy.path(),
+        "--alias",
+        "demo",
+        "--port",
+        "0",
+        "--device",
+        "cpu",
+        "-q",
+    ]));
     (copy, server)
 }
 
@@ -199,7 +216,7 @@ fn an_answer_that_is_begun_is_continued() {
 
 #[test]
 fn calls_are_written_as_the_client_offered_the_tools() {
-    let server = Server::start(&["--ctx", "1024"]);
+    let (_copy, server) = with_template(TOOLS_TEMPLATE);
     let parameters = json!({"type": "object", "properties": {"city": {"enum": ["Rome"]}}, "required": ["city"],
         "additionalProperties": false});
     let function = json!({"name": "weather", "parameters": parameters});
@@ -216,15 +233,17 @@ fn calls_are_written_as_the_client_offered_the_tools() {
         (answer["choices"][0].clone(), server.events(CHAT, &streamed))
     };
     let (choice, events) = ask(json!({"functions": [function], "function_call": {"name": "weather"}}));
-    let call = json!({"name": "weather", "arguments": "{\"city\": \"Rome\"}"});
+    let arguments = |text: &str| serde_json::from_str::<Value>(text).expect("JSON");
+    let call = &choice["message"]["function_call"];
     assert_eq!(
-        (&choice["message"]["function_call"], &choice["finish_reason"]),
-        (&call, &json!("function_call"))
+        (&call["name"], &choice["finish_reason"]),
+        (&json!("weather"), &json!("function_call"))
     );
+    assert_eq!(arguments(call["arguments"].as_str().unwrap()), json!({"city": "Rome"}));
     let deltas = events
         .iter()
         .filter_map(|event| event["choices"][0]["delta"]["function_call"]["arguments"].as_str());
-    assert_eq!(deltas.collect::<String>(), "{\"city\": \"Rome\"}");
+    assert_eq!(arguments(&deltas.collect::<String>()), json!({"city": "Rome"}));
 
     let format = json!({"type": "grammar", "grammar": {"syntax": "regex", "definition": "[ab]{3}"}});
     let custom = json!({"type": "custom", "custom": {"name": "say", "format": format}});

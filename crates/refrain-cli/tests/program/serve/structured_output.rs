@@ -345,7 +345,7 @@ fn rejects_invalid_formats_and_names_the_field() {
             "poem",
         ),
         ("response_format", json!("json"), "no type"),
-        ("guided_json", json!("{"), "no JSON"),
+        ("guided_json", json!("{"), "not valid JSON"),
         ("guided_json", json!({"$ref": "http://example.com/x"}), ""),
         ("guided_regex", json!("(("), ""),
         ("grammar", json!("root ::= \"a\""), "GBNF"),

@@ -16,6 +16,16 @@ use tagged::{DEEPSEEK_V3_2, DEEPSEEK_V4, GLM, HUNYUAN, KIMI_K3, MINICPM_5, MINIM
 
 pub(super) use objects::HERMES;
 
+/// The notation of models whose template knows no tools, but whose client offers some. It is Hermes', and a reader takes
+/// [`ALTERNATIVES`], too.
+pub(super) const ASSUMED: Notation = Notation {
+    name: "assumed",
+    ..HERMES
+};
+
+/// Notations with the same mark as Hermes'.
+pub(super) const ALTERNATIVES: [&Notation; 2] = [&QWEN_XML, &GLM];
+
 pub(in crate::dialects) const fn marks(open: &'static str, close: &'static str) -> Marks {
     Marks { open, close }
 }
