@@ -7,7 +7,7 @@ Each of N clients sends one request after another, with random prompt tokens, un
 clients gives one row: total tokens per second, time to first token, and time between tokens. Needs only the Python standard
 library.
 
-With --newcomer N, another client sends prompts of N tokens one after another. The time between tokens is then measured
+With --prefill N, another client sends prompts of N tokens one after another. The time between tokens is then measured
 while prompts are processed.
 
 With --slow and --half-open, idle connections stay open: clients that do not read, or do not finish their request. With
@@ -52,7 +52,7 @@ def arguments():
     parser.add_argument(
         "--check", action="store_true", help="use a few fixed prompts; each answer must equal the one of a single client"
     )
-    parser.add_argument("--newcomer", type=int, default=0, help="prompt tokens of an additional client")
+    parser.add_argument("--prefill", "--newcomer", dest="newcomer", type=int, default=0, help="prompt tokens of an additional client")
     parser.add_argument("--slow", type=int, default=0, help="additional clients that read nothing [%(default)s]")
     parser.add_argument("--half-open", type=int, default=0, help="additional clients that never finish their request [%(default)s]")
     parser.add_argument("--pid", type=int, help="process id of the server, to sample its memory (Linux)")

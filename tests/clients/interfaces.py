@@ -84,7 +84,7 @@ def openai_responses(client, answer):
     assert len(logprobs) == with_logprobs.usage.output_tokens and len(logprobs[0].top_logprobs) == 2, with_logprobs
     call = client.responses.create(**ask, input=SUM, tools=tools, tool_choice="required", max_output_tokens=100)
     assert {item.type for item in call.output} == {"function_call"}, call
-    assert_raises(openai.BadRequestError, lambda: client.responses.create(**ask, input=SUM, previous_response_id="r"), "keeps no")
+    assert_raises(openai.BadRequestError, lambda: client.responses.create(**ask, input=SUM, previous_response_id="r"), "not found")
     assert_raises(openai.BadRequestError, lambda: client.responses.create(**ask, input=[]), "no messages")
 
 

@@ -262,6 +262,11 @@ impl Engine {
         }
     }
 
+    /// Whether another request may be submitted now: neither the batch nor the queue is full.
+    pub fn has_room(&self) -> bool {
+        self.shared.open.load(Ordering::Relaxed) < self.options.streams + self.options.queue
+    }
+
     /// Counts a request in, unless there are too many.
     fn enter(&self) -> Result<(), Error> {
         if self.has_failed() {

@@ -152,7 +152,11 @@ fn no_tokens_are_lost_to_device_losses_at_random_points() {
     let mut lost_somewhere = move || {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         let list = 20 + (random >> 33) % 1000;
-        let faults = [Fault::LostAt(list), Fault::SilentFrom(list), Fault::CounterJumpsAt(list)];
+        let faults = [
+            Fault::LostAt(list),
+            Fault::SilentFrom(list),
+            Fault::CounterJumpsAt(list),
+        ];
         model("tiny:f16", &reporting(&[faults[(random >> 60) as usize % 3]]).0)
     };
     let first = lost_somewhere();

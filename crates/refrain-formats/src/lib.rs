@@ -48,7 +48,9 @@ pub use gguf::{
 };
 pub use metadata::{Key, Metadata};
 pub use mixed::{QuantContext, QuantMix};
-pub use platform::{exit_immediately, raise_open_file_limit, report_truncated_files, terminate_process};
+pub use platform::{
+    exit_immediately, raise_open_file_limit, report_truncated_files, separate_process_group, terminate_process,
+};
 pub use refrain_quant::QuantRecord;
 pub use state::{Plane, SnapshotKey, State};
 pub use tensor::{Tensor, TensorInfo};

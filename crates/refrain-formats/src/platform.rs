@@ -99,6 +99,15 @@ pub fn terminate_process(process: u32) -> io::Result<()> {
     }
 }
 
+/// Makes a command run in a process group of its own, so that Ctrl-C on the terminal does not reach it. Does nothing
+/// on systems without process groups.
+pub fn separate_process_group(command: &mut std::process::Command) {
+    #[cfg(unix)]
+    std::os::unix::process::CommandExt::process_group(command, 0);
+    #[cfg(not(unix))]
+    let _ = command;
+}
+
 /// Raises the limit on open files to the hard limit. For servers.
 pub fn raise_open_file_limit() {
     #[cfg(unix)]

@@ -5,7 +5,7 @@
 //! 1. magic `refrain\0`, u32 version, u32 element type of keys and values, u128 model, u128 rotation;
 //! 2. u64 number of tokens, the tokens (u32);
 //! 3. u32 number of planes; for each plane: u32 element type, u32 rank of a row, its extents (u64), u64 bytes, the
-//! bytes;
+//!    bytes;
 //! 4. the xxh3 128-bit hash of everything before it.
 //!
 //! Readers check the hash first, and never allocate more than the file's own size.

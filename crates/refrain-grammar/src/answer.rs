@@ -177,6 +177,9 @@ impl AnswerForm<'_> {
         let is_section_of_one = notation.section.is_some() && notation.call.open.is_empty() && !is_list;
         let (separator, list) = if is_list {
             ("\", \"", ["\"[\"", "\"]\""])
+        } else if notation.section.is_none() && matches!(notation.form, CallForm::Objects(_)) {
+            // Each call on lines of its own, as templates write them: a model ends where no line follows.
+            ("\"\\n\"", ["", ""])
         } else {
             ("\"\\n\"?", ["", ""])
         };

@@ -32,7 +32,7 @@ struct Shared {
 enum Report {
     /// The first mask is being computed; this cancels it.
     Started(CancellationHandle),
-    Done(Result<(Matcher, Vec<IgnoredKeyword>), GrammarError>),
+    Done(Box<Result<(Matcher, Vec<IgnoredKeyword>), GrammarError>>),
 }
 
 impl GrammarCompiler {
@@ -91,7 +91,7 @@ impl GrammarCompiler {
         let end = loop {
             match reports.recv_timeout(POLL) {
                 Ok(Report::Started(handle)) => mask = Some(handle),
-                Ok(Report::Done(result)) => break result,
+                Ok(Report::Done(result)) => break *result,
                 Err(RecvTimeoutError::Disconnected) => break Err(GrammarError::new("the grammar cannot be compiled")),
                 Err(RecvTimeoutError::Timeout) if cancellation.is_cancelled() => break Err(GrammarError::cancelled()),
                 Err(RecvTimeoutError::Timeout) if Instant::now() > deadline => break Err(GrammarError::new(TOO_LONG)),
@@ -148,7 +148,7 @@ impl Shared {
                 why.without_position()
             })
         });
-        report(Report::Done(made));
+        report(Report::Done(Box::new(made)));
     }
 }
 

@@ -8,6 +8,7 @@ use refrain_engine::{EngineEvent, EngineTicket, Finish, PickedToken, TextDecoder
 use refrain_text::dialects::{AnswerPiece, AnswerReader, Dialect, Functions};
 use tokio::sync::mpsc::UnboundedReceiver;
 
+use crate::compact::CompactJson;
 use crate::error::Refusal;
 use crate::record::RequestRecord;
 use crate::served::ServedModel;
@@ -77,6 +78,7 @@ impl Answer {
         Pieces {
             decoder: TextDecoder::new(&self.model.tokenizer, std::mem::take(&mut self.stops)),
             reader: self.format.reader(),
+            arguments: CompactJson::default(),
             events: &mut self.request.events,
             cached_tokens: &self.request.cached_tokens,
             model: &self.model,
@@ -95,6 +97,8 @@ impl Answer {
 pub(crate) struct Pieces<'a> {
     decoder: TextDecoder<'a>,
     reader: Option<AnswerReader>,
+    /// The arguments of the call that began last.
+    arguments: CompactJson,
     events: &'a mut UnboundedReceiver<EngineEvent>,
     cached_tokens: &'a AtomicUsize,
     model: &'a ServedModel,
@@ -158,7 +162,7 @@ impl Pieces<'_> {
         let has_reasoning = pieces.iter().any(|piece| matches!(piece, AnswerPiece::Reasoning(_)));
         self.reasoning_tokens += usize::from(is_reasoning || has_reasoning);
         if decoded.stopped {
-            pieces.extend(self.reader.as_mut().map(AnswerReader::finish).unwrap_or_default());
+            pieces.extend(self.finish_reader());
         }
         Ok((pieces, decoded.stopped.then_some(Finish::StopString)))
     }
@@ -167,16 +171,41 @@ impl Pieces<'_> {
     fn finish(&mut self) -> Result<Vec<AnswerPiece>, Refusal> {
         let text = self.decoder.rest()?;
         let mut pieces = self.read(text);
-        pieces.extend(self.reader.as_mut().map(AnswerReader::finish).unwrap_or_default());
+        pieces.extend(self.finish_reader());
         Ok(pieces)
     }
 
     fn read(&mut self, text: String) -> Vec<AnswerPiece> {
         match &mut self.reader {
-            Some(reader) => reader.push(&text),
+            Some(reader) => {
+                let pieces = reader.push(&text);
+                self.compacted(pieces)
+            }
             None if text.is_empty() => vec![],
             None => vec![AnswerPiece::Text(text)],
         }
+    }
+
+    /// Returns what the reader held back.
+    fn finish_reader(&mut self) -> Vec<AnswerPiece> {
+        let pieces = self.reader.as_mut().map(AnswerReader::finish).unwrap_or_default();
+        self.compacted(pieces)
+    }
+
+    /// Removes the blanks between the tokens of arguments: models and grammars differ in them.
+    fn compacted(&mut self, pieces: Vec<AnswerPiece>) -> Vec<AnswerPiece> {
+        let compact = |piece: AnswerPiece| match piece {
+            AnswerPiece::Call { .. } => {
+                self.arguments = CompactJson::default();
+                Some(piece)
+            }
+            AnswerPiece::Arguments(text) => {
+                let text = self.arguments.push(&text);
+                (!text.is_empty()).then_some(AnswerPiece::Arguments(text))
+            }
+            other => Some(other),
+        };
+        pieces.into_iter().filter_map(compact).collect()
     }
 
     /// Takes the tokens with log-probabilities that arrived since the last call.

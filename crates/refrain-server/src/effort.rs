@@ -25,7 +25,9 @@ impl ServedModel {
             return self.render_prefilled(conversation, reasoning, prefill).await;
         }
         let switched = ReasoningOptions::switched(reasoning.enabled);
-        let rendered = self.render_prefilled(conversation.clone(), reasoning, prefill.clone()).await;
+        let rendered = self
+            .render_prefilled(conversation.clone(), reasoning, prefill.clone())
+            .await;
         match rendered {
             Err(Refusal::Text(_)) => self.render_prefilled(conversation, switched, prefill).await,
             rendered => rendered,

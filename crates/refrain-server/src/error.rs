@@ -139,7 +139,7 @@ impl Refusal {
         let message = match self {
             Refusal::Engine(refrain_engine::Error::ContextFull { tokens, context }) => format!(
                 "This model's maximum context length is {context} tokens, but the prompt needs {tokens} tokens; \
-                 shorten the messages or start the server with a larger --ctx"
+                 shorten the messages, or serve the model with a larger context"
             ),
             other => other.to_string(),
         };

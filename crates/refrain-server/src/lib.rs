@@ -27,6 +27,7 @@ mod anthropic;
 mod blocking;
 mod body;
 mod client_stream;
+mod compact;
 mod connections;
 mod cors;
 mod digest;
@@ -68,15 +69,15 @@ use axum::{Extension, Router};
 
 use access::ApiKeys;
 use connections::Connections;
-use model_list::ModelList;
 pub use downloads::{DownloadFailure, DownloadNews, Downloader, Downloads, OneAtATime};
 pub use http_client::HttpClient;
+use model_list::ModelList;
 pub use platform::ServerListener;
 pub use record::Log;
 pub use registry::{EngineLoader, LoadFailure, ModelRegistry, ModelStay, keep_alive};
-use web_origin::WebPolicy;
 pub use served::{EngineSource, ServedModel, ServedText};
 pub use tls::{Certificate, CertificateError};
+use web_origin::WebPolicy;
 
 /// Settings of a server.
 #[derive(Debug, Clone)]
@@ -177,7 +178,10 @@ fn router(models: ModelList, options: &ServerOptions, policy: WebPolicy) -> Rout
         .route("/api/create", post(ollama::pull::change_models))
         .route("/api/copy", post(ollama::pull::change_models))
         .route("/api/push", post(ollama::pull::change_models))
-        .route("/api/blobs/{digest}", post(ollama::pull::change_models).head(ollama::pull::no_blob))
+        .route(
+            "/api/blobs/{digest}",
+            post(ollama::pull::change_models).head(ollama::pull::no_blob),
+        )
         .layer(Extension(options.downloads.clone()))
         .route("/render", post(page::render))
         .route("/tokenize", post(tokens::tokenize))

@@ -7,7 +7,8 @@ use refrain_engine::fit::Requirements;
 use refrain_engine::{Device, Engine, EngineLoad, EngineRequest, SamplerOptions, TokenConstraint};
 use refrain_formats::{Format, TensorInfo};
 use refrain_grammar::{
-    AnswerForm, CallableFunction, Grammar, GrammarCompiler, GrammarConstraint, GrammarError, ReasoningTokens, SpecialTokens,
+    AnswerForm, CallableFunction, Grammar, GrammarCompiler, GrammarConstraint, GrammarError, ReasoningTokens,
+    SpecialTokens,
 };
 use refrain_models::Checkpoint;
 use refrain_text::dialects::{Dialect, Functions};
@@ -243,10 +244,11 @@ impl ServedModel {
     ) -> Result<(Vec<u32>, AnswerFormat), Refusal> {
         let template = self.template.as_ref().ok_or(Refusal::NoTemplate)?;
         let render = |conversation: &Conversation| template.render_for_answer(conversation, reasoning, &self.dialect);
-        let mut text = render(conversation).or_else(|error| match messages::without_disputed_reasoning(conversation) {
-            Some(conversation) => render(&conversation),
-            None => Err(error),
-        })?;
+        let mut text =
+            render(conversation).or_else(|error| match messages::without_disputed_reasoning(conversation) {
+                Some(conversation) => render(&conversation),
+                None => Err(error),
+            })?;
         if let Some(prefill) = prefill {
             prefill.open(&mut text, &self.dialect);
         }
@@ -293,7 +295,11 @@ impl ServedModel {
         text: Option<&Grammar>,
     ) -> Result<Grammar, GrammarError> {
         let special = self.special.get_or_init(|| SpecialTokens::of(&self.tokenizer));
-        let dialect = if functions.is_empty() { self.dialect } else { self.dialect.with_calls() };
+        let dialect = if functions.is_empty() {
+            self.dialect
+        } else {
+            self.dialect.with_calls()
+        };
         let form = AnswerForm {
             dialect: &dialect,
             functions,

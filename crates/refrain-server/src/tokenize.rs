@@ -105,7 +105,7 @@ impl ServedModel {
         }
         let (mut tokens, mut rest) = (0, text);
         while !rest.is_empty() {
-            let (chunk, behind) = rest.split_at(rest.floor_char_boundary(CHUNK_BYTES));
+            let (chunk, behind) = rest.split_at(floor_char_boundary(rest, CHUNK_BYTES));
             tokens += self.tokenizer.encode_rendered(chunk)?.len();
             if tokens > context.saturating_mul(CHUNK_TOLERANCE) {
                 return too_long(tokens);
@@ -119,7 +119,7 @@ impl ServedModel {
     fn encode_beginning(&self, text: &str, special: bool) -> Result<Vec<u32>, Refusal> {
         let mut bytes = MAX_UNCHECKED_BYTES.max(8 * self.context);
         loop {
-            let end = text.floor_char_boundary(bytes);
+            let end = floor_char_boundary(text, bytes);
             let mut tokens = self.tokenizer.encode(&text[..end], special)?;
             if end == text.len() || tokens.len() > CHUNK_TOLERANCE * self.context {
                 tokens.truncate(self.context);
@@ -151,4 +151,10 @@ pub(crate) fn text_bytes(conversation: &Conversation) -> usize {
         }
     }
     conversation.messages.iter().map(of).sum()
+}
+
+/// The last place of a character that does not begin behind `at`.
+fn floor_char_boundary(text: &str, at: usize) -> usize {
+    let at = at.min(text.len());
+    (0..=at).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0)
 }

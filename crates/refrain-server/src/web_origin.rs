@@ -72,7 +72,7 @@ impl WebPolicy {
             && is_checked
         {
             return Some(format!(
-                "this server is not reached as {host:?}; start it with --allowed-host NAME to allow that"
+                "this server does not serve the host {host:?}; its operator can allow that host name"
             ));
         }
         self.foreign_origin(request, header.unwrap_or_default())
@@ -85,7 +85,7 @@ impl WebPolicy {
         is_loopback || self.is_named(name)
     }
 
-    /// Whether `--allowed-host` or `--cors` has this name.
+    /// Whether this name is among the hosts or origins that the operator allowed.
     fn is_named(&self, name: &str) -> bool {
         let of_origin = |origin: &String| {
             origin
@@ -102,7 +102,7 @@ impl WebPolicy {
         let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or_default());
         let refuse = |origin: &str| {
             Some(format!(
-                "web pages of {origin} may not use this server; start it with --cors ORIGIN to allow that"
+                "web pages of {origin} may not use this server; its operator can allow that origin"
             ))
         };
         if let Some(origin) = text(ORIGIN.as_str()) {

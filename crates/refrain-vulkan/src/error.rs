@@ -9,7 +9,7 @@ use crate::class::MemoryClass;
 pub enum Error {
     /// No Vulkan loader library could be opened.
     #[error(
-        "no Vulkan loader found ({reason}); install it (Debian: apt install libvulkan1, and a driver such as mesa-vulkan-drivers), or run on the CPU"
+        "no Vulkan loader found ({reason}); install it (Debian: apt install libvulkan1, and a driver such as mesa-vulkan-drivers)"
     )]
     NoLoader {
         /// Message of the dynamic linker.
@@ -27,10 +27,10 @@ pub enum Error {
     #[error("the Vulkan validation layer is not installed (Debian: apt install vulkan-validationlayers)")]
     NoValidationLayer,
     /// No driver provides a device.
-    #[error("no working Vulkan driver found; install one (Debian: apt install mesa-vulkan-drivers), or run on the CPU")]
+    #[error("no working Vulkan driver found; install one (Debian: apt install mesa-vulkan-drivers)")]
     NoDevice,
     /// No device is usable.
-    #[error("no usable Vulkan device: {reasons}; update the driver, or run on the CPU")]
+    #[error("no usable Vulkan device: {reasons}; update the driver")]
     NoUsableDevice {
         /// Each device with the reason why it is unusable.
         reasons: String,

@@ -23,8 +23,8 @@ const EXAMPLES: &str = "Examples:
 
 /// Start a coding agent that uses a local server
 ///
-/// Sets the agent's environment so that it uses a running server of yours, or one that is started for it and stopped with
-/// it. The agent's own settings are not changed. The agent must be installed.
+/// Sets the agent's environment so that it uses a running server of yours, or one that is started for it and stopped
+/// with it. The agent's own settings are not changed. The agent must be installed.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {

@@ -129,7 +129,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<Exit
     let grammar = arguments.format.grammar(renderer.as_ref(), &tokenizer)?;
     let prompt = arguments.prompt.text(arguments.raw, global.quiet)?;
     let (prompt, reasoning) = prompt_ids(&tokenizer, renderer, &prompt, generation_args, &mut writer)?;
-    let constraint = grammar.map(|grammar| response_format::constraint(&grammar, &tokenizer, reasoning));
+    let constraint = grammar.map(|grammar| response_format::constraint(&grammar, &tokenizer, reasoning, global.quiet));
     let constraint = constraint.transpose()?;
     let max_tokens = generation_args.max_tokens;
     let state = arguments.state.load_state.as_deref().map(Snapshot::open).transpose()?;

@@ -82,8 +82,8 @@ pub(crate) struct Arguments {
     /// Timeout in seconds for clients to send a request and to read the response
     #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
     timeout: u64,
-    /// Model name for clients [default: MODEL, or the last part of a path]. May be several, separated by commas; * stands for any
-    /// name. Repeat for several models, in order
+    /// Model name for clients, or several names separated by commas; * is any name [default: MODEL, or the last part of
+    /// a path]. Repeat for several models, in order
     #[arg(long, value_name = "NAME,…", visible_alias = "served-model-name")]
     alias: Vec<String>,
     /// How long an idle model stays loaded, such as 5m; -1 for until its memory is needed

@@ -116,8 +116,8 @@ fn a_schema_holds_for_the_final_channel() {
 fn converted(model: &Scripted) -> (String, String) {
     let path = |name: &str| model.file(name).to_str().unwrap().to_owned();
     let (file, folder) = (path("converted.gguf"), path("again"));
-    run(&["convert", model.path(), &file, "--format", "f32"]).done();
-    run(&["convert", &file, &folder, "--format", "bf16"]).done();
+    run(&["convert", model.path(), &file, "--format", "f16"]).done();
+    run(&["convert", &file, &folder, "--format", "mlx8"]).done();
     (file, folder)
 }
 

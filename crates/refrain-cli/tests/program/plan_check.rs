@@ -53,5 +53,5 @@ fn rejects_hardware_without_memory_by_name() {
         return;
     }
     let check = ["plan-check", "synthetic:tiny:q4_0", "--device", "POLARIS10"];
-    on_null_hardware(&check).failed(1, &["POLARIS10", "memory (the driver lists none"]);
+    on_null_hardware(&check).failed(1, &["POLARIS10", "memory (the driver reports none"]);
 }

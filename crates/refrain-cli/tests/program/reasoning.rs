@@ -92,7 +92,7 @@ fn think_options_control_the_template() {
     }
     // --no-think has no effect on a model without reasoning; --think is an error there.
     assert_eq!(tokens("demo", &["--no-think"]), tokens("demo", &[]));
-    run(&["run", "demo", QUESTION, "--think"]).failed(1, &["no switch for thinking"]);
+    run(&["run", "demo", QUESTION, "--think"]).failed(1, &["no switch for reasoning"]);
 }
 
 #[test]

@@ -75,7 +75,12 @@ fn rejects_invalid_formats_and_names_the_option() {
     let (gbnf, wrong) = (write("a.gbnf", "root ::= \"a\""), write("a.lark", "start: missing"));
     for (option, value, code, words) in [
         ("--json-schema", "{\"type\":", 2, ["--json-schema", "invalid JSON"]),
-        ("--json-schema", "{\"type\": \"poem\"}", 2, ["--json-schema", "poem"]),
+        (
+            "--json-schema",
+            "{\"type\": \"string\", \"const\": 1}",
+            2,
+            ["--json-schema", "admits no value"],
+        ),
         ("--json-schema", "[1]", 2, ["--json-schema", "object"]),
         ("--json-schema", "/nowhere.json", 1, ["cannot read", "/nowhere.json"]),
         ("--grammar", &gbnf, 2, ["--grammar", "GBNF"]),
@@ -84,6 +89,9 @@ fn rejects_invalid_formats_and_names_the_option() {
     ] {
         run(&["run", "demo", "Hi", option, value]).failed(code, &words);
     }
+    let passed = run(&["run", "demo", "Hi", "-n", "4", "-j", "{\"type\": \"poem\"}"]);
+    assert!(passed.stderr.contains("not enforced: type"), "{passed:?}");
+    passed.done();
     run(&["run", "demo", "Hi", "-j", "{}", "--grammar", &wrong]).failed(2, &["cannot be used with"]);
     run(&["run", "demo", "Hi", "-j", "{}", "--verify"]).failed(2, &["cannot be used with"]);
 }

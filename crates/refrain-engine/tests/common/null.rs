@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use refrain::Device;
-use refrain_vulkan::{DeviceInfo, Fault, MemoryClass, NullOptions, NullMemory};
+use refrain_vulkan::{DeviceInfo, Fault, MemoryClass, NullMemory, NullOptions};
 
 /// Words that messages wrote to states: the last one at each address.
 pub type Delivered = Arc<Mutex<BTreeMap<u64, u32>>>;

@@ -26,7 +26,12 @@ const LISTS: usize = 11;
 fn silently_lost_devices_emit_no_token() {
     for (mode, fault) in MODES.into_iter().flat_map(|mode| {
         let list = LISTS as u64 + 1;
-        [Fault::SilentFrom(list), Fault::CounterJumpsAt(list), Fault::LostAt(list)].map(|fault| (mode, fault))
+        [
+            Fault::SilentFrom(list),
+            Fault::CounterJumpsAt(list),
+            Fault::LostAt(list),
+        ]
+        .map(|fault| (mode, fault))
     }) {
         let (device, _) = reporting(&[fault]);
         let model = model("tiny:f16", &device);

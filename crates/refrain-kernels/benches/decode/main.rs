@@ -30,7 +30,9 @@ use products::projections;
 use recorded::RecordedCalls;
 use refrain_kernels::Traits;
 use refrain_kernels::tuning::{self, Tuning};
-use refrain_vulkan::{Access, Buffer, DeviceChoice, Command, CommandList, Device, MemoryClass, OpenOptions, Options, Vulkan};
+use refrain_vulkan::{
+    Access, Buffer, Command, CommandList, Device, DeviceChoice, MemoryClass, OpenOptions, Options, Vulkan,
+};
 use router::routers;
 use token_experts::token_experts;
 use workload::Workload;

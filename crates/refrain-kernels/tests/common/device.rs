@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use refrain_kernels::tuning::{self, Tuning};
 use refrain_kernels::{Call, OperandSpec, Push, Traits, Values};
 use refrain_testing::sample;
-use refrain_vulkan::{Access, DeviceChoice, Command, CommandList, Device, MemoryClass, OpenOptions, Options, Vulkan};
+use refrain_vulkan::{Access, Command, CommandList, Device, DeviceChoice, MemoryClass, OpenOptions, Options, Vulkan};
 
 use super::driver;
 

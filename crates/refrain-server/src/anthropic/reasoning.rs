@@ -54,7 +54,6 @@ impl Thinking {
             options: ReasoningOptions {
                 enabled: Some(enabled),
                 effort: effort.map(str::to_owned),
-                ..ReasoningOptions::default()
             },
             budget,
         })

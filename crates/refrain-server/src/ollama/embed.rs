@@ -92,9 +92,7 @@ pub(crate) async fn embeddings(
     let model = request.model.model(&models)?;
     let mut embedding = vec![];
     if let Some(prompt) = request.prompt.filter(|prompt| !prompt.is_empty()) {
-        let texts = InputField::Text(prompt)
-            .tokens(&model, TextLimit::Context)
-            .await?;
+        let texts = InputField::Text(prompt).tokens(&model, TextLimit::Context).await?;
         embedding = model.embed(texts).await?.pop().unwrap_or_default();
     }
     request.model.keep(&model);

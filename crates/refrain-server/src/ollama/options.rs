@@ -174,7 +174,6 @@ impl OllamaFields {
         let level = |level: &str| ReasoningOptions {
             enabled: Some(true),
             effort: Some(level.to_owned()),
-            ..ReasoningOptions::default()
         };
         match &self.think {
             None | Some(Value::Null) => Ok(ReasoningOptions::default()),

@@ -61,7 +61,10 @@ pub(crate) async fn embeddings(
         None | Some(Some("float")) => false,
         Some(Some("base64")) => true,
         Some(_) => {
-            return Err(Refusal::field("encoding_format", "it is neither \"float\" nor \"base64\""));
+            return Err(Refusal::field(
+                "encoding_format",
+                "it is neither \"float\" nor \"base64\"",
+            ));
         }
     };
     let texts = request.input.tokens(&model, TextLimit::Context).await?;

@@ -35,20 +35,18 @@ impl PendingAnswer {
     /// # Errors
     /// If the engine refuses it.
     pub async fn submit_when_possible(self) -> Result<Answer, Refusal> {
-        let options = *self.engine.options();
-        loop {
-            let load = self.engine.load();
-            if self.engine.has_failed() || load.waiting + load.running < options.streams + options.queue {
-                return self.submit();
-            }
+        while !self.engine.has_failed() && !self.engine.has_room() {
             tokio::time::sleep(RETRY).await;
         }
+        self.submit()
     }
 }
 
 /// Returns how many answers of one request may be submitted at once: enough to fill all streams.
 pub(super) fn limit(answers: &[PendingAnswer]) -> usize {
-    answers
-        .first()
-        .map_or(1, |answer| 2 * answer.engine.options().streams.max(1))
+    answers.first().map_or(1, |answer| {
+        let options = answer.engine.options();
+        let streams = options.streams.max(1);
+        (2 * streams).min(streams + options.queue)
+    })
 }

@@ -139,7 +139,7 @@ pub(super) async fn whole<F: ReplyForm>(
     let choices = stream::iter(answers).enumerate().map(|(index, answer)| {
         let form = form.clone();
         async move {
-            let mut answer = if index < limit {
+            let mut answer = if index == 0 {
                 answer.submit()?
             } else {
                 answer.submit_when_possible().await?
@@ -183,9 +183,10 @@ pub(super) fn streamed<F: ReplyForm>(
     let mut choices = vec![];
     for (index, pending) in answers.into_iter().enumerate() {
         let (sender, form, record) = (sender.clone(), form.clone(), record.clone());
+        // The first one tells whether the engine is busy; the others wait for room.
         let started = match permits.clone().try_acquire_owned() {
-            Ok(permit) => Either::Left((permit, pending.submit()?)),
-            Err(_) => Either::Right((permits.clone(), pending)),
+            Ok(permit) if index == 0 => Either::Left((permit, pending.submit()?)),
+            _ => Either::Right((permits.clone(), pending)),
         };
         choices.push(async move {
             let choice = async {

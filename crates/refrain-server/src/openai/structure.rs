@@ -1,7 +1,9 @@
 //! Structured output: what clients request by their many fields, and the grammar that follows from it.
 
+use std::sync::LazyLock;
+
 use refrain_grammar::{CallableFunction, Grammar};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::fields::FieldReader;
 use super::tool_choice::{self, CallMode, ToolChoice};
@@ -215,10 +217,20 @@ fn callable(tools: &[Value]) -> Result<Vec<CallableFunction<'_>>, Refusal> {
         match function["name"].as_str() {
             Some(name) => Ok(CallableFunction {
                 name,
-                parameters: function.get("parameters").filter(|parameters| !parameters.is_null()),
+                parameters: Some(parameters(function)),
             }),
             None => Err(Refusal::field("tools", "a function has no name")),
         }
     };
     tools.iter().map(function).collect()
+}
+
+/// Returns the schema of a function's arguments. A function without one, or with an empty one, has none.
+fn parameters(function: &Value) -> &Value {
+    static NONE: LazyLock<Value> =
+        LazyLock::new(|| json!({"type": "object", "properties": {}, "additionalProperties": false}));
+    let given = function.get("parameters").filter(|parameters| !parameters.is_null());
+    given
+        .filter(|parameters| parameters.as_object().is_none_or(|schema| !schema.is_empty()))
+        .unwrap_or(&NONE)
 }

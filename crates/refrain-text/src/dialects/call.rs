@@ -6,7 +6,7 @@
 
 use super::elements::elements_head;
 use super::expressions::{braces_head, python_head};
-use super::json::{ValueScanner, quoted};
+use super::json::{Compactor, ValueScanner, quoted};
 use super::marks::{Found, at_front};
 use super::named::{argument, named_head};
 use super::objects::object_head;
@@ -49,7 +49,11 @@ pub(super) struct CallHead {
 #[derive(Debug, Clone)]
 pub(super) enum CallBody {
     /// A JSON value, the arguments; behind it the rest of an object, if `in_object`.
-    Json { scanner: ValueScanner, in_object: bool },
+    Json {
+        scanner: ValueScanner,
+        compactor: Compactor,
+        in_object: bool,
+    },
     /// Behind a value: the rest of the object that it is in.
     ObjectRest(ValueScanner),
     /// Arguments between marks, of which some were read.
@@ -90,6 +94,7 @@ impl CallBody {
     fn json() -> CallBody {
         CallBody::Json {
             scanner: ValueScanner::default(),
+            compactor: Compactor::default(),
             in_object: false,
         }
     }
@@ -107,9 +112,14 @@ impl CallBody {
     ) -> bool {
         loop {
             match self {
-                CallBody::Json { scanner, in_object } => {
+                CallBody::Json {
+                    scanner,
+                    compactor,
+                    in_object,
+                } => {
                     let (length, is_whole) = scanner.scan(held);
-                    arguments.extend(held.drain(..length));
+                    let value: String = held.drain(..length).collect();
+                    compactor.push(&value, arguments);
                     if !is_whole && !is_final {
                         return false;
                     }
@@ -143,9 +153,9 @@ impl CallBody {
                                 ValueType::Text => quoted(&value),
                                 ValueType::Json => untyped(&value),
                             };
-                            let separator = if *count == 0 { "{" } else { ", " };
+                            let separator = if *count == 0 { "{" } else { "," };
                             *count += 1;
-                            arguments.push_str(&format!("{separator}{}: {value}", quoted(&key)));
+                            arguments.push_str(&format!("{separator}{}:{value}", quoted(&key)));
                         }
                         Outcome::Incomplete if !is_final => return false,
                         Outcome::Incomplete | Outcome::Other => {

@@ -41,9 +41,9 @@ pub(super) fn elements_head(text: &str, named: &NamedCall, tags: &ElementTags, c
 fn as_object(members: &[(String, String)]) -> String {
     let members: Vec<String> = members
         .iter()
-        .map(|(key, value)| format!("{}: {value}", quoted(key)))
+        .map(|(key, value)| format!("{}:{value}", quoted(key)))
         .collect();
-    format!("{{{}}}", members.join(", "))
+    format!("{{{}}}", members.join(","))
 }
 
 /// Reads elements until something else comes.
@@ -59,7 +59,7 @@ fn elements(text: &mut &str, tags: &ElementTags, depth: usize) -> Option<Vec<(St
             let members = elements(text, tags, depth + 1)?;
             if members.iter().all(|(key, _)| key == tags.item) {
                 let items: Vec<&str> = members.iter().map(|(_, value)| value.as_str()).collect();
-                format!("[{}]", items.join(", "))
+                format!("[{}]", items.join(","))
             } else {
                 as_object(&members)
             }

@@ -39,7 +39,7 @@ pub(super) fn python_head(text: &str, is_final: bool) -> Outcome<CallHead> {
             let head = CallHead {
                 name: name.to_owned(),
                 id: None,
-                body: CallBody::Whole(format!("{{{}}}", members.join(", "))),
+                body: CallBody::Whole(format!("{{{}}}", members.join(","))),
             };
             return Outcome::Read(head, text.len() - reader.rest.len());
         }
@@ -62,7 +62,7 @@ pub(super) fn python_head(text: &str, is_final: bool) -> Outcome<CallHead> {
         let Some(value) = reader.value().filter(|_| !reader.rest.is_empty()) else {
             return incomplete(text);
         };
-        members.push(format!("{}: {value}", quoted(key)));
+        members.push(format!("{}:{value}", quoted(key)));
         reader.skip_blanks();
         if !reader.take(",") && !reader.rest.is_empty() && !reader.rest.starts_with(')') {
             return Outcome::Other;

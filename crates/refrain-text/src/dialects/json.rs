@@ -73,6 +73,36 @@ impl ValueScanner {
     }
 }
 
+/// Drops the blanks of JSON that stand outside of strings, in a text that arrives piece by piece.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Compactor {
+    in_string: bool,
+    escaped: bool,
+}
+
+impl Compactor {
+    /// Appends a piece to `out`, without blanks.
+    pub fn push(&mut self, piece: &str, out: &mut String) {
+        for letter in piece.chars() {
+            let is_escaped = std::mem::take(&mut self.escaped);
+            match letter {
+                '\\' if self.in_string => self.escaped = !is_escaped,
+                '"' if !is_escaped => self.in_string = !self.in_string,
+                _ if !self.in_string && letter.is_whitespace() => continue,
+                _ => {}
+            }
+            out.push(letter);
+        }
+    }
+}
+
+/// The JSON `text` without blanks outside of strings.
+pub(super) fn compact(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    Compactor::default().push(text, &mut out);
+    out
+}
+
 /// Returns the JSON value at the beginning of `text`, if it is there as a whole.
 pub(super) fn leading_value(text: &str) -> Option<&str> {
     let (length, is_whole) = ValueScanner::default().scan(text);
@@ -103,6 +133,12 @@ mod tests {
         assert_eq!(leading_value("12.5, 3"), Some("12.5"));
         assert_eq!(leading_value("[1, 2"), None);
         assert_eq!(leading_value("tru"), None);
+    }
+
+    #[test]
+    fn blanks_outside_of_strings_are_dropped() {
+        assert_eq!(compact("{ \"a b\\\" \": [1,\n null] }"), "{\"a b\\\" \":[1,null]}");
+        assert_eq!(compact("[\"\\\\\", 1]"), "[\"\\\\\",1]");
     }
 
     #[test]

@@ -121,7 +121,7 @@ impl<'t> LiteralReader<'t> {
         loop {
             self.skip_blanks();
             if self.take("}") {
-                return Some(format!("{{{}}}", members.join(", ")));
+                return Some(format!("{{{}}}", members.join(",")));
             }
             let key = self.key(depth)?;
             self.skip_blanks();
@@ -129,7 +129,7 @@ impl<'t> LiteralReader<'t> {
                 return None;
             }
             let value = self.nested_value(depth + 1)?;
-            members.push(format!("{key}: {value}"));
+            members.push(format!("{key}:{value}"));
             self.skip_blanks();
             if !self.take(",") && !self.rest.starts_with('}') {
                 return None;
@@ -155,7 +155,7 @@ impl<'t> LiteralReader<'t> {
             self.skip_blanks();
             if self.rest.starts_with(close) {
                 self.rest = &self.rest[1..];
-                return Some(format!("[{}]", items.join(", ")));
+                return Some(format!("[{}]", items.join(",")));
             }
             items.push(self.nested_value(depth + 1)?);
             self.skip_blanks();
@@ -197,10 +197,10 @@ mod tests {
     #[test]
     fn python_literals_become_json() {
         let cases = [
-            ("{'a': [1, None], \"b\": True}", r#"{"a": [1, null], "b": true}"#),
+            ("{'a': [1, None], \"b\": True}", r#"{"a":[1,null],"b":true}"#),
             (r#"'it\'s \u00e9\n'"#, "\"it's é\\n\""),
-            ("(1, -2.5e3,)", "[1, -2.5e3]"),
-            ("{1: 'x'}", r#"{"1": "x"}"#),
+            ("(1, -2.5e3,)", "[1,-2.5e3]"),
+            ("{1: 'x'}", r#"{"1":"x"}"#),
             ("123456789012345678901234567890", "123456789012345678901234567890"),
         ];
         for (python, json) in cases {
@@ -217,7 +217,7 @@ mod tests {
         let value = LiteralReader::new(text, Spelling::Gemma).value();
         assert_eq!(
             value.as_deref(),
-            Some(r#"{"city": "Paris \"x\"", "deep": {"a": [1, null]}, "on": true}"#)
+            Some(r#"{"city":"Paris \"x\"","deep":{"a":[1,null]},"on":true}"#)
         );
     }
 }

@@ -1,6 +1,6 @@
 //! Reads answers that are sequences of messages, each with a header that says what it is.
 
-use super::json::ValueScanner;
+use super::json::{Compactor, ValueScanner};
 use super::marked::MarkedReader;
 use super::marks::{Found, at_front, begun, first};
 use super::reader::AnswerPiece;
@@ -34,6 +34,7 @@ enum State {
     },
     Arguments {
         scanner: ValueScanner,
+        compactor: Compactor,
         has_ended: bool,
         said: bool,
     },
@@ -148,6 +149,7 @@ impl MessageReader {
                     self.out.push(AnswerPiece::Call { name, id: None });
                     State::Arguments {
                         scanner: ValueScanner::default(),
+                        compactor: Compactor::default(),
                         has_ended: false,
                         said: false,
                     }
@@ -163,6 +165,7 @@ impl MessageReader {
             scanner,
             has_ended,
             said,
+            ..
         } = &self.state
             && !*has_ended
             && !self.format.start.starts_with("<|")
@@ -223,6 +226,7 @@ impl MessageReader {
             }
             State::Arguments {
                 scanner,
+                compactor,
                 has_ended,
                 said,
             } => {
@@ -233,8 +237,10 @@ impl MessageReader {
                 *said = true;
                 let (length, is_whole) = scanner.scan(text);
                 *has_ended = is_whole;
-                if length > 0 {
-                    self.out.push(AnswerPiece::Arguments(text[..length].to_owned()));
+                let mut arguments = String::new();
+                compactor.push(&text[..length], &mut arguments);
+                if !arguments.is_empty() {
+                    self.out.push(AnswerPiece::Arguments(arguments));
                 }
             }
             State::Calls(reader) => self.out.extend(reader.push(text)),

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::call::{CallBody, CallHead, Outcome, is_name};
-use super::json::{ValueScanner, leading_value};
+use super::json::{Compactor, ValueScanner, compact, leading_value};
 use super::marks::{Found, at_front};
 
 /// The keys under which objects have the function's name, its arguments and the call's id.
@@ -102,6 +102,7 @@ impl<'t> ObjectReader<'t> {
             self.rest = value;
             return Member::Head(CallBody::Json {
                 scanner: ValueScanner::default(),
+                compactor: Compactor::default(),
                 in_object: true,
             });
         }
@@ -123,9 +124,9 @@ impl<'t> ObjectReader<'t> {
             self.arguments = Some(match as_text() {
                 // Arguments within a string, as OpenAI's interface has them.
                 Some(text) if text.trim().is_empty() => "{}".to_owned(),
-                Some(text) => text,
+                Some(text) => compact(&text),
                 None if value == "null" => "{}".to_owned(),
-                None => value.to_owned(),
+                None => compact(value),
             });
         } else if NAME_KEYS.contains(&key) {
             let Some(name) = as_text().filter(|name| is_name(name)) else {

@@ -79,8 +79,14 @@ fn read(dialect: Dialect, prompt: &str, text: &str) -> Read {
 }
 
 fn is(reasoning: &str, text: &str, calls: &[&str]) -> Read {
-    let calls = calls.iter().map(|&call| call.to_owned()).collect();
+    let calls = calls.iter().map(|&call| compact_call(call)).collect();
     (reasoning.to_owned(), text.to_owned(), calls)
+}
+
+/// `NAME ARGUMENTS` with compact arguments.
+fn compact_call(call: &str) -> String {
+    let (name, arguments) = call.split_once(' ').expect("arguments");
+    format!("{name} {}", super::json::compact(arguments))
 }
 
 #[test]
@@ -144,16 +150,13 @@ fn names_and_arguments_are_handed_out_as_they_are_written() {
     let name = "f".to_owned();
     let arguments = |text: &str| AnswerPiece::Arguments(text.to_owned());
     let begun = reader.push("ments\": {\"s\": \"a");
-    assert_eq!(begun, [AnswerPiece::Call { name, id: None }, arguments("{\"s\": \"a")]);
+    assert_eq!(begun, [AnswerPiece::Call { name, id: None }, arguments("{\"s\":\"a")]);
     assert_eq!(reader.push("b\"}"), [arguments("b\"}")]);
     assert_eq!(reader.push("}\n</tool_call>"), []);
     let mut reader = AnswerReader::new(of_notation("qwen-xml"), functions(), "A:");
     let begun = reader.push("<tool_call>\n<function=f>\n<parameter=x>\n1\n</parameter>\n<parameter=s>\n2");
-    assert_eq!(begun[1..], [arguments("{\"x\": 1")]);
-    assert_eq!(
-        reader.push("\n</parameter>\n</function>"),
-        [arguments(", \"s\": \"2\"}")]
-    );
+    assert_eq!(begun[1..], [arguments("{\"x\":1")]);
+    assert_eq!(reader.push("\n</parameter>\n</function>"), [arguments(",\"s\":\"2\"}")]);
 }
 
 #[test]
@@ -396,7 +399,7 @@ fn models_whose_template_knows_no_tools_may_call_in_any_notation_of_the_mark() {
             let (reasoning, rest, calls) = read_pieces(dialect, "", &["Hm. ", &text[..cut], &text[cut..]]);
             assert_eq!(
                 (&*reasoning, rest.trim(), &*calls),
-                ("", "Hm.", &[call.to_owned()][..]),
+                ("", "Hm.", &[compact_call(call)][..]),
                 "{text} {cut}"
             );
         }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::json::{is_json, quoted};
+use super::json::{compact, is_json, quoted};
 use super::literal::python_value;
 
 /// The functions that a model may call, with the JSON schemas of their arguments.
@@ -98,7 +98,7 @@ fn typed(text: &str, types: Types) -> String {
     if types.other {
         let value = text.trim();
         if is_json(value) && (!types.text || !value.starts_with('"')) {
-            return value.to_owned();
+            return compact(value);
         }
         let is_literal = value.starts_with(['{', '[', '(']) || matches!(value, "True" | "False" | "None");
         if let Some(json) = is_literal.then(|| python_value(value)).flatten() {
@@ -181,7 +181,7 @@ mod tests {
         assert_eq!(typed("maybe", "null"), "null");
         assert_eq!(typed("maybe", "x"), "\"x\"");
         assert_eq!(typed("flag", "True"), "true");
-        assert_eq!(typed("point", "{'a': [1, None]}"), r#"{"a": [1, null]}"#);
+        assert_eq!(typed("point", "{'a': [1, None]}"), r#"{"a":[1,null]}"#);
         assert_eq!(typed("kind", "1"), "\"1\"");
         assert_eq!(typed("unknown", "[1]"), "[1]");
         assert_eq!(typed("unknown", "\"a\""), "\"\\\"a\\\"\"");

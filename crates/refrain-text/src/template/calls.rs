@@ -217,8 +217,8 @@ impl Renderer {
             GlobalFunction::Range => range(arguments),
             GlobalFunction::Dict => Ok(from_pairs(arguments)?.into_value()),
             GlobalFunction::Namespace => self.namespace(from_pairs(arguments)?),
-            GlobalFunction::Cycler => Cycler::new(arguments),
-            GlobalFunction::Joiner => Joiner::new(arguments),
+            GlobalFunction::Cycler => Cycler::value(arguments),
+            GlobalFunction::Joiner => Joiner::value(arguments),
             GlobalFunction::Lipsum => Err(RenderError::invalid(
                 "lipsum writes random text, which no prompt should hold",
             )),

@@ -15,7 +15,7 @@ pub(super) struct Cycler {
 }
 
 impl Cycler {
-    pub fn new(arguments: CallArguments) -> Try<Value> {
+    pub fn value(arguments: CallArguments) -> Try<Value> {
         if arguments.positional.is_empty() || !arguments.named.is_empty() {
             return Err(RenderError::invalid("cycler takes one or more items"));
         }
@@ -55,7 +55,7 @@ pub(super) struct Joiner {
 }
 
 impl Joiner {
-    pub fn new(arguments: CallArguments) -> Try<Value> {
+    pub fn value(arguments: CallArguments) -> Try<Value> {
         let [separator] = arguments.bind("joiner", ["sep"])?;
         let separator = match separator {
             Some(separator @ Value::Text(_)) => separator,

@@ -35,7 +35,7 @@ impl ChatTemplate {
     /// alone: the template decides, not the vocabulary.
     ///
     /// # Errors
-    /// As [`ChatTemplate::render`].
+    /// As [`ChatTemplate::render`], or if reasoning is switched on for a model that has none.
     pub fn render_for_answer(
         &self,
         conversation: &Conversation,
@@ -57,13 +57,16 @@ impl ChatTemplate {
             self.render(&conversation, true)
         };
         let text = switched(enabled)?;
-        let Some(marks) = dialect.reasoning.filter(|_| !enabled) else {
-            return Ok(text);
-        };
         // A variable that the template does not read changes nothing.
         if switched(!enabled).ok().as_ref() != Some(&text) {
             return Ok(text);
         }
+        if enabled && !dialect.reasons() {
+            return Err(Error::Template("has no switch for reasoning".to_owned()));
+        }
+        let Some(marks) = dialect.reasoning.filter(|_| !enabled) else {
+            return Ok(text);
+        };
         let text = text.trim_end().strip_suffix(marks.open).unwrap_or(&text);
         Ok(format!("{text}{}\n\n{}\n\n", marks.open, marks.close))
     }
@@ -108,7 +111,11 @@ mod tests {
     #[test]
     fn a_template_that_knows_no_reasoning_is_left_alone() {
         assert_eq!(switched("A:", Some(false)), "A:");
-        assert_eq!(switched("A:", Some(true)), "A:");
+        let template = ChatTemplate::new("A:", BTreeMap::new());
+        let dialect = Dialect::of(&template, None);
+        let conversation = Conversation::from_prompt(None, "hi");
+        let refused = template.render_for_answer(&conversation, &ReasoningOptions::switched(Some(true)), &dialect);
+        assert!(refused.unwrap_err().to_string().contains("no switch for reasoning"));
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod convert;
 mod converted;
 mod cut_short;
 mod dialect_cuts;
+mod dialect_files;
 mod dialects;
 mod directory;
 mod doubles;

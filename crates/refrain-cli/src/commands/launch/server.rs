@@ -128,8 +128,8 @@ impl ServerChoice {
         // Its messages would appear within the agent's screen.
         command.args(["--quiet"]).env_remove("REFRAIN_API_KEY");
         command.stdin(Stdio::null()).stdout(Stdio::piped());
-        #[cfg(unix)]
-        std::os::unix::process::CommandExt::process_group(&mut command, 0);
+        // Ctrl-C is for the agent.
+        refrain_formats::separate_process_group(&mut command);
         if !global.quiet {
             output::eprint_dimmed(&format!("starting a server for {name}"));
         }

@@ -8,7 +8,7 @@ use refrain_grammar::{Grammar, GrammarCompiler, ReasoningTokens};
 use refrain_text::Tokenizer;
 
 use crate::generation_args::PromptRenderer;
-use crate::{Usage, input};
+use crate::{Usage, input, output};
 
 /// Options that constrain the output.
 #[derive(Debug, Args)]
@@ -72,7 +72,8 @@ impl ResponseFormatArguments {
     }
 }
 
-/// Compiles a format into a token constraint, applied after reasoning if there may be any.
+/// Compiles a format into a token constraint, applied after reasoning if there may be any. Says on standard error which
+/// keywords of a schema are not enforced, unless `quiet`.
 ///
 /// # Errors
 /// If the format is invalid or not supported.
@@ -80,6 +81,7 @@ pub(super) fn constraint(
     grammar: &Grammar,
     tokenizer: &Tokenizer,
     reasoning: Option<ReasoningTokens>,
+    quiet: bool,
 ) -> anyhow::Result<Box<dyn TokenConstraint>> {
     let option = match grammar {
         Grammar::Lark(_) => "--grammar",
@@ -87,5 +89,8 @@ pub(super) fn constraint(
     };
     let made = GrammarCompiler::new(tokenizer).and_then(|grammars| grammars.constraint(grammar, reasoning));
     let constraint = made.map_err(|why| Usage(format!("{option}: {why}")))?;
+    for ignored in constraint.ignored().iter().filter(|_| !quiet) {
+        output::eprint_line(&format!("note: {option}: not enforced: {ignored}"));
+    }
     Ok(Box::new(constraint))
 }

@@ -321,3 +321,16 @@ fn tools_of_anthropics_own_servers_are_passed_over() {
         "{message}"
     );
 }
+
+#[test]
+fn an_effort_that_the_template_refuses_is_left_out() {
+    let template = "{% if reasoning_effort is defined and reasoning_effort != 'high' %}\
+                    {{ raise_exception('unknown effort') }}{% endif %}{% for m in messages %}{{ m.content }}{% endfor %}";
+    let (_copy, server) = with_template(template);
+    let body = |effort: &str| json!({"messages": [user("q")], "output_config": {"effort": effort}});
+    assert_eq!(server.input_tokens(&body("medium")), server.input_tokens(&body("high")));
+    let options = json!({"num_predict": 1});
+    let request = json!({"messages": [user("q")], "think": "low", "stream": false, "options": options});
+    let (status, answer) = server.post("/api/chat", &request);
+    assert_eq!(status, 200, "{answer}");
+}

@@ -54,7 +54,8 @@ fn closes_connections_with_unfinished_requests() {
 fn unfinished_bodies_take_limited_memory() {
     let server = Server::start(&[]);
     let body = format!("{{\"prompt\": \"{}", "x".repeat(15 << 20));
-    let head = "POST /v1/completions HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: 16000000\r\n\r\n";
+    let head =
+        "POST /v1/completions HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: 16000000\r\n\r\n";
     let mut open: Vec<(TcpStream, bool)> = (0..20)
         .map(|_| {
             let mut stream = TcpStream::connect(&server.address).unwrap();

@@ -120,7 +120,11 @@ mod tests {
 
     fn full() -> Error {
         let (asked, limit) = (2, 1);
-        refrain::Error::from(refrain_vulkan::Error::BufferTooLarge { requested: asked, limit }).into()
+        refrain::Error::from(refrain_vulkan::Error::BufferTooLarge {
+            requested: asked,
+            limit,
+        })
+        .into()
     }
 
     #[test]

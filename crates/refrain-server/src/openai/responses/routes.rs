@@ -15,13 +15,16 @@ use crate::error::{Body, Refusal};
 use crate::served::ServedModels;
 
 /// The store, the owner that asks, and the id that is asked for.
-type Asked = (
+type RequestedResponse = (
     Extension<Arc<ResponseStore>>,
     HeaderMap,
     Result<Path<String>, PathRejection>,
 );
 
-fn find((Extension(store), headers, id): Asked, kind: &str) -> Result<(Arc<ResponseStore>, StoredEntry), Refusal> {
+fn find(
+    (Extension(store), headers, id): RequestedResponse,
+    kind: &str,
+) -> Result<(Arc<ResponseStore>, StoredEntry), Refusal> {
     let Path(id) = id?;
     let entry = store.get(&Owner::of(&headers), &id);
     let entry = entry.filter(|entry| entry.object["object"] == kind);
@@ -29,7 +32,7 @@ fn find((Extension(store), headers, id): Asked, kind: &str) -> Result<(Arc<Respo
     Ok((store, entry))
 }
 
-fn delete(asked: Asked, kind: &str) -> Result<Json<Value>, Refusal> {
+fn delete(asked: RequestedResponse, kind: &str) -> Result<Json<Value>, Refusal> {
     let (store, entry) = find(asked, kind)?;
     store.remove(&entry.owner, &entry.id);
     let object = if kind == "response" {
