@@ -17,10 +17,10 @@ pub struct Kernel {
     pub constants: Vec<(u32, u32)>,
     /// Push constants in bytes, a multiple of 4.
     pub push_bytes: u32,
-    /// Required subgroup size. Ignored without [`Feature::SubgroupSizeControl`].
+    /// Required subgroup size. Ignored without [`Feature::SubgroupSizeControl`](crate::Feature::SubgroupSizeControl).
     pub subgroup_size: Option<u32>,
     /// Whether workgroups must consist of full subgroups. The first dimension of the workgroup must then be a multiple
-    /// of the subgroup size. Ignored without [`Feature::FullSubgroups`].
+    /// of the subgroup size. Ignored without [`Feature::FullSubgroups`](crate::Feature::FullSubgroups).
     pub full_subgroups: bool,
 }
 
