@@ -8,7 +8,6 @@ use refrain_engine::{EngineEvent, EngineTicket, Finish, PickedToken, TextDecoder
 use refrain_text::dialects::{AnswerPiece, AnswerReader, Dialect, Functions};
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use crate::compact::CompactJson;
 use crate::error::Refusal;
 use crate::record::RequestRecord;
 use crate::served::ServedModel;
@@ -78,7 +77,6 @@ impl Answer {
         Pieces {
             decoder: TextDecoder::new(&self.model.tokenizer, std::mem::take(&mut self.stops)),
             reader: self.format.reader(),
-            arguments: CompactJson::default(),
             events: &mut self.request.events,
             cached_tokens: &self.request.cached_tokens,
             model: &self.model,
@@ -97,8 +95,6 @@ impl Answer {
 pub(crate) struct Pieces<'a> {
     decoder: TextDecoder<'a>,
     reader: Option<AnswerReader>,
-    /// The arguments of the call that began last.
-    arguments: CompactJson,
     events: &'a mut UnboundedReceiver<EngineEvent>,
     cached_tokens: &'a AtomicUsize,
     model: &'a ServedModel,
@@ -177,10 +173,7 @@ impl Pieces<'_> {
 
     fn read(&mut self, text: String) -> Vec<AnswerPiece> {
         match &mut self.reader {
-            Some(reader) => {
-                let pieces = reader.push(&text);
-                self.compacted(pieces)
-            }
+            Some(reader) => reader.push(&text),
             None if text.is_empty() => vec![],
             None => vec![AnswerPiece::Text(text)],
         }
@@ -188,24 +181,7 @@ impl Pieces<'_> {
 
     /// Returns what the reader held back.
     fn finish_reader(&mut self) -> Vec<AnswerPiece> {
-        let pieces = self.reader.as_mut().map(AnswerReader::finish).unwrap_or_default();
-        self.compacted(pieces)
-    }
-
-    /// Removes the blanks between the tokens of arguments: models and grammars differ in them.
-    fn compacted(&mut self, pieces: Vec<AnswerPiece>) -> Vec<AnswerPiece> {
-        let compact = |piece: AnswerPiece| match piece {
-            AnswerPiece::Call { .. } => {
-                self.arguments = CompactJson::default();
-                Some(piece)
-            }
-            AnswerPiece::Arguments(text) => {
-                let text = self.arguments.push(&text);
-                (!text.is_empty()).then_some(AnswerPiece::Arguments(text))
-            }
-            other => Some(other),
-        };
-        pieces.into_iter().filter_map(compact).collect()
+        self.reader.as_mut().map(AnswerReader::finish).unwrap_or_default()
     }
 
     /// Takes the tokens with log-probabilities that arrived since the last call.

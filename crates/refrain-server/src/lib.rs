@@ -27,7 +27,6 @@ mod anthropic;
 mod blocking;
 mod body;
 mod client_stream;
-mod compact;
 mod connections;
 mod cors;
 mod digest;
