@@ -103,12 +103,12 @@ fn damaged_files_and_unsupported_dtypes_are_rejected_with_the_file_name() {
     std::fs::write(&path, u64::MAX.to_le_bytes()).unwrap();
     refused("the header exceeds the file");
     file(&path, "{", 0);
-    refused("cannot be followed");
+    refused("invalid header");
     let header = |dtype: &str, shape: &str, offsets: &str| {
         format!(r#"{{"t":{{"dtype":"{dtype}","shape":{shape},"data_offsets":{offsets}}}}}"#)
     };
     file(&path, &header("I64", "[1]", "[0,8]"), 8);
-    refused("tensor \"t\" is of I64");
+    refused("tensor \"t\" has dtype I64");
     file(&path, &header("F32", "[4]", "[0,16]"), 8);
     refused("ends before tensor \"t\" does");
     for (shape, offsets) in [
@@ -118,7 +118,7 @@ fn damaged_files_and_unsupported_dtypes_are_rejected_with_the_file_name() {
         ("[9223372036854775807]", "[0,18446744073709551615]"),
     ] {
         file(&path, &header("F32", shape, offsets), 8);
-        refused("cannot be followed");
+        refused("invalid header");
     }
 }
 
