@@ -199,8 +199,14 @@ impl PromptRenderer {
     /// Renders the prompt, up to where the response begins.
     ///
     /// # Errors
-    /// If the template rejects the conversation or fails.
+    /// If the template rejects the conversation or fails, or reasoning is requested of a model that has none.
     pub fn prompt(&self, conversation: &Conversation) -> Result<String, refrain_formats::Error> {
+        let is_refused = self.think == Some(true) && !self.dialect.reasons();
+        if is_refused && !self.template.switches_reasoning(conversation) {
+            return Err(refrain_formats::Error::Template(
+                "has no switch for reasoning".to_owned(),
+            ));
+        }
         let reasoning = ReasoningOptions::switched(self.think);
         self.template.render_for_answer(conversation, &reasoning, &self.dialect)
     }

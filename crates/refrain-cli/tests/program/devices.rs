@@ -22,7 +22,7 @@ fn lists_every_device_with_the_selection_and_its_reason() {
     let devices = listed["devices"].as_array().unwrap();
     assert!(
         !devices.is_empty(),
-        "no working Vulkan driver is installed, and these tests need one"
+        "no Vulkan driver is installed, and these tests need one"
     );
     for key in [
         "device",
@@ -81,7 +81,7 @@ fn falls_back_to_the_cpu_without_a_driver_with_a_note() {
     let notes = run
         .stderr
         .lines()
-        .filter(|line| line.contains("no working Vulkan driver"))
+        .filter(|line| line.contains("no Vulkan driver"))
         .count();
     assert_eq!(notes, 1, "{run:?}");
     assert!(run.stderr.contains("running on the CPU"));

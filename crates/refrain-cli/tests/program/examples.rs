@@ -43,7 +43,11 @@ fn examples(command: &str) -> Vec<String> {
             "serve" => served(&tiny),
             // Agents are not installed.
             "launch" => {
-                let printed = tiny.replacen("refrain launch", "refrain launch --print", 1);
+                let printed = if tiny.contains("--print") {
+                    tiny
+                } else {
+                    tiny.replacen("refrain launch", "refrain launch --print", 1)
+                };
                 beside_a_server(&format!("{printed}; kill -TERM $server"))
             }
             "stop" => beside_a_server(&tiny),

@@ -35,7 +35,7 @@ impl ChatTemplate {
     /// alone: the template decides, not the vocabulary.
     ///
     /// # Errors
-    /// As [`ChatTemplate::render`], or if reasoning is switched on for a model that has none.
+    /// As [`ChatTemplate::render`].
     pub fn render_for_answer(
         &self,
         conversation: &Conversation,
@@ -50,25 +50,30 @@ impl ChatTemplate {
         let Some(enabled) = options.enabled else {
             return self.render(&conversation, true);
         };
-        let mut switched = |to: bool| {
-            for name in SWITCHES {
-                conversation.variables.insert(name.to_owned(), Value::Bool(to));
-            }
-            self.render(&conversation, true)
-        };
-        let text = switched(enabled)?;
-        // A variable that the template does not read changes nothing.
-        if switched(!enabled).ok().as_ref() != Some(&text) {
-            return Ok(text);
-        }
-        if enabled && !dialect.reasons() {
-            return Err(Error::Template("has no switch for reasoning".to_owned()));
-        }
+        let text = self.render_switched(&conversation, enabled)?;
         let Some(marks) = dialect.reasoning.filter(|_| !enabled) else {
             return Ok(text);
         };
+        // A variable that the template does not read changes nothing.
+        if self.render_switched(&conversation, true).ok().as_ref() != Some(&text) {
+            return Ok(text);
+        }
         let text = text.trim_end().strip_suffix(marks.open).unwrap_or(&text);
         Ok(format!("{text}{}\n\n{}\n\n", marks.open, marks.close))
+    }
+
+    /// Whether the template has a switch for reasoning.
+    pub fn switches_reasoning(&self, conversation: &Conversation) -> bool {
+        let [on, off] = [true, false].map(|to| self.render_switched(conversation, to).ok());
+        on != off
+    }
+
+    fn render_switched(&self, conversation: &Conversation, to: bool) -> Result<String, Error> {
+        let mut conversation = conversation.clone();
+        for name in SWITCHES {
+            conversation.variables.insert(name.to_owned(), Value::Bool(to));
+        }
+        self.render(&conversation, true)
     }
 }
 
@@ -111,11 +116,10 @@ mod tests {
     #[test]
     fn a_template_that_knows_no_reasoning_is_left_alone() {
         assert_eq!(switched("A:", Some(false)), "A:");
-        let template = ChatTemplate::new("A:", BTreeMap::new());
-        let dialect = Dialect::of(&template, None);
+        assert_eq!(switched("A:", Some(true)), "A:");
         let conversation = Conversation::from_prompt(None, "hi");
-        let refused = template.render_for_answer(&conversation, &ReasoningOptions::switched(Some(true)), &dialect);
-        assert!(refused.unwrap_err().to_string().contains("no switch for reasoning"));
+        let switches = |source: &str| ChatTemplate::new(source, BTreeMap::new()).switches_reasoning(&conversation);
+        assert!(!switches("A:") && switches("{{ enable_thinking }}"));
     }
 
     #[test]

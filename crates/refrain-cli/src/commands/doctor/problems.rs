@@ -326,7 +326,7 @@ mod tests {
         let (vendor, device) = (0x10de, 0x2335);
         report.adapters = vec![Adapter { vendor, device }; 8];
         let problem = only(&report);
-        assert!(problem.what.contains("NVIDIA (10de:2335)"), "{problem:?}");
+        assert!(problem.what.contains("NVIDIA GPU (10de:2335)"), "{problem:?}");
         assert!(problem.fix.contains("NVIDIA_DRIVER_CAPABILITIES"));
         report.devices[0].vendor_id = vendor;
         assert_eq!(all(&report), []);

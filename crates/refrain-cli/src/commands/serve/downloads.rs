@@ -64,7 +64,7 @@ fn names(model: &str) -> ModelNames {
 /// Returns an error if a download would leave less free space than [`MIN_FREE_BYTES`]. An unknown amount is not one.
 fn check_space(needed: u64, available: Option<u64>) -> Result<(), DownloadFailure> {
     match available {
-        Some(available) if needed > 0 && available < needed.saturating_add(MIN_FREE_BYTES) => {
+        Some(available) if needed > 0 && available.saturating_sub(MIN_FREE_BYTES) < needed => {
             let [needed, available, reserve] = [needed, available, MIN_FREE_BYTES].map(human_bytes);
             Err(DownloadFailure::Failed(format!(
                 "the model needs {needed} on the server's disk, which has {available} free and keeps {reserve} of that"
