@@ -34,11 +34,6 @@ impl Functions {
         self.0.iter().any(|(known, _)| known == name)
     }
 
-    /// Whether the beginning of a name may become that of a function.
-    pub fn may_begin(&self, begun: &str) -> bool {
-        self.0.iter().any(|(known, _)| known.starts_with(begun))
-    }
-
     fn schema(&self, name: &str) -> Option<&Value> {
         self.0.iter().find(|(known, _)| known == name).map(|(_, schema)| schema)
     }
