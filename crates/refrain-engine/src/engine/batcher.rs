@@ -45,6 +45,8 @@ struct Running {
     copied_at: [usize; 2],
     /// Runs in flight that will go on with it.
     ahead: usize,
+    /// Those of them whose tokens are dropped: they were sampled before its constraint began to restrict them.
+    dropped: usize,
     /// Pages that the device knows of.
     pages_written: usize,
 }
@@ -283,6 +285,7 @@ impl Batcher {
                 prefilled: known,
                 copied_at: [prefix.length, (tokens - 1) / PAGE_SIZE].map(|pages| pages * PAGE_SIZE),
                 ahead: 0,
+                dropped: 0,
                 pages_written: 0,
             });
             if let (Some(checkpoints), Some(copy)) = (&self.checkpoints, prefix.copy) {

@@ -121,7 +121,7 @@ impl DecodeSteps {
         let control = &self.step().control;
         if settings.penalises() {
             let vocabulary = control.counts.shape()[1];
-            let counts = refrain_lm::sample::counts(tokens, settings.window, vocabulary);
+            let counts = refrain_lm::sample::initial_counts(tokens, settings, vocabulary);
             let history = 4 * row * (context + 1);
             control.history.write_state(history, bytemuck::cast_slice(tokens))?;
             control

@@ -36,6 +36,9 @@ const uint TEMPERATURE = 0u, INVERSE_TEMPERATURE = 1u, TOP_K = 2u, TOP_P = 3u, M
 uint setting(uint sequence, uint word) { return load_settings(push.settings, SETTINGS * sequence + word); }
 float float_setting(uint sequence, uint word) { return uintBitsToFloat(setting(sequence, word)); }
 
+// A bit of a count: the token is in the prompt, which only the repeat penalty counts.
+const uint IN_PROMPT = 0x80000000u;
+
 // Bias and penalties of a sequence's logits.
 struct Adjustment {
     uint logits_at, row_at;
@@ -64,6 +67,8 @@ float adjusted(Adjustment a, uint id) {
     uint count = load_counts(push.counts, a.row_at + id);
     if (count == 0u) return logit;
     precise float scaled = logit * (logit > 0.0 ? a.inverse_repeat : a.repeat);
+    count &= ~IN_PROMPT;
+    if (count == 0u) return scaled;
     precise float penalty = float(count) * a.frequency;
     precise float sum = penalty + a.presence;
     precise float penalised = scaled - sum;

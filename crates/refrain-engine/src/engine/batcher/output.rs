@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use refrain_lm::sample::{FINISHED, NOT_A_NUMBER};
+use refrain_models::LayerState;
 
 use super::{Batcher, SlotId, Waiting};
 use crate::engine::request::{EngineEvent, PickedToken, call_constraint};
@@ -56,6 +57,11 @@ impl Batcher {
         let word = self.steps.reported(run, row)?;
         let running = self.slots[slot].as_mut().expect("admitted");
         running.ahead -= 1;
+        if running.dropped > 0 {
+            running.dropped -= 1;
+            self.resume_restricted(slot);
+            return Ok(());
+        }
         let request = &mut running.request;
         // All that may fail of the device comes before the request changes: it may have to go on from here.
         let mut logprobs = None;
@@ -86,13 +92,30 @@ impl Batcher {
                 match taken.transpose() {
                     Err(why) => EngineEvent::Failed(Error::Constraint(why)),
                     Ok(Some(true)) => EngineEvent::End(Finish::Stop),
-                    Ok(_) if request.tokens.len() < request.limit => return Ok(()),
+                    Ok(_) if request.tokens.len() < request.limit => {
+                        let restricts = request.constraint.as_ref().is_some_and(|constraint| constraint.restricts());
+                        running.dropped = if restricts { running.ahead } else { 0 };
+                        return Ok(());
+                    }
                     Ok(_) => EngineEvent::End(request.at_limit),
                 }
             }
         };
         self.end(slot, end);
         Ok(())
+    }
+
+    /// Resumes a request behind the last token that was kept, once all tokens that it drops have arrived. The step
+    /// that applies its constraint is another one, whose rows begin with the requests' tokens. Recurrent states have
+    /// gone too far: they are computed again.
+    fn resume_restricted(&mut self, slot: usize) {
+        let is_over = self.slots[slot].as_ref().is_some_and(|running| running.dropped == 0);
+        if is_over
+            && !LayerState::recurrent(&self.states).is_empty()
+            && let Some(request) = self.vacate(slot)
+        {
+            self.queue.push_front(request);
+        }
     }
 
     /// Ends the request in a slot with a last word.
