@@ -10,7 +10,7 @@ import threading
 import time
 
 # Seconds that a request may take before the client gives up. A round must end.
-PATIENCE = 120
+PATIENCE = 180
 # The server's limit of a body in bytes.
 MAX_BODY = 16 << 20
 

@@ -114,7 +114,7 @@ fn grammars_admit_the_calls_that_templates_write() {
             continue;
         }
         let name = path.file_stem().unwrap().to_string_lossy().into_owned();
-        let template = ChatTemplate::new(&fs::read_to_string(&path).unwrap(), BTreeMap::new());
+        let template = ChatTemplate::new(fs::read_to_string(&path).unwrap(), BTreeMap::new());
         let dialect = Dialect::of(&template, None);
         let arguments = json!({"city": "Rome", "days": 3});
         let answers = [&arguments, &Value::String(arguments.to_string())]

@@ -20,6 +20,7 @@ use hyper_util::service::TowerToHyperService;
 use tokio::sync::{Semaphore, watch};
 
 use crate::client_stream::{ClientStream, ExchangeBody, ExchangeState};
+use crate::memory::FreedOnDrop;
 use crate::platform::ClientSocket;
 use crate::tls::Certificate;
 
@@ -88,6 +89,7 @@ impl Connections {
             let (connections, stopped) = (self.clone(), stopped.clone());
             tokio::spawn(async move {
                 let _permit = permit;
+                let _freed = FreedOnDrop(MAX_BUFFERED_BYTES);
                 connections.serve_client(stream, connection, stopped).await;
             });
         }

@@ -1,7 +1,7 @@
 //! Returns memory to the system after large work.
 //!
-//! The C library's allocator keeps what was freed, in an arena of each thread. Large bodies, long texts and grammars
-//! would otherwise leave a server with hundreds of megabytes that nothing uses.
+//! The C library's allocator keeps what was freed, in an arena of each thread. Large bodies, long texts, grammars and
+//! many connections would otherwise leave a server with hundreds of megabytes that nothing uses.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -13,7 +13,7 @@ const MIN_BYTES: usize = 1 << 20;
 /// Memory that compiling a grammar takes, at least, in bytes.
 pub(crate) const GRAMMAR_BYTES: usize = MIN_BYTES;
 /// Time between large work and the return of its memory. It is also the minimum time between two returns.
-const DELAY: Duration = Duration::from_millis(500);
+const DELAY: Duration = Duration::from_secs(2);
 
 static WORK: AtomicUsize = AtomicUsize::new(0);
 static LARGE: Notify = Notify::const_new();

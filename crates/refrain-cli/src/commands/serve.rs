@@ -241,9 +241,8 @@ impl Arguments {
     fn responses(&self) -> anyhow::Result<ResponseStore> {
         match &self.response_store {
             None => Ok(ResponseStore::default()),
-            Some(path) => {
-                ResponseStore::on_disk(path).with_context(|| format!("cannot keep responses in {}", path.display()))
-            }
+            Some(path) => ResponseStore::on_disk(path)
+                .map_err(|why| anyhow::anyhow!("cannot keep responses in {}: {why}", path.display())),
         }
     }
 }

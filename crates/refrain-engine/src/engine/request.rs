@@ -151,7 +151,10 @@ impl Waiting {
     pub fn extras(&self) -> StepExtras {
         StepExtras {
             logprobs: self.top_logprobs.is_some(),
-            allowed: self.constraint.as_ref().is_some_and(|constraint| constraint.restricts()),
+            allowed: self
+                .constraint
+                .as_ref()
+                .is_some_and(|constraint| constraint.restricts()),
         }
     }
 }

@@ -229,11 +229,14 @@ enum MessageEventKind {
 }
 
 #[derive(JsonSchema)]
-#[schemars(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
+#[schemars(tag = "type", deny_unknown_fields)]
 enum BlockDelta {
-    ThinkingDelta { thinking: String },
-    TextDelta { text: String },
-    InputJsonDelta { partial_json: String },
+    #[schemars(rename = "thinking_delta")]
+    Thinking { thinking: String },
+    #[schemars(rename = "text_delta")]
+    Text { text: String },
+    #[schemars(rename = "input_json_delta")]
+    InputJson { partial_json: String },
 }
 
 #[derive(JsonSchema)]

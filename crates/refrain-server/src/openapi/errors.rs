@@ -21,12 +21,15 @@ struct OpenAiErrorDetails {
 }
 
 #[derive(JsonSchema)]
-#[schemars(rename_all = "snake_case")]
 enum OpenAiErrorKind {
-    AuthenticationError,
-    InvalidRequestError,
-    NotFoundError,
-    ServerError,
+    #[schemars(rename = "authentication_error")]
+    Authentication,
+    #[schemars(rename = "invalid_request_error")]
+    InvalidRequest,
+    #[schemars(rename = "not_found_error")]
+    NotFound,
+    #[schemars(rename = "server_error")]
+    Server,
 }
 
 #[derive(JsonSchema)]

@@ -75,11 +75,13 @@ pub(crate) struct CallOutputItem {
 }
 
 #[derive(JsonSchema)]
-#[schemars(rename_all = "snake_case")]
 enum CallOutputKind {
-    FunctionCallOutput,
-    CustomToolCallOutput,
-    LocalShellCallOutput,
+    #[schemars(rename = "function_call_output")]
+    Function,
+    #[schemars(rename = "custom_tool_call_output")]
+    Custom,
+    #[schemars(rename = "local_shell_call_output")]
+    LocalShell,
 }
 
 #[derive(JsonSchema)]

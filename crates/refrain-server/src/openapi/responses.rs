@@ -171,7 +171,7 @@ pub(crate) struct ResponseStreamEvent(EventData<ResponseEvent>);
 #[derive(JsonSchema)]
 #[schemars(untagged)]
 enum ResponseEvent {
-    State(StateEvent),
+    State(Box<StateEvent>),
     Item(ItemEvent),
     Part(PartEvent),
     TextDelta(TextDeltaEvent),

@@ -93,7 +93,10 @@ impl Batcher {
                     Err(why) => EngineEvent::Failed(Error::Constraint(why)),
                     Ok(Some(true)) => EngineEvent::End(Finish::Stop),
                     Ok(_) if request.tokens.len() < request.limit => {
-                        let restricts = request.constraint.as_ref().is_some_and(|constraint| constraint.restricts());
+                        let restricts = request
+                            .constraint
+                            .as_ref()
+                            .is_some_and(|constraint| constraint.restricts());
                         running.dropped = if restricts { running.ahead } else { 0 };
                         return Ok(());
                     }

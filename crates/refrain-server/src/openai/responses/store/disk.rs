@@ -97,8 +97,8 @@ impl DiskStore {
     fn with_limit(directory: &Path, limit: u64) -> io::Result<DiskStore> {
         make_private_directory(directory)?;
         let lock = private_file(&directory.join(LOCK), OpenOptions::new().create(true).truncate(false))?;
-        if !FileExt::try_lock(&lock).is_ok() {
-            let why = format!("another server keeps its responses in {}", directory.display());
+        if FileExt::try_lock(&lock).is_err() {
+            let why = "another server keeps its responses there";
             return Err(io::Error::new(io::ErrorKind::ResourceBusy, why));
         }
         let mut found = vec![];
