@@ -150,7 +150,9 @@ pub use device::{Device, Flushes};
 pub use element::Element;
 pub use error::Error;
 pub use evaluate::eval;
-pub use execute::{Difference, Eager, Executor, MAX_INBOX_WORDS, Prepared, Reference, Replay, Run, Tape, Write};
+pub use execute::{
+    Difference, Eager, Executor, MAX_INBOX_WORDS, Prepared, Reference, Replay, Run, SharedScratch, Tape, Write,
+};
 pub use function::Function;
 pub use ops::fast;
 pub use ops::join::{concatenate, stack};

@@ -1,4 +1,4 @@
-//! Requests in one batch: they join and leave between submits, their prompts are taken in between the tokens of others.
+//! The batch: requests join and leave between submits, and chunks of prompts are computed between the tokens of others.
 
 mod admission;
 mod embedding;
@@ -6,22 +6,24 @@ mod output;
 mod preemption;
 mod prefill;
 mod preparing;
+mod rows;
 #[cfg(test)]
 mod test_support;
 
 use std::collections::VecDeque;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use refrain::{Array, Run, Write};
+use refrain::{Array, Run, SharedScratch, Write};
 use refrain_models::{LayerState, Pages};
 
 use self::preemption::Backpressure;
 use self::preparing::Preparation;
 use super::checkpoints::StateCheckpoints;
 use super::fair_queue::FairQueue;
-use super::pages::PagePool;
+use super::growth::GrowthEstimate;
+use super::pages::{NodeId, PagePool};
 use super::request::Waiting;
+use super::row_count::RowCount;
 use super::step_times::StepTimes;
 use super::steps::{DecodeSteps, SlotId};
 use super::{EngineLoad, EngineOptions, PAGE_SIZE};
@@ -30,27 +32,31 @@ use crate::prefill::PrefillPrograms;
 use crate::step::page_table;
 use crate::{Error, Model};
 
-/// The longest that a submit takes: who comes waits for two of them.
+/// Longest device time of a submit. A new request waits for up to two submits.
 const MAX_SUBMIT_TIME: Duration = Duration::from_millis(10);
-/// New pages of a request that come with a submit; more are written before it.
+/// New pages of a request that are written with a submit; more are written before it.
 const MAX_INLINE_PAGES: usize = 4;
 
-/// A request that has pages and a slot.
+/// A request with a slot and pages.
 struct Running {
     request: Waiting,
     pages: Vec<u32>,
-    /// Tokens that are in the cache, or on their way into it.
+    /// Tokens whose keys and values are computed or submitted.
     prefilled: usize,
-    /// Numbers of tokens at which its states are copied for others, where they have to be.
-    copied_at: [usize; 2],
-    /// Runs in flight that will go on with it.
+    /// Numbers of tokens after which recurrent states are saved, if the model has any.
+    save_states_at: Vec<usize>,
+    /// The last cached page of its tokens in the prefix tree.
+    node: Option<NodeId>,
+    /// Tokens at admission.
+    prompt: usize,
+    /// Runs in flight that continue it.
     ahead: usize,
-    /// Pages that the device knows of.
+    /// Pages that the device knows.
     pages_written: usize,
 }
 
 impl Running {
-    /// Whether all but its last token are in the cache: it decodes.
+    /// Whether all tokens but the last are computed, so that the request decodes.
     fn decodes(&self) -> bool {
         self.prefilled + 1 >= self.request.tokens.len()
     }
@@ -65,19 +71,22 @@ struct InFlight {
     first: u64,
     runs: Vec<Run>,
     rows: Vec<Option<SlotId>>,
-    /// Tokens of the chunk that is taken in before them.
+    /// Tokens of the prompts computed before them.
     chunk: Option<usize>,
 }
 
-/// All requests of an engine, and what they share.
+/// The requests of an engine, and what they share.
 pub(super) struct Batcher {
     model: Model,
     states: Vec<LayerState>,
-    /// `None` where keys and values are all that there is to know of a prefix, or none is kept.
+    /// `None` if the model has no recurrent states, or prefixes are not cached.
     checkpoints: Option<StateCheckpoints>,
     pages: Pages,
     pool: PagePool,
-    /// u32 `[N, P]` on the device, and as the device will know it.
+    growth: GrowthEstimate,
+    /// The waiting request for which there were no pages, at that version of the pool.
+    refused: Option<(u64, u64)>,
+    /// u32 `[N, P]` on the device, and as it will be there.
     table: Array,
     known_table: Vec<u32>,
     prompts: PrefillPrograms,
@@ -86,24 +95,27 @@ pub(super) struct Batcher {
     fair_queue: FairQueue,
     slots: Vec<Option<Running>>,
     in_flight: VecDeque<InFlight>,
-    /// Whether nothing that others do may change a bit.
+    /// Whether a request's logits must not depend on other requests.
     deterministic: bool,
-    /// Of the step in use.
+    row_count: RowCount,
+    /// The pace of the step in use.
     pace: Pace,
     step_times: StepTimes,
-    /// Tokens of a chunk that was submitted since the last runs were.
+    /// Tokens of the chunk that was submitted since the last runs.
     chunk: Option<usize>,
-    /// Chunks so far.
+    /// Number of chunks so far.
     chunks: u64,
     backpressure: Backpressure,
     preparation: Preparation,
-    /// Tokens and steps so far.
+    /// Totals so far.
     counted: EngineLoad,
 }
 
 impl Batcher {
+    /// Creates an empty batch with its KV cache.
+    ///
     /// # Errors
-    /// Too little memory for the cache.
+    /// If there is too little memory for the cache.
     pub fn new(model: &Model, options: &EngineOptions) -> Result<Batcher, Error> {
         let (slots, context) = (options.streams.max(1), options.context);
         let pages = Pages {
@@ -111,7 +123,7 @@ impl Batcher {
             per_sequence: context.div_ceil(PAGE_SIZE),
             context,
         };
-        // One request at least may fill its context.
+        // A single request can always fill its context.
         let each = options.cache_tokens.div_ceil(PAGE_SIZE * slots).max(1);
         let each = each.max(pages.per_sequence.div_ceil(slots));
         let held = Pages {
@@ -129,24 +141,28 @@ impl Batcher {
         } else {
             None
         };
+        let scratch = SharedScratch::default();
         let pool = PagePool::new(each * slots, PAGE_SIZE, keeps_prefixes);
         Ok(Batcher {
             pool: match &checkpoints {
-                Some(checkpoints) => pool.with_copies(checkpoints.count()),
+                Some(checkpoints) => pool.with_checkpoints(checkpoints.count()),
                 None => pool,
             },
             checkpoints,
             table: page_table(device, slots, pages)?,
             known_table: vec![0; slots * pages.per_sequence],
-            prompts: PrefillPrograms::new(slots, pages),
-            steps: DecodeSteps::new(pages, device.executors()[0]),
+            prompts: PrefillPrograms::new(slots, pages).with_scratch(&scratch),
+            steps: DecodeSteps::new(model, slots, pages, &scratch)?,
             queue: VecDeque::new(),
             fair_queue: FairQueue::default(),
             slots: (0..slots).map(|_| None).collect(),
+            growth: GrowthEstimate::default(),
+            refused: None,
+            row_count: RowCount::default(),
             in_flight: VecDeque::new(),
             deterministic: options.deterministic,
             pace: Pace::default(),
-            step_times: StepTimes::default(),
+            step_times: StepTimes::new(options.target_gap),
             chunk: None,
             chunks: 0,
             backpressure: Backpressure::new(device),
@@ -158,17 +174,17 @@ impl Batcher {
         })
     }
 
-    /// Lets a request wait for its turn.
+    /// Queues a request.
     pub fn add(&mut self, request: Waiting) {
         self.queue.push_back(request);
     }
 
-    /// Whether there is anything to do.
+    /// Whether there are no requests.
     pub fn is_idle(&self) -> bool {
         self.queue.is_empty() && self.in_flight.is_empty() && self.slots.iter().all(Option::is_none)
     }
 
-    /// How much is going on.
+    /// Returns counters and gauges.
     pub fn load(&self) -> EngineLoad {
         EngineLoad {
             waiting: self.queue.len(),
@@ -179,8 +195,8 @@ impl Batcher {
         }
     }
 
-    /// All requests, in the order in which they came and with the tokens that they have, and what was counted. What it
-    /// had on the device is let go.
+    /// Returns all requests with their tokens so far, in order of arrival, and the totals. Releases what is on the
+    /// device.
     pub fn into_requests(self) -> (VecDeque<Waiting>, EngineLoad) {
         let mut requests: Vec<Waiting> = self
             .slots
@@ -193,16 +209,16 @@ impl Batcher {
         (requests.into(), self.counted)
     }
 
-    /// Goes on with what another had to do.
+    /// Continues with the requests and totals of another batch.
     pub fn take_over(&mut self, requests: VecDeque<Waiting>, counted: EngineLoad) {
         (self.queue, self.counted) = (requests, counted);
     }
 
-    /// One round: requests join, a chunk of one prompt is taken in, as wide as those allow who wait for their next tokens;
-    /// these are submitted, and those of the submit before are heard. Where nobody asks, the next program is made.
+    /// Does one step: admits requests, computes a chunk of their prompts, submits the next runs, and reads the outputs
+    /// of the submit before. Without requests, makes the next program that requests will need.
     ///
     /// # Errors
-    /// A device that fails.
+    /// If the device fails.
     pub fn step(&mut self) -> Result<(), Error> {
         if self.is_idle() {
             self.prepare_next();
@@ -213,7 +229,7 @@ impl Batcher {
         self.prefill()?;
         self.embed()?;
         let submitted = self.submit()?;
-        // While the device works at one submit, the next is queued.
+        // The next submit is queued while the device executes one.
         let queued = if self.model.device().is_cpu() { 0 } else { 1 };
         if self.in_flight.len() > queued || !submitted {
             self.poll()?;
@@ -239,60 +255,7 @@ impl Batcher {
         }
     }
 
-    /// Gives waiting requests slots and the pages of their prompts; clients take turns.
-    fn admit(&mut self) -> Result<(), Error> {
-        while let Some(slot) = self.slots.iter().position(Option::is_none) {
-            let running: Vec<u64> = self.running().map(|(_, running)| running.request.client).collect();
-            if running.len() >= self.backpressure.streams(self.slots.len()) {
-                return Ok(());
-            }
-            let waiting = || self.queue.iter().map(|request| request.client);
-            let Some(at) = self.fair_queue.next(waiting(), &running) else {
-                return Ok(());
-            };
-            let present: Vec<u64> = waiting().chain(running).collect();
-            let first = &self.queue[at];
-            let tokens = first.tokens.len();
-            // The last token is run for its logits, known or not.
-            let prefix = self.pool.known(&first.tokens[..tokens - 1]);
-            let mut pages = prefix.pages;
-            // Who has all from the beginning never has to make room.
-            let positions = if self.deterministic { first.limit } else { tokens };
-            let (known, needed) = (pages.len() * PAGE_SIZE, self.pool.pages_of(positions));
-            while pages.len() < needed {
-                match self.pool.take() {
-                    Some(page) => pages.push(page),
-                    None => {
-                        self.pool.give_back(&pages);
-                        return Ok(());
-                    }
-                }
-            }
-            let mut request = self.queue.remove(at).expect("looked at");
-            if let Some(cached_tokens) = request.cached_tokens.take() {
-                cached_tokens.store(known, Ordering::Relaxed);
-            }
-            self.fair_queue.take(request.client, &present);
-            self.counted.cached_tokens += known as u64;
-            self.counted.prompt_tokens += tokens as u64;
-            let row = slot * self.pages.per_sequence;
-            self.known_table[row..][..pages.len()].copy_from_slice(&pages);
-            self.slots[slot] = Some(Running {
-                request,
-                pages,
-                prefilled: known,
-                copied_at: [prefix.length, (tokens - 1) / PAGE_SIZE].map(|pages| pages * PAGE_SIZE),
-                ahead: 0,
-                pages_written: 0,
-            });
-            if let (Some(checkpoints), Some(copy)) = (&self.checkpoints, prefix.copy) {
-                checkpoints.restore(slot, copy)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Submits the next runs for all that decode; whether there were any.
+    /// Submits the next runs of all decoding requests; returns whether there were any.
     fn submit(&mut self) -> Result<bool, Error> {
         if !self.prepare()? {
             return Ok(false);
@@ -302,7 +265,7 @@ impl Batcher {
             return Ok(false);
         }
         while !self.grant(runs) {
-            // Nobody's tokens are under way when somebody has to make room.
+            // A request must not have tokens in flight when it is preempted.
             self.poll_all()?;
             self.make_room();
             if !self.prepare()? {
@@ -328,9 +291,9 @@ impl Batcher {
         Ok(true)
     }
 
-    /// None, if all tokens that there may be are under way.
+    /// Returns how many runs the next submit has: 0 if all remaining tokens are in flight.
     fn runs_per_submit(&self) -> usize {
-        // Between the chunks of a prompt each text goes on by a token: its reader sees one pace, not leaps.
+        // Between chunks of prompts, each text grows by one token at a time, so that tokens come at an even pace.
         let is_prefilling = self.running().any(|(_, running)| !running.decodes());
         let most = if is_prefilling || self.model.device().is_cpu() || self.steps.extras().allowed {
             1
@@ -346,12 +309,12 @@ impl Batcher {
         most.min(left.max().unwrap_or(0))
     }
 
-    /// Gives all that decode the pages for `runs` more runs; whether there were enough.
+    /// Gives decoding requests the pages for `runs` more runs; returns whether there were enough.
     fn grant(&mut self, runs: usize) -> bool {
         for running in self.slots.iter_mut().flatten().filter(|running| running.decodes()) {
             let request = &running.request;
             let positions = (request.tokens.len() + running.ahead + runs).min(request.limit);
-            while running.pages.len() < self.pool.pages_of(positions) {
+            while running.pages.len() < self.pool.pages_for(positions) {
                 match self.pool.take() {
                     Some(page) => running.pages.push(page),
                     None => return false,
@@ -361,7 +324,7 @@ impl Batcher {
         true
     }
 
-    /// Lets the request that came last wait again; its tokens are taken in anew later.
+    /// Preempts the request that arrived last: it waits again, and its tokens are recomputed later.
     fn make_room(&mut self) {
         let last = self.running().max_by_key(|(_, r)| r.request.number);
         let Some(slot) = last.map(|(slot, _)| slot) else {
@@ -369,11 +332,12 @@ impl Batcher {
         };
         if let Some(request) = self.vacate(slot) {
             self.counted.preemptions += 1;
+            self.growth.exceeded();
             self.queue.push_front(request);
         }
     }
 
-    /// What brings the table of pages on the device up to date for those in rows.
+    /// Returns the writes that bring the device's page table up to date for the requests in rows.
     fn write_pages(&mut self, rows: &[Option<SlotId>]) -> Result<Vec<Write>, Error> {
         let width = self.pages.per_sequence;
         let mut writes = vec![];

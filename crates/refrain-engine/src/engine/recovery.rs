@@ -1,4 +1,4 @@
-//! What becomes of requests when the device fails: they go on from their tokens once the model is on it again.
+//! Recovery from a failed device: the model is reloaded, and requests continue from their tokens.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,18 +14,18 @@ use crate::{Error, Model};
 /// released everything on the device before.
 pub type Reload = Box<dyn FnMut(&Error) -> Result<Model, Box<dyn std::error::Error + Send + Sync>> + Send>;
 
-/// How often the model is brought onto a device that gives no further token.
+/// How often the model is reloaded onto a device that generates no further token.
 const MAX_ATTEMPTS: u32 = 5;
-/// The time before the second of them; before each further one it is twice as long.
+/// Pause before the second reload; it doubles before each further one.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 
-/// Brings requests back onto a device that was opened again.
+/// Reloads the model and hands it the requests.
 pub(super) struct Recovery {
     pub reload: Option<Reload>,
     options: EngineOptions,
-    /// Attempts since the last token.
+    /// Reloads since the last token.
     attempts: u32,
-    /// Tokens that had been picked when the device last failed.
+    /// Tokens generated when the device last failed.
     tokens: u64,
 }
 
@@ -39,7 +39,8 @@ impl Recovery {
         }
     }
 
-    /// A batcher with the requests of one whose device failed; `None` if there is to be none. Then all have heard why.
+    /// Returns a batcher with the requests of one whose device failed. Returns `None` if the engine fails; then all
+    /// requests were told why.
     pub fn go_on(&mut self, failed: Batcher, mut error: Error, shared: &Shared) -> Option<Batcher> {
         let (requests, mut counted) = failed.into_requests();
         if counted.generated_tokens > self.tokens {
@@ -69,14 +70,14 @@ impl Recovery {
     }
 }
 
-/// Tells each request that it cannot go on.
+/// Reports a failure to each request.
 pub(super) fn fail(requests: impl IntoIterator<Item = Waiting>, why: &str) {
     for mut request in requests {
         request.emit(EngineEvent::Failed(Error::Engine(why.to_owned())));
     }
 }
 
-/// What `work` gives; a panic in it is an error.
+/// Returns the result of `work`; a panic becomes an error.
 ///
 /// # Errors
 /// If it panics.
@@ -84,7 +85,7 @@ pub(super) fn guarded<T>(work: impl FnOnce() -> T) -> Result<T, Error> {
     catch_unwind(AssertUnwindSafe(work)).map_err(|panic| Error::Bug(panic_message(&*panic).to_owned()))
 }
 
-/// What a panic says.
+/// Returns the message of a panic.
 fn panic_message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or(panic.downcast_ref::<&str>().copied())

@@ -1,22 +1,23 @@
-//! Who decodes has a row of the step in use.
+//! Rows: each decoding request has a row of the step in use.
 
 use refrain_lm::token_bitmask_words;
 
 use super::Batcher;
 use crate::Error;
 use crate::engine::request::{EngineEvent, call_constraint};
-use crate::engine::steps::Admission;
+use crate::engine::row_count::rounded;
+use crate::engine::steps::RowRequest;
 use crate::pace::Pace;
 use crate::step::StepExtras;
 
 impl Batcher {
-    /// Gives all that decode a row, and those with constraints their next tokens; whether there are any.
+    /// Gives decoding requests rows, and constrained ones the mask of their next tokens. Returns whether there are any.
     pub(super) fn prepare(&mut self) -> Result<bool, Error> {
         while self.assign_rows()? {
             if !self.steps.extras().allowed {
                 return Ok(true);
             }
-            // What may come next depends on what comes now.
+            // The mask depends on the token before.
             let all_polled = self.in_flight.is_empty();
             self.poll_all()?;
             if all_polled && self.allow()? {
@@ -26,7 +27,7 @@ impl Batcher {
         Ok(false)
     }
 
-    /// Tells the device which tokens may come next where not all may. Those that cannot go on end; whether none did.
+    /// Writes the masks of constrained requests. Requests without an allowed token fail; returns whether none did.
     fn allow(&mut self) -> Result<bool, Error> {
         let mut bits = vec![0; token_bitmask_words(self.model.config().vocab_size)];
         let mut none_ended = true;
@@ -50,46 +51,53 @@ impl Batcher {
         Ok(none_ended)
     }
 
-    /// Gives all that decode a row; whether there are any.
+    /// Gives decoding requests rows; returns whether there are any.
     fn assign_rows(&mut self) -> Result<bool, Error> {
         loop {
             let decoding = || self.running().filter(|(_, running)| running.decodes());
             let extras = decoding().map(|(_, running)| running.request.extras());
-            let needed = extras.fold(StepExtras::default(), StepExtras::union);
+            let extras = extras.fold(StepExtras::default(), StepExtras::union);
             let decoding = decoding().count();
-            let streams = if self.deterministic { self.slots.len() } else { decoding };
-            let rows = streams.next_power_of_two();
-            let now = self.steps.rows().len();
             if decoding == 0 {
                 return Ok(false);
             }
-            if rows > now || 2 * rows <= now || needed != self.steps.extras() {
-                if !self.in_flight.is_empty() {
-                    self.poll_all()?;
-                    continue;
-                }
-                let kind = (rows, needed);
-                self.steps.use_rows(kind, &self.model, &self.states, &self.table)?;
-                self.pace = Pace::default();
-                self.step_times.interrupt();
+            let now = self.steps.rows().len();
+            let rows = if self.deterministic {
+                rounded(self.slots.len())
+            } else {
+                let most = self.backpressure.streams(self.slots.len());
+                let soon = (self.running().count() + self.queue.len()).min(most);
+                let steps = &self.steps;
+                self.row_count
+                    .choose(now, decoding, soon, |rows| steps.has((rows, extras)))
+            };
+            if (rows, extras) == (now, self.steps.extras()) {
+                break;
             }
+            if !self.in_flight.is_empty() {
+                self.poll_all()?;
+                continue;
+            }
+            self.steps
+                .use_rows((rows, extras), &self.model, &self.states, &self.table)?;
+            self.pace = Pace::default();
+            self.step_times.interrupt();
             break;
         }
-        for slot in 0..self.slots.len() {
-            let Some(running) = self.slots[slot].as_ref().filter(|running| running.decodes()) else {
+        for (slot, running) in self.slots.iter().enumerate() {
+            let Some(running) = running.as_ref().filter(|running| running.decodes()) else {
                 continue;
             };
             let slot_id = running.slot_id(slot);
-            if self.steps.rows().contains(&Some(slot_id)) {
-                continue;
+            if !self.steps.rows().contains(&Some(slot_id)) {
+                let request = &running.request;
+                self.steps.join(&RowRequest {
+                    slot_id,
+                    tokens: &request.tokens,
+                    settings: &request.settings,
+                    options: &request.options,
+                })?;
             }
-            let request = &running.request;
-            self.steps.join(Admission {
-                slot_id,
-                tokens: &request.tokens,
-                settings: &request.settings,
-                bias: request.options.sampler.bias(self.model.config().vocab_size),
-            })?;
         }
         Ok(true)
     }

@@ -1,4 +1,4 @@
-//! Requests of a small model, for tests that go on round by round.
+//! Requests to a small model, for tests that run step by step.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -18,10 +18,14 @@ pub fn model() -> Model {
 }
 
 pub fn batcher(model: &Model, streams: usize) -> Batcher {
+    batcher_with(model, streams, 256 * streams)
+}
+
+pub fn batcher_with(model: &Model, streams: usize, cache_tokens: usize) -> Batcher {
     let options = EngineOptions {
         context: 256,
         streams,
-        cache_tokens: 256 * streams,
+        cache_tokens,
         ..EngineOptions::default()
     };
     Batcher::new(model, &options).expect("fits")
@@ -46,10 +50,15 @@ pub fn prompt(number: u64) -> Vec<u32> {
         .collect()
 }
 
-/// Asks for so many tokens.
+/// Submits a request for `tokens` tokens.
 pub fn ask(batcher: &mut Batcher, number: u64, tokens: usize) -> Receiver<EngineEvent> {
+    ask_with(batcher, number, prompt(number), tokens)
+}
+
+/// Submits a request for `tokens` tokens after a prompt.
+pub fn ask_with(batcher: &mut Batcher, number: u64, prompt: Vec<u32>, tokens: usize) -> Receiver<EngineEvent> {
     let (events, polled) = channel();
-    let (prompt, options) = (prompt(number), options(number));
+    let options = options(number);
     let limit = prompt.len() + tokens;
     let mut settings = options.settings(prompt.len());
     settings.last_position = limit as u32 - 1;
@@ -65,6 +74,7 @@ pub fn ask(batcher: &mut Batcher, number: u64, tokens: usize) -> Receiver<Engine
         embeds: false,
         client: 0,
         cached_tokens: None,
+        awaited: None,
         listener: Box::new(move |event| drop(events.send(event))),
         cancelled: Arc::new(AtomicBool::new(false)),
         _leaving: Leaving(Arc::default()),
