@@ -31,6 +31,7 @@ mod pages;
 mod recovery;
 mod request;
 mod row_count;
+mod runner;
 mod sizing;
 mod step_times;
 mod steps;
@@ -46,6 +47,7 @@ pub use recovery::Reload;
 use recovery::{Recovery, fail, guarded};
 use request::Waiting;
 pub use request::{EngineEvent, EngineListener, EngineRequest, EngineTicket, PickedToken, TokenConstraint};
+use runner::DeviceRunner;
 
 use crate::model::check_ids;
 use crate::{Error, Finish, Model};
@@ -310,7 +312,7 @@ impl Drop for Leaving {
 }
 
 /// Computes until the engine is dropped and all requests have ended, or the device fails.
-fn run(mut batcher: Batcher, requests: &Receiver<Waiting>, shared: &Shared, mut recovery: Recovery) {
+fn run(mut batcher: Batcher<DeviceRunner>, requests: &Receiver<Waiting>, shared: &Shared, mut recovery: Recovery) {
     let mut is_open = true;
     while is_open || !batcher.is_idle() {
         while is_open {

@@ -8,34 +8,33 @@ mod prefill;
 mod preparing;
 mod rows;
 #[cfg(test)]
+mod simulated_tests;
+#[cfg(test)]
+mod simulation;
+#[cfg(test)]
 mod test_support;
 
 use std::collections::VecDeque;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use refrain::{Array, Run, SharedScratch, Write};
-use refrain_models::{LayerState, Pages};
+use refrain_models::Pages;
 
 use self::preemption::Backpressure;
 use self::preparing::Preparation;
-use super::checkpoints::StateCheckpoints;
 use super::fair_queue::FairQueue;
 use super::growth::GrowthEstimate;
 use super::pages::{NodeId, PagePool};
 use super::request::Waiting;
 use super::row_count::RowCount;
+use super::runner::{DeviceRunner, Runner};
 use super::step_times::StepTimes;
-use super::steps::{DecodeSteps, SlotId};
+use super::steps::SlotId;
 use super::{EngineLoad, EngineOptions, PAGE_SIZE};
 use crate::pace::{MAX_RUNS_PER_SUBMIT, Pace};
-use crate::prefill::PrefillPrograms;
-use crate::step::page_table;
 use crate::{Error, Model};
 
 /// Longest device time of a submit. A new request waits for up to two submits.
 const MAX_SUBMIT_TIME: Duration = Duration::from_millis(10);
-/// New pages of a request that are written with a submit; more are written before it.
-const MAX_INLINE_PAGES: usize = 4;
 
 /// A request with a slot and pages.
 struct Running {
@@ -67,34 +66,29 @@ impl Running {
 }
 
 /// Runs that were submitted together.
-struct InFlight {
+struct InFlight<T> {
     first: u64,
-    runs: Vec<Run>,
+    runs: Vec<T>,
     rows: Vec<Option<SlotId>>,
     /// Tokens of the prompts computed before them.
     chunk: Option<usize>,
 }
 
-/// The requests of an engine, and what they share.
-pub(super) struct Batcher {
-    model: Model,
-    states: Vec<LayerState>,
-    /// `None` if the model has no recurrent states, or prefixes are not cached.
-    checkpoints: Option<StateCheckpoints>,
-    pages: Pages,
+/// The requests of an engine, and what they share: decides who runs, and has it computed by a [`Runner`].
+pub(super) struct Batcher<R: Runner> {
+    runner: R,
+    /// Pages of a request's context.
+    pages_each: usize,
     pool: PagePool,
     growth: GrowthEstimate,
     /// The waiting request for which there were no pages, at that version of the pool.
     refused: Option<(u64, u64)>,
-    /// u32 `[N, P]` on the device, and as it will be there.
-    table: Array,
+    /// The page table of all slots, `[N, P]`, as it will be on the device.
     known_table: Vec<u32>,
-    prompts: PrefillPrograms,
-    steps: DecodeSteps,
     queue: VecDeque<Waiting>,
     fair_queue: FairQueue,
     slots: Vec<Option<Running>>,
-    in_flight: VecDeque<InFlight>,
+    in_flight: VecDeque<InFlight<R::Run>>,
     /// Whether a request's logits must not depend on other requests.
     deterministic: bool,
     row_count: RowCount,
@@ -111,67 +105,62 @@ pub(super) struct Batcher {
     counted: EngineLoad,
 }
 
-impl Batcher {
+/// Pages of the KV cache for each request's slot.
+fn pages_per_slot(options: &EngineOptions) -> usize {
+    let slots = options.streams.max(1);
+    let each = options.cache_tokens.div_ceil(PAGE_SIZE * slots).max(1);
+    // A single request can always fill its context.
+    each.max(options.context.div_ceil(PAGE_SIZE).div_ceil(slots))
+}
+
+impl Batcher<DeviceRunner> {
     /// Creates an empty batch with its KV cache.
     ///
     /// # Errors
     /// If there is too little memory for the cache.
-    pub fn new(model: &Model, options: &EngineOptions) -> Result<Batcher, Error> {
-        let (slots, context) = (options.streams.max(1), options.context);
+    pub fn new(model: &Model, options: &EngineOptions) -> Result<Batcher<DeviceRunner>, Error> {
         let pages = Pages {
             size: PAGE_SIZE,
-            per_sequence: context.div_ceil(PAGE_SIZE),
-            context,
+            per_sequence: options.context.div_ceil(PAGE_SIZE),
+            context: options.context,
         };
-        // A single request can always fill its context.
-        let each = options.cache_tokens.div_ceil(PAGE_SIZE * slots).max(1);
-        let each = each.max(pages.per_sequence.div_ceil(slots));
-        let held = Pages {
-            per_sequence: each,
-            context: each * PAGE_SIZE,
-            ..pages
-        };
-        let device = model.device();
-        let states = model
-            .decoder()
-            .new_states(crate::session::cache_dtype(device), held, slots)?;
-        let keeps_prefixes = options.prefix_cache && !options.deterministic;
-        let checkpoints = if keeps_prefixes {
-            StateCheckpoints::new(&states, device.executors()[0])?
-        } else {
-            None
-        };
-        let scratch = SharedScratch::default();
-        let pool = PagePool::new(each * slots, PAGE_SIZE, keeps_prefixes);
-        Ok(Batcher {
-            pool: match &checkpoints {
-                Some(checkpoints) => pool.with_checkpoints(checkpoints.count()),
+        let caches = options.prefix_cache && !options.deterministic;
+        let runner = DeviceRunner::new(model, options.streams.max(1), pages, pages_per_slot(options), caches)?;
+        Ok(Batcher::with_runner(runner, options))
+    }
+}
+
+impl<R: Runner> Batcher<R> {
+    /// Creates an empty batch.
+    pub fn with_runner(runner: R, options: &EngineOptions) -> Batcher<R> {
+        let slots = options.streams.max(1);
+        let pages_each = options.context.div_ceil(PAGE_SIZE);
+        let caches = options.prefix_cache && !options.deterministic;
+        let pool = PagePool::new(pages_per_slot(options) * slots, PAGE_SIZE, caches);
+        Batcher {
+            pool: match runner.checkpoints().filter(|_| caches) {
+                Some(checkpoints) => pool.with_checkpoints(checkpoints),
                 None => pool,
             },
-            checkpoints,
-            table: page_table(device, slots, pages)?,
-            known_table: vec![0; slots * pages.per_sequence],
-            prompts: PrefillPrograms::new(slots, pages).with_scratch(&scratch),
-            steps: DecodeSteps::new(model, slots, pages, &scratch)?,
+            pages_each,
+            growth: GrowthEstimate::default(),
+            refused: None,
+            known_table: vec![0; slots * pages_each],
             queue: VecDeque::new(),
             fair_queue: FairQueue::default(),
             slots: (0..slots).map(|_| None).collect(),
-            growth: GrowthEstimate::default(),
-            refused: None,
-            row_count: RowCount::default(),
             in_flight: VecDeque::new(),
             deterministic: options.deterministic,
+            row_count: RowCount::default(),
             pace: Pace::default(),
             step_times: StepTimes::new(options.target_gap),
             chunk: None,
             chunks: 0,
-            backpressure: Backpressure::new(device),
+            backpressure: Backpressure::new(runner.default_chunk()),
             preparation: Preparation::of(options),
             counted: EngineLoad::default(),
-            model: model.clone(),
-            states,
-            pages,
-        })
+            runner,
+        }
     }
 
     /// Queues a request.
@@ -230,7 +219,7 @@ impl Batcher {
         self.embed()?;
         let submitted = self.submit()?;
         // The next submit is queued while the device executes one.
-        let queued = if self.model.device().is_cpu() { 0 } else { 1 };
+        let queued = usize::from(!self.runner.is_synchronous());
         if self.in_flight.len() > queued || !submitted {
             self.poll()?;
         }
@@ -272,14 +261,14 @@ impl Batcher {
                 return Ok(false);
             }
         }
-        let rows = self.steps.rows().to_vec();
-        let table = self.write_pages(&rows)?;
-        let (first, runs) = self.steps.play(table, runs)?;
+        let rows = self.runner.rows().to_vec();
+        let pages = self.new_pages(&rows);
+        let (first, runs) = self.runner.play(pages, runs)?;
         for &(slot, _) in rows.iter().flatten() {
             self.slots[slot].as_mut().expect("admitted").ahead += runs.len();
         }
         if self.in_flight.is_empty() {
-            self.pace.begin(Instant::now());
+            self.pace.begin(self.runner.now());
         }
         let chunk = self.chunk.take();
         self.in_flight.push_back(InFlight {
@@ -295,7 +284,7 @@ impl Batcher {
     fn runs_per_submit(&self) -> usize {
         // Between chunks of prompts, each text grows by one token at a time, so that tokens come at an even pace.
         let is_prefilling = self.running().any(|(_, running)| !running.decodes());
-        let most = if is_prefilling || self.model.device().is_cpu() || self.steps.extras().allowed {
+        let most = if is_prefilling || self.runner.is_synchronous() || self.runner.extras().allowed {
             1
         } else {
             let step = self
@@ -337,26 +326,19 @@ impl Batcher {
         }
     }
 
-    /// Returns the writes that bring the device's page table up to date for the requests in rows.
-    fn write_pages(&mut self, rows: &[Option<SlotId>]) -> Result<Vec<Write>, Error> {
-        let width = self.pages.per_sequence;
-        let mut writes = vec![];
+    /// Returns the pages that the device's page table lacks for the requests in rows: words from an index on.
+    fn new_pages(&mut self, rows: &[Option<SlotId>]) -> Vec<(usize, Vec<u32>)> {
+        let mut all = vec![];
         for &(slot, _) in rows.iter().flatten() {
             let running = self.slots[slot].as_mut().expect("admitted");
-            let row = slot * width;
-            let (at, new) = (row + running.pages_written, &running.pages[running.pages_written..]);
-            self.known_table[at..][..new.len()].copy_from_slice(new);
+            let new = running.pages[running.pages_written..].to_vec();
+            let at = slot * self.pages_each + running.pages_written;
+            self.known_table[at..][..new.len()].copy_from_slice(&new);
             running.pages_written = running.pages.len();
-            match new.len() {
-                0 => {}
-                1..=MAX_INLINE_PAGES => writes.push(Write {
-                    state: self.table.clone(),
-                    at,
-                    words: new.to_vec(),
-                }),
-                _ => self.table.write_state(4 * at, bytemuck::cast_slice(new))?,
+            if !new.is_empty() {
+                all.push((at, new));
             }
         }
-        Ok(writes)
+        all
     }
 }

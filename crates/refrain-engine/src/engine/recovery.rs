@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::batcher::Batcher;
 use super::request::{EngineEvent, Waiting};
+use super::runner::DeviceRunner;
 use super::{EngineOptions, Shared, lock};
 use crate::{Error, Model};
 
@@ -41,7 +42,12 @@ impl Recovery {
 
     /// Returns a batcher with the requests of one whose device failed. Returns `None` if the engine fails; then all
     /// requests were told why.
-    pub fn go_on(&mut self, failed: Batcher, mut error: Error, shared: &Shared) -> Option<Batcher> {
+    pub fn go_on(
+        &mut self,
+        failed: Batcher<DeviceRunner>,
+        mut error: Error,
+        shared: &Shared,
+    ) -> Option<Batcher<DeviceRunner>> {
         let (requests, mut counted) = failed.into_requests();
         if counted.generated_tokens > self.tokens {
             self.attempts = 0;

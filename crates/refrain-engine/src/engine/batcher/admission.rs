@@ -5,10 +5,10 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{Batcher, PAGE_SIZE, Running, Waiting};
+use super::{Batcher, PAGE_SIZE, Runner, Running, Waiting};
 use crate::Error;
 
-impl Batcher {
+impl<R: Runner> Batcher<R> {
     /// Gives waiting requests slots and the pages of their prompts. Clients take turns.
     ///
     /// # Errors
@@ -69,7 +69,7 @@ impl Batcher {
         self.fair_queue.take(request.client, &present);
         self.counted.cached_tokens += cached as u64;
         self.counted.prompt_tokens += tokens as u64;
-        let row = slot * self.pages.per_sequence;
+        let row = slot * self.pages_each;
         self.known_table[row..][..pages.len()].copy_from_slice(&pages);
         self.slots[slot] = Some(Running {
             request,
@@ -83,8 +83,8 @@ impl Batcher {
             ahead: 0,
             pages_written: 0,
         });
-        if let (Some(checkpoints), Some(checkpoint)) = (&self.checkpoints, prefix.checkpoint) {
-            checkpoints.restore(slot, checkpoint)?;
+        if let Some(checkpoint) = prefix.checkpoint {
+            self.runner.restore_states(slot, checkpoint)?;
         }
         Ok(true)
     }

@@ -1,11 +1,11 @@
 //! Requests for embeddings: the hidden states after the last tokens of texts.
 
-use super::Batcher;
+use super::{Batcher, Runner};
 use crate::Error;
 use crate::engine::request::EngineEvent;
-use crate::prefill::{PrefillChunk, PrefillPiece};
+use crate::prefill::PrefillPiece;
 
-impl Batcher {
+impl<R: Runner> Batcher<R> {
     /// Computes the last tokens of the texts whose other tokens are computed, all in one call, and ends their requests.
     ///
     /// # Errors
@@ -29,17 +29,11 @@ impl Batcher {
                 position,
             }
         };
-        let chunk = PrefillChunk {
-            pieces: slots.iter().map(piece).collect(),
-            wanted: (0..slots.len() as u32).collect(),
-            hidden: true,
-        };
-        let width = self.model.config().hidden_size;
-        let function = self.prompts.run(&self.model, &self.states, &chunk, &self.known_table)?;
-        let hidden: Vec<f32> = function.read_range(0, 0, slots.len() * width)?;
-        for (slot, hidden) in slots.into_iter().zip(hidden.chunks_exact(width)) {
+        let pieces = slots.iter().map(piece).collect();
+        let all = self.runner.hidden_states(pieces, &self.known_table)?;
+        for (slot, hidden) in slots.into_iter().zip(all) {
             let last = if hidden.iter().all(|number| number.is_finite()) {
-                EngineEvent::Embedding(hidden.to_vec())
+                EngineEvent::Embedding(hidden)
             } else {
                 let position = self.slots[slot]
                     .as_ref()

@@ -1,14 +1,12 @@
 //! Outputs of the runs of a batch.
 
-use std::time::Instant;
-
 use refrain_lm::sample::{FINISHED, NOT_A_NUMBER};
 
-use super::{Batcher, SlotId, Waiting};
+use super::{Batcher, Runner, SlotId, Waiting};
 use crate::engine::request::{EngineEvent, PickedToken, call_constraint};
 use crate::{Error, Finish};
 
-impl Batcher {
+impl<R: Runner> Batcher<R> {
     /// Waits for all submits and reports their outputs.
     pub(super) fn poll_all(&mut self) -> Result<(), Error> {
         while !self.in_flight.is_empty() {
@@ -27,8 +25,8 @@ impl Batcher {
             if let Some(chunk) = chunk {
                 self.pace.delay(self.step_times.of_chunk(chunk));
             }
-            let polls = self.steps.wait(run, &self.pace)?;
-            let now = Instant::now();
+            let polls = self.runner.wait(run, &self.pace)?;
+            let now = self.runner.now();
             match chunk {
                 Some(_) => self.pace.done_untimed(now),
                 None => self.pace.done(polls, 1, now),
@@ -53,14 +51,14 @@ impl Batcher {
 
     /// Takes the output of run number `run` for a request in a row.
     fn take(&mut self, (slot, _): SlotId, run: u64, row: usize) -> Result<(), Error> {
-        let word = self.steps.reported(run, row)?;
+        let word = self.runner.reported(run, row)?;
         let running = self.slots[slot].as_mut().expect("admitted");
         running.ahead -= 1;
         let request = &mut running.request;
         // Device reads that may fail come before the request changes: it may have to continue from here.
         let mut logprobs = None;
         if let Some(top_logprobs) = request.top_logprobs {
-            logprobs = self.steps.logprobs(run, row)?.map(Box::new);
+            logprobs = self.runner.logprobs(run, row)?.map(Box::new);
             if let Some(logprobs) = &mut logprobs {
                 logprobs.top.truncate(top_logprobs);
             }
@@ -112,7 +110,7 @@ impl Batcher {
     /// Frees a slot and its row. What its pages hold is cached.
     pub(super) fn vacate(&mut self, slot: usize) -> Option<Waiting> {
         let running = self.slots[slot].take()?;
-        self.steps.leave(running.slot_id(slot));
+        self.runner.leave(running.slot_id(slot));
         let held = running.prefilled.min(running.request.tokens.len() - 1);
         let tokens = &running.request.tokens[..held];
         self.pool.insert(tokens, &running.pages, running.node);

@@ -1,11 +1,9 @@
 //! Out of memory: fewer requests are computed at once. None is lost, except one that does not even fit alone.
 
-use refrain::Device;
-
-use super::{Batcher, Waiting};
+use super::{Batcher, Runner, Waiting};
 use crate::Error;
 use crate::engine::request::EngineEvent;
-use crate::prefill::{SHORT_CHUNK, default_chunk};
+use crate::prefill::SHORT_CHUNK;
 
 /// Requests that end before the limits are raised again.
 const ENDS_BEFORE_RETRY: u32 = 8;
@@ -28,10 +26,10 @@ pub(super) struct Backpressure {
 }
 
 impl Backpressure {
-    /// Creates the limits of a device: nothing is halved yet.
-    pub fn new(device: &Device) -> Backpressure {
+    /// Creates the limits: nothing is halved yet.
+    pub fn new(max_chunk: usize) -> Backpressure {
         Backpressure {
-            max_chunk: default_chunk(device),
+            max_chunk,
             halvings: 0,
             ends: 0,
             tokens: 0,
@@ -58,13 +56,16 @@ impl Backpressure {
     }
 }
 
-impl Batcher {
+impl<R: Runner> Batcher<R> {
     /// Continues after memory ran out in a step: discards all programs, and preempts all requests. Fewer are admitted
     /// then. A request that repeatedly runs out of memory alone fails.
     ///
     /// # Errors
     /// If something else fails, or if there was no request.
     pub fn preempt(&mut self, error: Error) -> Result<(), Error> {
+        if self.running().next().is_none() {
+            return Err(error);
+        }
         match self.poll_all() {
             // Outputs that were not read are computed again.
             Err(why) if why.is_out_of_memory() => self.in_flight.clear(),
@@ -82,11 +83,9 @@ impl Batcher {
         let least = self.backpressure.streams(streams) == 1 && self.backpressure.chunk() == MIN_CHUNK;
         let mut requests: Vec<Waiting> = running.iter().filter_map(|slot| self.vacate(*slot)).collect();
         requests.sort_by_key(|request| request.number);
-        if requests.is_empty() {
-            return Err(error);
-        }
         self.counted.preemptions += requests.len() as u64;
-        if least && self.backpressure.failed_attempts >= MAX_ATTEMPTS {
+        // The outputs of runs in flight may have ended all requests.
+        if least && self.backpressure.failed_attempts >= MAX_ATTEMPTS && !requests.is_empty() {
             self.backpressure.failed_attempts = 0;
             let mut refused = requests.remove(0);
             refused.emit(EngineEvent::Failed(Error::NoMemory(error.to_string())));
@@ -103,8 +102,7 @@ impl Batcher {
             .into_iter()
             .rev()
             .for_each(|request| self.queue.push_front(request));
-        self.steps.release();
-        self.prompts.release();
+        self.runner.release();
         self.step_times.interrupt();
         self.chunk = None;
         Ok(())

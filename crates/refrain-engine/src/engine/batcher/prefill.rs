@@ -1,14 +1,14 @@
 //! Prefill: chunks of prompts, between the tokens of decoding requests.
 
-use super::{Batcher, Running};
+use super::{Batcher, Runner, Running};
 use crate::Error;
-use crate::prefill::{PrefillChunk, PrefillPiece, SHORT_CHUNK, max_chunk_tokens, next_chunk};
+use crate::prefill::{PrefillPiece, SHORT_CHUNK, next_chunk};
 
 /// Tokens of a chunk in a deterministic engine, and in one on the CPU.
 const DETERMINISTIC_CHUNK: usize = 128;
 const DETERMINISTIC_CPU_CHUNK: usize = 32;
 
-impl Batcher {
+impl<R: Runner> Batcher<R> {
     /// Computes a chunk of prompts. It begins with the prompt that arrived first, or with the one that has the fewest
     /// tokens left, in turn, so that short prompts do not wait for long ones. Further prompts fill the rest of the chunk.
     ///
@@ -20,8 +20,7 @@ impl Batcher {
         if count == 0 {
             return Ok(());
         }
-        let traced = self.prompts.traced();
-        let fitting = self.prompts.fit_to_memory(&self.model, &self.states, count, 0)?;
+        let fitting = self.runner.fit_chunk(count)?;
         if fitting < count {
             self.backpressure.max_chunk = fitting;
         }
@@ -34,17 +33,14 @@ impl Batcher {
                 position: running.prefilled,
             }
         };
-        let chunk = PrefillChunk {
-            pieces: pieces.iter().map(piece).collect(),
-            wanted: vec![],
-            hidden: false,
-        };
-        self.prompts.run(&self.model, &self.states, &chunk, &self.known_table)?;
-        self.chunk = Some(chunk.count());
-        self.chunks += 1;
-        if self.prompts.traced() > traced {
+        if self
+            .runner
+            .prefill(pieces.iter().map(piece).collect(), &self.known_table)?
+        {
             self.step_times.interrupt();
         }
+        self.chunk = Some(fitting);
+        self.chunks += 1;
         for (slot, tokens) in pieces {
             self.cache_prefix(slot, tokens)?;
         }
@@ -64,8 +60,8 @@ impl Batcher {
         let mut count = 0;
         for (slot, running) in prompts {
             // Attention to many tokens takes long, whichever prompt they belong to.
-            budget = budget.min(max_chunk_tokens(&self.model, budget, running.prefilled));
-            let tokens = running.next_end(self.checkpoints.is_some()) - running.prefilled;
+            budget = budget.min(self.runner.max_chunk_tokens(budget, running.prefilled));
+            let tokens = running.next_end(self.runner.checkpoints().is_some()) - running.prefilled;
             let tokens = tokens.min(budget.saturating_sub(count));
             if tokens == 0 {
                 break;
@@ -87,19 +83,19 @@ impl Batcher {
         running.prefilled += tokens;
         let computed = &running.request.tokens[..running.prefilled];
         running.node = self.pool.insert(computed, &running.pages, running.node);
-        match &self.checkpoints {
-            Some(checkpoints) if running.save_states_at.contains(&running.prefilled) => self
-                .pool
-                .save_states(computed, |checkpoint| checkpoints.save(slot, checkpoint)),
-            _ => Ok(()),
+        if !running.save_states_at.contains(&running.prefilled) {
+            return Ok(());
         }
+        let runner = &mut self.runner;
+        let save = |checkpoint| runner.save_states(slot, checkpoint);
+        self.pool.save_states(computed, save)
     }
 
     /// Returns how many tokens of prompts the next step may compute: as many as possible if no request decodes and no
     /// other prompt waits.
     fn chunk_limit(&self) -> usize {
         if self.deterministic {
-            return if self.model.device().is_cpu() {
+            return if self.runner.is_synchronous() {
                 DETERMINISTIC_CPU_CHUNK
             } else {
                 DETERMINISTIC_CHUNK

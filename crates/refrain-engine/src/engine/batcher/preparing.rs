@@ -1,6 +1,6 @@
 //! Programs that requests will need are made while there are no requests, so that no request waits for them.
 
-use super::{Batcher, EngineOptions};
+use super::{Batcher, EngineOptions, Runner};
 use crate::engine::row_count::{rounded, widths};
 use crate::prefill::{SHORT_CHUNK, class_sizes};
 use crate::step::StepExtras;
@@ -43,7 +43,7 @@ impl Preparation {
     }
 }
 
-impl Batcher {
+impl<R: Runner> Batcher<R> {
     /// Whether all programs are made.
     pub fn is_prepared(&self) -> bool {
         self.preparation.0.is_empty()
@@ -51,19 +51,14 @@ impl Batcher {
 
     /// Makes the next program. After a failure, no more are made: the request that needs one reports why.
     pub(super) fn prepare_next(&mut self) {
-        let (model, states) = (&self.model, &self.states);
         let made = match self.preparation.0.pop() {
             None => return,
-            Some(NeededProgram::Step(rows)) => {
-                self.steps
-                    .prepare((rows, StepExtras::default()), model, states, &self.table)
-            }
-            Some(NeededProgram::Chunk(tokens)) => self.prompts.prepare(model, states, tokens, 0),
+            Some(NeededProgram::Step(rows)) => self.runner.prepare_step((rows, StepExtras::default())),
+            Some(NeededProgram::Chunk(tokens)) => self.runner.prepare_chunk(tokens),
         };
         if made.is_err() {
             self.preparation.0.clear();
-            self.steps.release();
-            self.prompts.release();
+            self.runner.release();
         }
     }
 }
@@ -101,7 +96,7 @@ mod tests {
             batcher.step().expect("prepares");
             steps += 1;
         }
-        assert_eq!((steps, batcher.prompts.traced()), (11, 8));
-        assert!(batcher.steps.rows().is_empty(), "none is in use");
+        assert_eq!((steps, batcher.runner.traced()), (11, 8));
+        assert!(batcher.runner.rows().is_empty(), "none is in use");
     }
 }

@@ -2,7 +2,7 @@
 
 use refrain_lm::token_bitmask_words;
 
-use super::Batcher;
+use super::{Batcher, Runner};
 use crate::Error;
 use crate::engine::request::{EngineEvent, call_constraint};
 use crate::engine::row_count::rounded;
@@ -10,11 +10,11 @@ use crate::engine::steps::RowRequest;
 use crate::pace::Pace;
 use crate::step::StepExtras;
 
-impl Batcher {
+impl<R: Runner> Batcher<R> {
     /// Gives decoding requests rows, and constrained ones the mask of their next tokens. Returns whether there are any.
     pub(super) fn prepare(&mut self) -> Result<bool, Error> {
         while self.assign_rows()? {
-            if !self.steps.extras().allowed {
+            if !self.runner.extras().allowed {
                 return Ok(true);
             }
             // The mask depends on the token before.
@@ -29,9 +29,9 @@ impl Batcher {
 
     /// Writes the masks of constrained requests. Requests without an allowed token fail; returns whether none did.
     fn allow(&mut self) -> Result<bool, Error> {
-        let mut bits = vec![0; token_bitmask_words(self.model.config().vocab_size)];
+        let mut bits = vec![0; token_bitmask_words(self.runner.vocabulary())];
         let mut none_ended = true;
-        for (row, slot_id) in self.steps.rows().to_vec().into_iter().enumerate() {
+        for (row, slot_id) in self.runner.rows().to_vec().into_iter().enumerate() {
             let Some((slot, _)) = slot_id else { continue };
             let running = self.slots[slot].as_mut().expect("admitted");
             let Some(constraint) = &mut running.request.constraint else {
@@ -40,7 +40,7 @@ impl Batcher {
             bits.fill(0);
             let allowed = call_constraint(|| constraint.fill_mask(&mut bits));
             match allowed {
-                Ok(()) if bits.iter().any(|word| *word != 0) => self.steps.allow(row, &bits)?,
+                Ok(()) if bits.iter().any(|word| *word != 0) => self.runner.allow(row, &bits)?,
                 other => {
                     let why = other.err().unwrap_or_else(|| "no token is allowed".to_owned());
                     self.end(slot, EngineEvent::Failed(Error::Constraint(why)));
@@ -61,25 +61,24 @@ impl Batcher {
             if decoding == 0 {
                 return Ok(false);
             }
-            let now = self.steps.rows().len();
+            let now = self.runner.rows().len();
             let rows = if self.deterministic {
                 rounded(self.slots.len())
             } else {
                 let most = self.backpressure.streams(self.slots.len());
                 let soon = (self.running().count() + self.queue.len()).min(most);
-                let steps = &self.steps;
-                self.row_count
-                    .choose(now, decoding, soon, |rows| steps.has((rows, extras)))
+                let runner = &self.runner;
+                let is_made = |rows| runner.has_step((rows, extras));
+                self.row_count.choose(now, decoding, soon, is_made)
             };
-            if (rows, extras) == (now, self.steps.extras()) {
+            if (rows, extras) == (now, self.runner.extras()) {
                 break;
             }
             if !self.in_flight.is_empty() {
                 self.poll_all()?;
                 continue;
             }
-            self.steps
-                .use_rows((rows, extras), &self.model, &self.states, &self.table)?;
+            self.runner.use_step((rows, extras))?;
             self.pace = Pace::default();
             self.step_times.interrupt();
             break;
@@ -89,9 +88,9 @@ impl Batcher {
                 continue;
             };
             let slot_id = running.slot_id(slot);
-            if !self.steps.rows().contains(&Some(slot_id)) {
+            if !self.runner.rows().contains(&Some(slot_id)) {
                 let request = &running.request;
-                self.steps.join(&RowRequest {
+                self.runner.join(&RowRequest {
                     slot_id,
                     tokens: &request.tokens,
                     settings: &request.settings,
