@@ -154,7 +154,7 @@ impl Engine {
     /// As [`Engine::start`], but reloads the model with `reload` if the device fails. Requests then continue from
     /// their tokens; with other kernels than before, their logits may differ in the last bits. The engine must own
     /// the only handle of the model, so that its memory is free before the reload. The engine fails if several
-    /// reloads in a row produce no token.
+    /// reloads in a row produce no token; it then tries again every 30 seconds.
     ///
     /// # Errors
     /// As [`Engine::start`].
@@ -338,10 +338,17 @@ fn run(mut batcher: Batcher<DeviceRunner>, requests: &Receiver<Waiting>, shared:
         *lock(&shared.load) = batcher.load();
         let Err(error) = stepped else { continue };
         let why = error.to_string();
+        let counted = batcher.load();
         batcher = match recovery.go_on(batcher, error, shared) {
             Some(batcher) => batcher,
-            // Requests that are submitted meanwhile fail too.
-            None => return fail(requests.try_iter(), &why),
+            None => {
+                // Requests that were submitted meanwhile fail too.
+                fail(requests.try_iter(), &why);
+                match recovery.wait_for_device(requests, counted, shared) {
+                    Some(batcher) => batcher,
+                    None => return,
+                }
+            }
         };
     }
 }

@@ -12,7 +12,7 @@ mod simulated_tests;
 #[cfg(test)]
 mod simulation;
 #[cfg(test)]
-mod test_support;
+pub(super) mod test_support;
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -128,6 +128,11 @@ impl Batcher<DeviceRunner> {
         let runner = DeviceRunner::new(model, options.streams.max(1), pages, pages_per_slot(options), caches)?;
         Ok(Batcher::with_runner(runner, options))
     }
+
+    /// Returns the model.
+    pub fn model(&self) -> &Model {
+        self.runner.model()
+    }
 }
 
 impl<R: Runner> Batcher<R> {
@@ -161,6 +166,16 @@ impl<R: Runner> Batcher<R> {
             counted: EngineLoad::default(),
             runner,
         }
+    }
+
+    /// Returns the numbers of the running requests.
+    pub fn running_numbers(&self) -> Vec<u64> {
+        self.running().map(|(_, running)| running.request.number).collect()
+    }
+
+    /// Admits one request at a time, until several have ended.
+    pub fn run_one_at_a_time(&mut self) {
+        self.backpressure.limit_to_one(self.slots.len());
     }
 
     /// Queues a request.

@@ -128,6 +128,11 @@ impl DeviceRunner {
         })
     }
 
+    /// Returns the model.
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
     /// Returns how often the model was traced for chunks.
     #[cfg(test)]
     pub fn traced(&self) -> u64 {

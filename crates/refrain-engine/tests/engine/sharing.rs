@@ -13,7 +13,7 @@ fn more_requests_than_a_message_has_settings_for_run_with_logprobs() {
     let engine = Engine::start(&model, &options(256, 256 * 64)).expect("starts");
     let request = |number: u32| {
         let request = EngineRequest::new(prompt(number, 3 + number % 5), seeded(4, u64::from(number)));
-        let top_logprobs = (number % 2 == 0).then_some(2);
+        let top_logprobs = number.is_multiple_of(2).then_some(2);
         ask_for(
             &engine,
             EngineRequest {

@@ -47,6 +47,11 @@ impl Backpressure {
         self.max_chunk.checked_shr(self.halvings).unwrap_or(0).max(MIN_CHUNK)
     }
 
+    /// Lets one of `most` requests run at a time.
+    pub fn limit_to_one(&mut self, most: usize) {
+        (self.halvings, self.ends) = (most.max(1).ilog2(), 0);
+    }
+
     /// Notes that a request has ended.
     pub fn ended(&mut self) {
         self.ends += 1;

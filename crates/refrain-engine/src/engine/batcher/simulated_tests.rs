@@ -163,15 +163,15 @@ fn check_mix(seed: u64) {
     let what = format!("mix {seed}, {options:?}, recurrent: {is_recurrent}");
     let mut steps = 0;
     while !waiting.is_empty() || !batcher.is_idle() {
-        if random.one_in(4) || batcher.is_idle() {
-            if let Some(request) = waiting.pop() {
-                let (events, cancelled) = request.clone().submit(&mut batcher);
-                submitted.push(Submitted {
-                    request,
-                    events,
-                    cancelled,
-                });
-            }
+        if (random.one_in(4) || batcher.is_idle())
+            && let Some(request) = waiting.pop()
+        {
+            let (events, cancelled) = request.clone().submit(&mut batcher);
+            submitted.push(Submitted {
+                request,
+                events,
+                cancelled,
+            });
         }
         if random.one_in(40) && !submitted.is_empty() {
             let cancelled = &submitted[random.below(submitted.len())].cancelled;

@@ -172,13 +172,13 @@ impl SimulatedRunner {
     fn run(&mut self) {
         let table = self.table.clone();
         let mut output = vec![FINISHED; self.rows.len()];
-        for row in 0..self.rows.len() {
+        for (row, output) in output.iter_mut().enumerate() {
             let (Some((slot, _)), Some(mut decoding)) = (self.rows[row], self.decoding[row].take()) else {
                 continue;
             };
             self.compute(&table, slot, decoding.token, decoding.position);
             let next = token_of(self.hash(&table, slot, decoding.position));
-            output[row] = next;
+            *output = next;
             decoding.token = next;
             decoding.position += 1;
             if decoding.position < decoding.last_position && !decoding.stop_ids.contains(&next) {

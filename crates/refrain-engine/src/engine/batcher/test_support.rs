@@ -94,6 +94,7 @@ impl TestRequest {
         let limit = self.prompt.len() + self.tokens;
         let mut settings = options.settings(self.prompt.len());
         settings.last_position = limit as u32 - 1;
+        settings.stop_ids.clone_from(&options.stop_ids);
         let cancelled = Arc::new(AtomicBool::new(false));
         batcher.add(Waiting {
             number: self.number,
