@@ -94,6 +94,8 @@ pub(super) struct DeviceRunner {
     /// Number of traced programs at the last chunk.
     traced: u64,
     steps: DecodeSteps,
+    /// Memory for the intermediate results of all programs.
+    scratch: SharedScratch,
 }
 
 impl DeviceRunner {
@@ -123,6 +125,7 @@ impl DeviceRunner {
             prompts: PrefillPrograms::new(slots, pages).with_scratch(&scratch),
             traced: 0,
             steps: DecodeSteps::new(model, slots, pages, &scratch)?,
+            scratch,
             model: model.clone(),
             states,
         })
@@ -131,6 +134,12 @@ impl DeviceRunner {
     /// Returns the model.
     pub fn model(&self) -> &Model {
         &self.model
+    }
+
+    /// Returns the bytes of intermediate results.
+    #[cfg(test)]
+    pub fn scratch_bytes(&self) -> u64 {
+        self.scratch.bytes()
     }
 
     /// Returns how often the model was traced for chunks.
@@ -270,5 +279,6 @@ impl Runner for DeviceRunner {
     fn release(&mut self) {
         self.steps.release();
         self.prompts.release();
+        self.scratch.release();
     }
 }

@@ -65,12 +65,17 @@ impl StepTimes {
             Some(before) => before.mul_f64(1.0 - NEWEST_WEIGHT) + now.mul_f64(NEWEST_WEIGHT),
             None => now,
         };
-        let Some(width) = chunk.map(usize::next_power_of_two) else {
+        let Some(tokens) = chunk else {
             self.step = Some(mean(self.step, took));
             return;
         };
+        let width = tokens.next_power_of_two();
         let Some(step) = self.step else { return };
         let before = self.chunks.get(&width).map(|time| time.seen);
+        // The rest of a prompt says little of a full chunk.
+        if before.is_some() && 4 * tokens < 3 * width {
+            return;
+        }
         let seen = mean(before, took.saturating_sub(step));
         self.chunks.insert(width, ChunkTime { seen, guess: seen });
         // No chunk takes longer than a wider one.
@@ -243,6 +248,22 @@ mod tests {
         let steps = |prompts| gaps(&DEVICES[1], &mut StepTimes::new(GAP), 4096, prompts).len();
         assert!(3 * steps(4) < steps(1), "{} and {}", steps(4), steps(1));
         assert_eq!(steps(4), steps(40));
+    }
+
+    #[test]
+    fn the_rest_of_a_prompt_is_not_taken_for_a_full_chunk() {
+        let mut times = StepTimes::new(GAP);
+        let mut now = Instant::now();
+        let mut ended = |chunk: Option<usize>, micros| {
+            now += Duration::from_micros(micros);
+            times.ended(chunk, now);
+            times.of_chunk(512)
+        };
+        ended(None, 0);
+        ended(None, 1000);
+        assert_eq!(ended(Some(512), 21_000), Duration::from_millis(20));
+        assert_eq!(ended(Some(260), 12_000), Duration::from_millis(20));
+        assert!(ended(Some(400), 17_000) < Duration::from_millis(20));
     }
 
     #[test]
