@@ -6,7 +6,7 @@ use refrain_models::ModelConfig;
 use super::row_count::widths;
 use super::{EngineOptions, PAGE_SIZE};
 use crate::Session;
-use crate::prefill::default_chunk;
+use crate::prefill::{SHORT_CHUNK, default_chunk};
 use crate::step::SlotStates;
 
 /// Default limits of the requests that are decoded at once.
@@ -15,8 +15,10 @@ const STREAMS_ON_INTEGRATED: usize = 8;
 const STREAMS_ON_CPU: usize = 4;
 /// Tokens of KV cache for each request, at least: with less memory, fewer requests are decoded at once.
 const MIN_CACHE_TOKENS_EACH: usize = 1024;
-/// Largest share of the memory for what each request has besides its keys and values.
-const MAX_SHARE_OF_REQUESTS: f64 = 0.25;
+/// What requests have besides keys and values takes at most one part in so many of the memory.
+const MAX_PART_OF_REQUESTS: u64 = 4;
+/// Intermediate results of a long chunk take at most one part in so many of the memory.
+const MAX_PART_OF_CHUNKS: u64 = 8;
 
 /// What an engine needs of a device's memory, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,8 +31,9 @@ struct MemoryNeeds {
     recurrent: u64,
     /// Sampling state of a request, and its logits in steps of all widths.
     sampling: u64,
-    /// Intermediate results of a chunk of a prompt.
+    /// Intermediate results of the longest chunk of a prompt, and of one that is short enough for any memory.
     chunk: u64,
+    short_chunk: u64,
     /// Intermediate results of a request in a decode step.
     row: u64,
 }
@@ -55,15 +58,21 @@ impl MemoryNeeds {
             // The widths of steps add up to less than four times the widest.
             sampling: SlotStates::bytes_per_slot(config.vocab_size, context) + 4 * 4 * vocabulary,
             chunk: default_chunk(device) as u64 * token,
+            short_chunk: SHORT_CHUNK as u64 * token,
             // Sampling ranks all tokens.
             row: token + 12 * vocabulary,
         }
     }
 
-    /// Returns the bytes besides keys and values.
-    fn fixed(&self, streams: usize) -> u64 {
-        let streams = streams as u64;
-        streams * (self.recurrent + self.sampling) + self.chunk.max(streams * self.row)
+    /// Returns the bytes that requests have besides keys and values.
+    fn of_requests(&self, streams: usize) -> u64 {
+        streams as u64 * (self.recurrent + self.sampling)
+    }
+
+    /// Returns the bytes of intermediate results. Chunks are shorter if memory is short.
+    fn scratch(&self, free: u64, streams: usize) -> u64 {
+        let chunk = self.chunk.min((free / MAX_PART_OF_CHUNKS).max(self.short_chunk));
+        chunk.max(streams as u64 * self.row)
     }
 }
 
@@ -95,8 +104,7 @@ impl EngineOptions {
 fn fitting_streams(needs: &MemoryNeeds, free: u64, context: usize, most: usize) -> usize {
     let each = MIN_CACHE_TOKENS_EACH.min(context);
     let fits = |streams: usize| {
-        let share = (free as f64 * MAX_SHARE_OF_REQUESTS) as u64;
-        needs.fixed(streams) <= share.max(needs.fixed(1))
+        needs.of_requests(streams) <= free / MAX_PART_OF_REQUESTS
             && bytes_for_tokens(needs, free, streams) / needs.kv_token >= (streams * each) as u64
     };
     let all: Vec<usize> = widths().take_while(|&rows| rows <= most).collect();
@@ -115,7 +123,7 @@ fn fitting_tokens(needs: &MemoryNeeds, free: u64, context: usize, streams: usize
 /// Returns the bytes of `free` left for keys and values. Checkpoints of recurrent states take as much as the states, but
 /// at most half of the rest.
 fn bytes_for_tokens(needs: &MemoryNeeds, free: u64, streams: usize) -> u64 {
-    let left = free.saturating_sub(needs.fixed(streams));
+    let left = free.saturating_sub(needs.of_requests(streams) + needs.scratch(free, streams));
     left.saturating_sub(streams as u64 * needs.recurrent).max(left / 2)
 }
 
@@ -135,6 +143,7 @@ mod tests {
         recurrent: 0,
         sampling: 1000,
         chunk: 5000,
+        short_chunk: 5000,
         row: 10,
     };
 
@@ -151,6 +160,24 @@ mod tests {
         };
         let streams = |free| fitting_streams(&recurrent, free, 4096, 64);
         assert_eq!([1 << 30, 64 << 20, 4 << 20].map(streams), [64, 12, 1]);
+    }
+
+    #[test]
+    fn a_card_with_little_memory_still_runs_several_requests() {
+        // Qwen3-8B with 2.2 GB left of a card of 8 GB.
+        let needs = MemoryNeeds {
+            kv_token: 147_456,
+            layer_token: 2048,
+            recurrent: 0,
+            sampling: 3_700_000,
+            chunk: 537_000_000,
+            short_chunk: 134_000_000,
+            row: 2_100_000,
+        };
+        let free = 2_200_000_000;
+        let streams = fitting_streams(&needs, free, 8192, 64);
+        let tokens = fitting_tokens(&needs, free, 8192, streams, 4 << 30);
+        assert_eq!((streams, tokens / 1000), (12, 12));
     }
 
     #[test]
