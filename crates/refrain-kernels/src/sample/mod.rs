@@ -173,6 +173,22 @@ fn width(vocabulary: usize, max: u32) -> u32 {
     (width as u32).clamp(32, max)
 }
 
+/// Checks the operands' types, and that all but the logits are contiguous.
+fn check_types(operands: [&OperandSpec; OPERANDS]) -> Result<(), Unsupported> {
+    for (number, operand) in operands.into_iter().enumerate() {
+        let dtype = match number {
+            0 | BIAS => DType::F32,
+            3 => DType::I32,
+            _ => DType::U32,
+        };
+        text::require_dtype(OP, operand, dtype)?;
+        if number > 0 {
+            text::require_contiguous(OP, operand, number)?;
+        }
+    }
+    Ok(())
+}
+
 impl SampleSizes {
     fn of(operands: [&OperandSpec; OPERANDS]) -> Result<SampleSizes, Unsupported> {
         let [
@@ -187,17 +203,7 @@ impl SampleSizes {
             bias,
             reported,
         ] = operands;
-        for (number, operand) in operands.into_iter().enumerate() {
-            let dtype = match number {
-                0 | BIAS => DType::F32,
-                3 => DType::I32,
-                _ => DType::U32,
-            };
-            text::require_dtype(OP, operand, dtype)?;
-            if number > 0 {
-                text::require_contiguous(OP, operand, number)?;
-            }
-        }
+        check_types(operands)?;
         let size = |what| Unsupported::Size { op: OP, what };
         let &[sequences, vocabulary] = &logits.layout.shape[..] else {
             return Err(size(format!(
