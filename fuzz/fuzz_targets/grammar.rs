@@ -28,6 +28,7 @@ fn grammar(kind: u8, text: String) -> Option<Grammar> {
             let functions = [CallableFunction {
                 name: "f",
                 parameters: Some(&parameters),
+                strict: true,
             }];
             let form = AnswerForm {
                 dialect: &dialects[kind as usize % dialects.len()],

@@ -6,6 +6,7 @@ import anthropic
 import ollama
 import openai
 import pydantic
+from document import Document
 
 SUM = "What is 12 + 30?"
 STORY = "Tell me a story about a fox named Pip who loses a key."
@@ -143,13 +144,18 @@ def ollama_chats(client, answer):
 
 
 def main(url, key):
-    with openai.OpenAI(base_url=f"{url}/v1", api_key=key, max_retries=0) as client:
+    document = Document(url, key)
+    http_client = openai.DefaultHttpxClient(event_hooks=document.hooks())
+    with openai.OpenAI(base_url=f"{url}/v1", api_key=key, max_retries=0, http_client=http_client) as client:
         answer = openai_chats(client)
         openai_responses(client, answer)
-    with anthropic.Anthropic(base_url=url, api_key=key, max_retries=0) as client:
+    http_client = anthropic.DefaultHttpxClient(event_hooks=document.hooks())
+    with anthropic.Anthropic(base_url=url, api_key=key, max_retries=0, http_client=http_client) as client:
         anthropic_messages(client, answer)
-    ollama_chats(ollama.Client(host=url, headers={"authorization": f"Bearer {key}"}), answer)
-    print("all clients get the same answers")
+    headers = {"authorization": f"Bearer {key}"}
+    ollama_chats(ollama.Client(host=url, headers=headers, event_hooks=document.hooks()), answer)
+    assert document.checked > 30, document.checked
+    print(f"all clients get the same answers, and {document.checked} exchanges conform to the OpenAPI document")
 
 
 main(*sys.argv[1:])

@@ -1,9 +1,12 @@
 //! Options that `run` and `chat` share, and the rendering of prompts with chat templates.
 
+use std::cell::OnceCell;
 use std::path::PathBuf;
 
 use clap::Args;
-use refrain_grammar::{AnswerForm, Grammar, GrammarError, ReasoningTokens, SpecialTokens};
+use refrain_grammar::{
+    Grammar, GrammarCompiler, GrammarError, ReasoningBudget, ReasoningSource, ReasoningTokens, SpecialTokens,
+};
 use refrain_models::Checkpoint;
 use refrain_text::dialects::Dialect;
 use refrain_text::{ChatTemplate, Conversation, ReasoningOptions, Tokenizer};
@@ -38,6 +41,10 @@ pub(crate) struct GenerationArguments {
     /// Disable reasoning; if the template has no switch for it, an empty reasoning block is added to the prompt
     #[arg(long, overrides_with = "think")]
     no_think: bool,
+    /// Maximum number of tokens of reasoning; then it is closed and the answer follows. 0 disables reasoning, -1 is no
+    /// limit [default: no limit]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i64).range(-1..), allow_hyphen_values = true)]
+    reasoning_budget: Option<i64>,
     /// Set a chat template variable, such as enable_thinking=false or date="today" (may be repeated)
     #[arg(
         long,
@@ -124,10 +131,16 @@ impl GenerationArguments {
             (self.system.is_some(), "--system"),
             (self.think.is_some(), "--think"),
             (self.no_think, "--no-think"),
+            (self.reasoning_budget.is_some(), "--reasoning-budget"),
             (!self.template_arg.is_empty(), "--template-arg"),
             (self.template.is_some(), "--template"),
         ];
         options.into_iter().find_map(|(given, name)| given.then_some(name))
+    }
+
+    /// Maximum number of tokens of reasoning.
+    pub fn reasoning_budget(&self) -> Option<usize> {
+        usize::try_from(self.reasoning_budget?).ok()
     }
 
     /// Returns a writer for the next response.
@@ -168,8 +181,9 @@ impl GenerationArguments {
         Ok(match template {
             None => (tokenizer, None),
             Some(template) => {
-                let (tokenizer, prompter) = PromptRenderer::new(template, tokenizer, think);
-                (tokenizer, Some(prompter))
+                let (tokenizer, mut renderer) = PromptRenderer::new(template, tokenizer, think);
+                renderer.budget = self.reasoning_budget();
+                (tokenizer, Some(renderer))
             }
         })
     }
@@ -182,6 +196,10 @@ pub(crate) struct PromptRenderer {
     dialect: Dialect,
     /// Whether to enable reasoning; `None` leaves it to the template.
     pub think: Option<bool>,
+    /// Maximum number of tokens of reasoning.
+    pub budget: Option<usize>,
+    /// What budgets are made with, once there is one.
+    compiler: OnceCell<Result<GrammarCompiler, GrammarError>>,
 }
 
 impl PromptRenderer {
@@ -192,6 +210,8 @@ impl PromptRenderer {
             template,
             dialect,
             think,
+            budget: None,
+            compiler: OnceCell::new(),
         };
         (tokenizer.show_special(&dialect.marks()), prompter)
     }
@@ -207,7 +227,7 @@ impl PromptRenderer {
                 "has no switch for reasoning".to_owned(),
             ));
         }
-        let reasoning = ReasoningOptions::switched(self.think);
+        let reasoning = ReasoningOptions::switched(self.think).with_budget(self.budget);
         self.template.render_for_answer(conversation, &reasoning, &self.dialect)
     }
 
@@ -228,21 +248,34 @@ impl PromptRenderer {
         })
     }
 
+    /// The limit of reasoning in the response to `prompt`, if there is one.
+    ///
+    /// # Errors
+    /// If the tokenizer's tokens cannot be read.
+    pub fn reasoning_budget(
+        &self,
+        prompt: &str,
+        tokenizer: &Tokenizer,
+    ) -> Result<Option<ReasoningBudget>, GrammarError> {
+        let Some(limit) = self.budget else {
+            return Ok(None);
+        };
+        let compiler = self.compiler.get_or_init(|| GrammarCompiler::new(tokenizer));
+        let source = ReasoningSource {
+            dialect: &self.dialect.without_calls(),
+            may_call: false,
+            prompt_end: prompt,
+        };
+        let compiler = compiler.as_ref().map_err(Clone::clone)?;
+        Ok(compiler.reasoning_budget(limit, source, tokenizer))
+    }
+
     /// The grammar of answers whose text has a form, with what the model writes around text.
     ///
     /// # Errors
     /// If the form is invalid.
     pub fn answer_grammar(&self, form: Grammar, tokenizer: &Tokenizer) -> Result<Grammar, GrammarError> {
-        if matches!(form, Grammar::Lark(_)) || !self.dialect.wraps_text() {
-            return Ok(form);
-        }
-        let answer = AnswerForm {
-            dialect: &self.dialect,
-            functions: &[],
-            several: false,
-            text: Some(&form),
-        };
-        answer.grammar(&SpecialTokens::of(tokenizer))
+        form.in_dialect(&self.dialect, &SpecialTokens::of(tokenizer))
     }
 }
 

@@ -73,6 +73,7 @@ fn combined(arguments: &SamplingArguments, model: &GenerationConfig) -> SamplerO
         presence_penalty: arguments.presence_penalty.unwrap_or(suggested.presence_penalty),
         frequency_penalty: arguments.frequency_penalty.unwrap_or(suggested.frequency_penalty),
         repeat_last: arguments.repeat_last_n.unwrap_or(suggested.repeat_last),
+        penalises_generated: false,
         logit_bias: arguments.logit_bias.clone(),
         seed: arguments.seed.unwrap_or_else(random_seed),
     }

@@ -56,6 +56,11 @@ impl GenerateOptions {
             // The host checks the ids that do not fit.
             stop_ids: self.stop_ids.iter().copied().take(MAX_STOP_IDS).collect(),
             last_position: last.min(i32::MAX as usize) as u32,
+            prompt: if self.sampler.options().penalises_generated {
+                u32::try_from(position).unwrap_or(u32::MAX)
+            } else {
+                0
+            },
             ..self.sampler.settings()
         }
     }

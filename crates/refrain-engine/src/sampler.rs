@@ -23,8 +23,11 @@ pub struct SamplerOptions {
     pub presence_penalty: f32,
     /// Subtracted from the logit of a recent token once per occurrence; 0 changes nothing.
     pub frequency_penalty: f32,
-    /// Number of last tokens that count as recent.
+    /// Number of last tokens that count as recent, unless `penalises_generated`.
     pub repeat_last: usize,
+    /// Whether the presence and frequency penalties count all generated tokens and none of the prompt, and the repeat
+    /// penalty counts both, as OpenAI's and vLLM's interfaces define them.
+    pub penalises_generated: bool,
     /// Added to the logits of tokens; negative infinity forbids one.
     pub logit_bias: Vec<(u32, f32)>,
     /// Seed of the random numbers.
@@ -42,6 +45,7 @@ impl Default for SamplerOptions {
             presence_penalty: 0.0,
             frequency_penalty: 0.0,
             repeat_last: 64,
+            penalises_generated: false,
             logit_bias: vec![],
             seed: 0,
         }
@@ -105,7 +109,11 @@ impl Sampler {
             repeat_penalty: options.repeat_penalty,
             presence_penalty: options.presence_penalty,
             frequency_penalty: options.frequency_penalty,
-            window: saturating_u32(options.repeat_last),
+            window: if options.penalises_generated {
+                u32::MAX
+            } else {
+                saturating_u32(options.repeat_last)
+            },
             seed: options.seed,
             biased: !options.logit_bias.is_empty(),
             ..Settings::default()
@@ -264,5 +272,7 @@ mod tests {
         assert_eq!(sampler(|o| o.repeat_last = 3).settings().window, 0);
         let penalising = sampler(|o| (o.repeat_last, o.presence_penalty) = (3, 0.5));
         assert_eq!(penalising.settings().window, 3);
+        let generated = sampler(|o| (o.penalises_generated, o.presence_penalty) = (true, 0.5));
+        assert_eq!(generated.settings().window, u32::MAX);
     }
 }

@@ -2,11 +2,13 @@
 //!
 //! The rules follow from the records of [`refrain_text::dialects`]: what a grammar admits, the dialect's reader reads.
 
+use std::collections::HashMap;
+
 use refrain_text::Tokenizer;
-use refrain_text::dialects::{CallForm, CallId, Dialect, MessageFormat, Notation};
+use refrain_text::dialects::Dialect;
 use serde_json::Value;
 
-use crate::arguments::Arguments;
+use crate::call_rules::Extent;
 use crate::grammar::{LarkRules, check_bytes, json_rule, literal};
 use crate::limits::MAX_PROPERTIES;
 use crate::schema::IgnoredKeyword;
@@ -19,6 +21,9 @@ pub struct CallableFunction<'a> {
     pub name: &'a str,
     /// The JSON schema of its arguments, if it has any.
     pub parameters: Option<&'a Value>,
+    /// Whether calls that the model begins by itself must match the schema. Otherwise their arguments are any JSON
+    /// object, or what else the dialect can write. Calls that are forced always match.
+    pub strict: bool,
 }
 
 /// What an answer may be.
@@ -30,7 +35,7 @@ pub struct AnswerForm<'a> {
     pub functions: &'a [CallableFunction<'a>],
     /// Whether more than one call is allowed.
     pub several: bool,
-    /// The form of a text that may come instead of calls; of more than one rule it is ignored.
+    /// The form of a text that may come instead of calls.
     pub text: Option<&'a Grammar>,
 }
 
@@ -111,19 +116,13 @@ impl AnswerForm<'_> {
     /// If a schema is invalid or exceeds a limit; the error names the function. If the dialect has no calls.
     pub fn grammar(&self, special: &SpecialTokens) -> Result<Grammar, GrammarError> {
         let text = self.text.map(Grammar::expansion).transpose()?.flatten();
-        let mut rules = Rules {
-            special,
-            rules: vec![],
-            count: 0,
-            properties: 0,
-            ignored: vec![],
-        };
+        let mut rules = Rules::new(special);
         let mut alternatives = vec![];
         let notation = self.dialect.calls;
         if !self.functions.is_empty() {
             alternatives.push(match (self.dialect.messages, notation) {
-                (Some(format), _) => self.messages(&mut rules, format)?,
-                (None, Some(notation)) => self.calls(&mut rules, notation)?,
+                (Some(format), _) => self.messages(&mut rules, format, Extent::Answer)?,
+                (None, Some(notation)) => self.calls(&mut rules, notation, Extent::Answer)?,
                 (None, None) => return Err(GrammarError::new("this model's template has no tool calls")),
             });
         }
@@ -153,170 +152,9 @@ impl AnswerForm<'_> {
             format!("({message})?")
         });
         let start = joined(&[reasoning, format!("({})", alternatives.join(" | "))]);
-        let mut all = vec![format!("start: {start}")];
-        all.append(&mut rules.rules);
-        let lark = all.join("\n");
-        check_bytes(lark.len())?;
-        Ok(Grammar::Answer(AnswerGrammar {
-            lark,
-            ignored: rules.ignored,
-        }))
+        let LarkRules { lark, ignored } = rules.finish(&start)?;
+        Ok(Grammar::Answer(AnswerGrammar { lark, ignored }))
     }
-
-    /// A rule for one or more calls between marks.
-    fn calls(&self, rules: &mut Rules<'_>, notation: &Notation) -> Result<String, GrammarError> {
-        let calls = self.functions.iter().map(|function| call(rules, notation, function));
-        let calls = calls.collect::<Result<Vec<_>, _>>()?;
-        let one = rules.add(&calls.join(" | "));
-        let is_list = match &notation.form {
-            CallForm::Objects(keys) => keys.is_list,
-            CallForm::KeyedObjects | CallForm::Python => true,
-            _ => false,
-        };
-        // GLM has a section for each call.
-        let is_section_of_one = notation.section.is_some() && notation.call.open.is_empty() && !is_list;
-        let (separator, list) = if is_list {
-            ("\", \"", ["\"[\"", "\"]\""])
-        } else if notation.section.is_none() && matches!(notation.form, CallForm::Objects(_)) {
-            // Each call on lines of its own, as templates write them: a model ends where no line follows.
-            ("\"\\n\"", ["", ""])
-        } else {
-            ("\"\\n\"?", ["", ""])
-        };
-        let more = |one: &str| {
-            if self.several {
-                format!("({separator} {one})*")
-            } else {
-                String::new()
-            }
-        };
-        let section = |calls: String| match notation.section {
-            Some(marks) => {
-                let [open, close] = [marks.open, marks.close].map(|mark| rules.special.expression(mark));
-                let blank = if is_list || is_section_of_one { "" } else { "\"\\n\"?" };
-                joined(&[open, blank.to_owned(), calls, blank.to_owned(), close])
-            }
-            None => calls,
-        };
-        if is_section_of_one {
-            let one = section(one);
-            let one = rules.add(&one);
-            let all = joined(&[one.clone(), more(&one)]);
-            return Ok(rules.add(&all));
-        }
-        let all = section(joined(&[
-            list[0].to_owned(),
-            one.clone(),
-            more(&one),
-            list[1].to_owned(),
-        ]));
-        Ok(rules.add(&all))
-    }
-
-    /// A rule for one or more messages with calls.
-    fn messages(&self, rules: &mut Rules<'_>, format: &MessageFormat) -> Result<String, GrammarError> {
-        let mut calls = vec![];
-        for function in self.functions {
-            let [before, behind] = [format.headers.call.open, format.headers.call.close];
-            let header = rules.special.expression(&format!("{before}{}{behind}", function.name));
-            let body = match format.calls {
-                Some(notation) => {
-                    let call = call(rules, notation, function)?;
-                    let section = notation.section.map_or(["", ""], |marks| [marks.open, marks.close]);
-                    let [open, close] = section.map(|mark| rules.special.expression(mark));
-                    let blank = "\"\\n\"?".to_owned();
-                    joined(&[open, blank.clone(), call, blank, close])
-                }
-                None => Arguments::of(function)?.json(rules)?,
-            };
-            calls.push(joined(&[header, body]));
-        }
-        let one = rules.add(&calls.join(" | "));
-        // Where nothing else ends a message, the next one's start does; elsewhere a call ends the answer.
-        let is_continued = self.several && format.headers.call.open.is_empty();
-        let more = is_continued.then(|| format!("({} {one})*", rules.special.expression(format.start)));
-        Ok(rules.add(&joined(&[one.clone(), more.unwrap_or_default()])))
-    }
-}
-
-/// Returns a rule for a call of `function`, between the marks of a call.
-fn call(rules: &mut Rules<'_>, notation: &Notation, function: &CallableFunction<'_>) -> Result<String, GrammarError> {
-    let arguments = Arguments::of(function)?;
-    let name = function.name;
-    let [open, close] = [notation.call.open, notation.call.close];
-    let blank = "\"\\n\"?".to_owned();
-    let parts = match &notation.form {
-        CallForm::Objects(keys) => {
-            let head = format!("{{\"{}\": {}, \"{}\": ", keys.name, literal(name), keys.arguments);
-            let object = [literal(&head), arguments.json(rules)?, literal("}")];
-            // Llama's objects have no marks, and lists have their own.
-            let blank = if open.is_empty() || keys.is_list {
-                String::new()
-            } else {
-                blank
-            };
-            vec![
-                rules.special.expression(open),
-                blank.clone(),
-                joined(&object),
-                blank,
-                rules.special.expression(close),
-            ]
-        }
-        CallForm::KeyedObjects => {
-            let head = format!("{{{}: ", literal(name));
-            vec![literal(&head), arguments.json(rules)?, literal("}")]
-        }
-        CallForm::Named(named) => {
-            let end = named.name_ends[0];
-            let head = match named.id {
-                CallId::Before(mark) => {
-                    let id = "/[a-zA-Z0-9]{9}/".to_owned();
-                    let behind = rules.special.expression(&format!("{mark}{name}{end}"));
-                    joined(&[rules.special.expression(open), id, behind])
-                }
-                CallId::InName => {
-                    let before = rules.special.expression(&format!("{open}functions.{name}:"));
-                    joined(&[before, "/[0-9]{1,3}/".to_owned(), rules.special.expression(end)])
-                }
-                _ => rules.special.expression(&format!("{open}{name}{end}")),
-            };
-            // A block of code ends on a line of its own.
-            let line = if close.starts_with("```") {
-                "\"\\n\"".to_owned()
-            } else {
-                String::new()
-            };
-            vec![head, arguments.json(rules)?, line, rules.special.expression(close)]
-        }
-        CallForm::Tagged(named, tags) => {
-            let end = match named.id {
-                CallId::Skipped(mark) => joined(&[
-                    rules.special.expression(&format!("{open}{name}{mark} index=\"")),
-                    "/[0-9]{1,3}/".to_owned(),
-                    rules.special.expression(&format!("\"{}", named.name_ends[0])),
-                ]),
-                _ => rules.special.expression(&format!("{open}{name}{}", named.name_ends[0])),
-            };
-            vec![
-                end,
-                arguments.tagged(rules, tags)?,
-                blank,
-                rules.special.expression(close),
-            ]
-        }
-        CallForm::Python => vec![literal(&format!("{name}(")), arguments.python(rules)?, literal(")")],
-        CallForm::Braces => {
-            let head = rules.special.expression(&format!("{open}call:{name}{{"));
-            let tail = rules.special.expression(&format!("}}{close}"));
-            vec![head, arguments.braces(rules)?, tail]
-        }
-        CallForm::Elements(named, tags) => {
-            let head = rules.special.expression(&format!("{open}{name}{}", named.name_ends[0]));
-            vec![head, arguments.elements(rules, tags)?, rules.special.expression(close)]
-        }
-    };
-    Ok(rules.add(&joined(&parts)))
 }
 
 /// The rules of a grammar that is being made.
@@ -327,9 +165,37 @@ pub(crate) struct Rules<'s> {
     /// Properties of all functions.
     properties: usize,
     ignored: Vec<IgnoredKeyword>,
+    /// Rules for JSON by their expressions: functions may share one.
+    json: HashMap<String, String>,
 }
 
-impl Rules<'_> {
+impl<'s> Rules<'s> {
+    pub fn new(special: &'s SpecialTokens) -> Rules<'s> {
+        Rules {
+            special,
+            rules: vec![],
+            count: 0,
+            properties: 0,
+            ignored: vec![],
+            json: HashMap::new(),
+        }
+    }
+
+    /// Returns the grammar that begins with the expression `start`.
+    ///
+    /// # Errors
+    /// If it is too long.
+    pub fn finish(self, start: &str) -> Result<LarkRules, GrammarError> {
+        let mut all = vec![format!("start: {start}")];
+        all.extend(self.rules);
+        let lark = all.join("\n");
+        check_bytes(lark.len())?;
+        Ok(LarkRules {
+            lark,
+            ignored: self.ignored,
+        })
+    }
+
     /// Adds a rule and returns its name. An expression that is empty or a name is no rule.
     pub fn add(&mut self, expression: &str) -> String {
         let is_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
@@ -352,7 +218,12 @@ impl Rules<'_> {
                 .into_iter()
                 .map(|ignored| ignored.of_function(function)),
         );
-        Ok(self.add(&expansion.text))
+        if let Some(name) = self.json.get(&expansion.text) {
+            return Ok(name.clone());
+        }
+        let name = self.add(&expansion.text);
+        self.json.insert(expansion.text, name.clone());
+        Ok(name)
     }
 
     /// Counts properties of functions.

@@ -65,6 +65,8 @@ impl Arguments {
     pub fn tagged(&self, rules: &mut Rules<'_>, tags: &ArgumentTags) -> Result<String, GrammarError> {
         let line = if tags.on_lines { "\n" } else { "" };
         let end = format!("{line}{}", tags.value_end);
+        // Some templates begin the value on a line of its own.
+        let blank = if tags.value.is_empty() { "" } else { "\"\\n\"?" };
         let mut parts = vec![];
         rules.count_properties(self.members().len())?;
         for member in self.members() {
@@ -74,16 +76,12 @@ impl Arguments {
             } else {
                 ValueType::Json
             };
-            let named = member
-                .schema
-                .get("type")
-                .and_then(Value::as_str)
-                .map(|name| format!("type=\"{name}\""));
-            let by_name = named.and_then(|name| tags.key_ends.iter().find(|(end, _)| end.contains(&name)));
-            let by_type = by_name.or_else(|| tags.key_ends.iter().find(|(_, kind)| *kind == value_type));
-            let (key_end, _) = by_type.unwrap_or(&tags.key_ends[0]);
-            let head = format!("{}{}{key_end}{}{line}", tags.key, member.key, tags.value);
-            let head = rules.special.expression(&head);
+            let head = joined(&[
+                rules.special.expression(&format!("{}{}", tags.key, member.key)),
+                key_end(rules, tags, member.schema, value_type),
+                blank.to_owned(),
+                rules.special.expression(&format!("{}{line}", tags.value)),
+            ]);
             let body = match (kind, texts(member.schema)) {
                 (Kind::Text, Some(texts)) => joined(&[format!("({texts})"), rules.special.expression(&end)]),
                 (Kind::Text | Kind::Any, _) => rules.text_until(&end),
@@ -94,8 +92,10 @@ impl Arguments {
         }
         if self.members().is_empty() && self.is_open() {
             let key = rules.special.expression(tags.key);
-            let (key_end, _) = tags.key_ends[tags.key_ends.len() - 1];
-            let behind = rules.special.expression(&format!("{key_end}{}{line}", tags.value));
+            let ends = tags.key_ends.iter().map(|(end, _)| rules.special.expression(end));
+            let behind = format!("({})", ends.collect::<Vec<_>>().join(" | "));
+            let value = format!("{}{line}", tags.value);
+            let behind = joined(&[behind, blank.to_owned(), rules.special.expression(&value)]);
             let value = rules.text_until(&end);
             let any = rules.add(&joined(&[key, "/[a-zA-Z_][a-zA-Z0-9_.-]*/".to_owned(), behind, value]));
             parts.push(format!("(\"\\n\"? {any})*"));
@@ -108,6 +108,10 @@ impl Arguments {
         self.listed(rules, |rules, member| {
             let value = match kind(member.schema) {
                 Kind::Flag => "(\"True\" | \"False\")".to_owned(),
+                // Python's strings may have single quotes; what restricts them further knows JSON's alone.
+                Kind::Text if is_any_text(member.schema) => {
+                    format!("({} | {SINGLE_QUOTED})", self.value(rules, member)?)
+                }
                 _ => self.value(rules, member)?,
             };
             Ok(joined(&[literal(&format!("{}=", member.key)), value]))
@@ -205,6 +209,37 @@ impl Arguments {
         let path = format!("/properties/{}", schema::pointer(member.key));
         rules.json(&self.function, &self.schema, member.schema, &path)
     }
+}
+
+/// A text in single quotes.
+const SINGLE_QUOTED: &str = r"/'([^'\\\n]|\\[nrt'\\])*'/";
+
+/// Whether a schema admits every text.
+fn is_any_text(schema: &Value) -> bool {
+    const NOTES: [&str; 5] = ["type", "description", "title", "default", "examples"];
+    schema
+        .as_object()
+        .is_some_and(|schema| schema.keys().all(|key| NOTES.contains(&key.as_str())))
+}
+
+/// What ends the key of an argument: by the name of its type where the notation has such, else by what a value is.
+fn key_end(rules: &Rules<'_>, tags: &ArgumentTags, schema: &Value, value_type: ValueType) -> String {
+    let name = schema.get("type").and_then(Value::as_str);
+    // Templates call every number a number.
+    let names = name.into_iter().chain((name == Some("integer")).then_some("number"));
+    let of_name = |name: &str| {
+        let name = format!("type=\"{name}\"");
+        tags.key_ends.iter().find(|(end, _)| end.contains(&name))
+    };
+    let by_name: Vec<String> = names
+        .filter_map(of_name)
+        .map(|(end, _)| rules.special.expression(end))
+        .collect();
+    if !by_name.is_empty() {
+        return format!("({})", by_name.join(" | "));
+    }
+    let by_type = tags.key_ends.iter().find(|(_, kind)| *kind == value_type);
+    rules.special.expression(by_type.unwrap_or(&tags.key_ends[0]).0)
 }
 
 fn kind(schema: &Value) -> Kind {

@@ -10,10 +10,12 @@ use llguidance::toktrie::{ApproximateTokEnv, TokEnv, TokRxInfo, TokTrie};
 use llguidance::{CancellationHandle, Matcher, ParserFactory, panic_utils};
 use refrain_text::{TokenBytes, Tokenizer};
 
+use crate::call_watch::CallWatch;
 use crate::cancellation::{Cancellation, Deadline};
 use crate::constraint::{GrammarConstraint, ReasoningTokens};
 use crate::error::{NO_VALUE, TOO_LONG};
 use crate::limits::{self, COMPILE_STACK, COMPILE_TIMEOUT, QUEUE_TIMEOUT};
+use crate::reasoning_budget::{ReasoningBudget, ReasoningSource};
 use crate::schema::IgnoredKeyword;
 use crate::{Grammar, GrammarError};
 
@@ -76,14 +78,14 @@ impl GrammarCompiler {
     ) -> Result<GrammarConstraint, GrammarError> {
         let permit = Permit::acquire(cancellation)?;
         let (sender, reports) = sync_channel(2);
-        let (shared, grammar) = (self.0.clone(), grammar.clone());
+        let (shared, compiled) = (self.0.clone(), grammar.clone());
         let is_cancelled = cancellation.clone();
         let thread = std::thread::Builder::new()
             .name("grammar".to_owned())
             .stack_size(COMPILE_STACK);
         let started = thread.spawn(move || {
             let _permit = permit;
-            shared.compile(&grammar, &is_cancelled, &sender);
+            shared.compile(&compiled, &is_cancelled, &sender);
         });
         started.map_err(|why| GrammarError::new(format!("no thread can be started for the grammar: {why}")))?;
         let deadline = Instant::now() + COMPILE_TIMEOUT;
@@ -103,12 +105,22 @@ impl GrammarCompiler {
             mask.iter().for_each(CancellationHandle::cancel);
         }
         let (matcher, ignored) = end?;
-        Ok(GrammarConstraint::new(
-            matcher,
-            reasoning,
-            self.0.end_ids.clone(),
-            ignored,
-        ))
+        let constraint = GrammarConstraint::new(matcher, reasoning, self.0.end_ids.clone(), ignored);
+        Ok(match grammar {
+            Grammar::Calls(calls) => constraint.watching(CallWatch::new(calls, self.0.factory.tok_env().clone())),
+            _ => constraint,
+        })
+    }
+
+    /// Returns a limit of `limit` tokens of reasoning. `None` if the model does not reason. `tokenizer` is the one that
+    /// the compiler was made for.
+    pub fn reasoning_budget(
+        &self,
+        limit: usize,
+        source: ReasoningSource<'_>,
+        tokenizer: &Tokenizer,
+    ) -> Option<ReasoningBudget> {
+        ReasoningBudget::new(limit, source, tokenizer, self.0.factory.tok_env().clone())
     }
 }
 

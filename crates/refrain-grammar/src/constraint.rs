@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use llguidance::Matcher;
+use llguidance::toktrie::SimpleVob;
 use refrain_engine::TokenConstraint;
 
 use crate::GrammarError;
+use crate::call_watch::CallWatch;
 use crate::cancellation::Deadline;
 use crate::limits::MASK_TIMEOUT;
 use crate::schema::IgnoredKeyword;
@@ -21,7 +23,8 @@ pub struct ReasoningTokens {
     pub is_open: bool,
 }
 
-/// Restricts the tokens of one sequence to a grammar. Reasoning before the answer is unrestricted.
+/// Restricts the tokens of one sequence to a grammar. Reasoning before the answer is unrestricted, and so is text
+/// around the calls of a [`Grammar::Calls`](crate::Grammar::Calls).
 #[derive(Clone)]
 pub struct GrammarConstraint {
     matcher: Matcher,
@@ -29,6 +32,8 @@ pub struct GrammarConstraint {
     stage: AnswerStage,
     end_ids: Vec<u32>,
     ignored: Arc<[IgnoredKeyword]>,
+    /// Watches free text, if the grammar is that of calls in it.
+    watch: Option<CallWatch>,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -36,6 +41,8 @@ enum AnswerStage {
     /// Either reasoning or the answer may begin.
     Beginning,
     Reasoning,
+    /// Text in which a call may begin.
+    Free,
     Answer,
 }
 
@@ -57,6 +64,16 @@ impl GrammarConstraint {
             stage,
             end_ids,
             ignored: ignored.into(),
+            watch: None,
+        }
+    }
+
+    /// The same for free text, in which the grammar holds from where a call begins to where it ends.
+    pub(crate) fn watching(self, watch: CallWatch) -> GrammarConstraint {
+        GrammarConstraint {
+            watch: Some(watch),
+            stage: AnswerStage::Free,
+            ..self
         }
     }
 
@@ -81,17 +98,72 @@ impl GrammarConstraint {
     }
 }
 
+impl GrammarConstraint {
+    /// Takes a token of free text. The grammar holds from a call's beginning on, unless the call began in a way that
+    /// the grammar does not know.
+    fn accept_free(&mut self, token: u32) -> bool {
+        let Some(call) = self.watch.as_mut().and_then(|watch| watch.push(token)) else {
+            return false;
+        };
+        let _deadline = self.deadline();
+        let is_begun = self.matcher.reset().is_ok()
+            && self
+                .matcher
+                .try_consume_tokens(&call)
+                .is_ok_and(|taken| taken == call.len());
+        if is_begun {
+            self.stage = AnswerStage::Answer;
+        }
+        is_begun && self.end_call()
+    }
+
+    /// Goes back to free text if a call has ended. Returns whether the answer ends with it.
+    fn end_call(&mut self) -> bool {
+        let Some(watch) = &mut self.watch else {
+            return false;
+        };
+        let has_ended = self.matcher.is_stopped() || self.matcher.is_accepting().unwrap_or(true);
+        if has_ended {
+            watch.restart();
+            self.stage = AnswerStage::Free;
+        }
+        has_ended && !watch.several()
+    }
+
+    /// The tokens that the grammar allows.
+    fn allowed(&mut self) -> Result<SimpleVob, String> {
+        let deadline = self.deadline();
+        let allowed = self.matcher.compute_mask_or_eos();
+        drop(deadline);
+        allowed.map_err(message)
+    }
+}
+
 impl TokenConstraint for GrammarConstraint {
+    fn restricts(&self) -> bool {
+        self.stage != AnswerStage::Free
+    }
+
     fn fill_mask(&mut self, bits: &mut [u32]) -> Result<(), String> {
+        if self.stage == AnswerStage::Free {
+            bits.fill(u32::MAX);
+            return Ok(());
+        }
         if self.stage == AnswerStage::Reasoning {
             bits.fill(u32::MAX);
             self.end_ids.iter().for_each(|id| set(bits, *id, false));
             return Ok(());
         }
-        let deadline = self.deadline();
-        let allowed = self.matcher.compute_mask_or_eos();
-        drop(deadline);
-        let allowed = allowed.map_err(message)?;
+        let allowed = match self.allowed() {
+            Ok(allowed) => allowed,
+            Err(why) if self.watch.is_none() => return Err(why),
+            // A call that its grammar cannot follow is free text.
+            Err(_) => {
+                self.stage = AnswerStage::Free;
+                bits.fill(u32::MAX);
+                return Ok(());
+            }
+        };
         let words = allowed.as_slice();
         let shared = words.len().min(bits.len());
         bits[..shared].copy_from_slice(&words[..shared]);
@@ -103,6 +175,17 @@ impl TokenConstraint for GrammarConstraint {
     }
 
     fn accept(&mut self, token: u32) -> Result<bool, String> {
+        if self.stage == AnswerStage::Free {
+            return Ok(self.accept_free(token));
+        }
+        if self.watch.is_some() {
+            let _deadline = self.deadline();
+            if self.matcher.consume_token(token).is_err() {
+                self.stage = AnswerStage::Free;
+                return Ok(false);
+            }
+            return Ok(self.end_call());
+        }
         match (self.stage, self.reasoning) {
             (AnswerStage::Beginning, Some(tokens)) if tokens.open == Some(token) => self.stage = AnswerStage::Reasoning,
             (AnswerStage::Reasoning, Some(tokens)) if tokens.close == token => self.stage = AnswerStage::Answer,
@@ -122,7 +205,8 @@ fn message(error: impl std::fmt::Display) -> String {
     GrammarError::of(error).to_string()
 }
 
-fn set(bits: &mut [u32], token: u32, allowed: bool) {
+/// Allows or forbids a token in a mask.
+pub(crate) fn set(bits: &mut [u32], token: u32, allowed: bool) {
     if let Some(word) = bits.get_mut(token as usize / 32) {
         let bit = 1 << (token % 32);
         *word = if allowed { *word | bit } else { *word & !bit };

@@ -2,7 +2,10 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::answer::AnswerGrammar;
+use refrain_text::dialects::Dialect;
+
+use crate::answer::{AnswerForm, AnswerGrammar, SpecialTokens};
+use crate::call_grammar::CallGrammar;
 use crate::error::{GrammarError, NO_VALUE};
 use crate::limits::{MAX_BYTES, MAX_LITERALS};
 use crate::schema::{self, IgnoredKeyword};
@@ -26,6 +29,8 @@ pub enum Grammar {
     Choice(Vec<String>),
     /// Answers in a model's dialect, by [`AnswerForm`](crate::AnswerForm).
     Answer(AnswerGrammar),
+    /// Free text in which calls may begin, by [`AnswerForm::call_grammar`](crate::AnswerForm::call_grammar).
+    Calls(CallGrammar),
 }
 
 /// A grammar in Lark notation that the library compiles.
@@ -59,19 +64,9 @@ impl Grammar {
     /// If the grammar is invalid, empty or too large.
     pub(crate) fn rules(&self) -> Result<LarkRules, GrammarError> {
         let rules = match self {
-            Grammar::Lark(grammar) if grammar.contains("::=") => {
-                let why = "this is GBNF; write it in Lark's notation, which begins with `start: …`";
-                return Err(GrammarError::new(why));
-            }
-            Grammar::Lark(grammar) => {
-                check_length(grammar)?;
-                let checked = lark::check(grammar)?;
-                LarkRules {
-                    lark: checked.text,
-                    ignored: checked.ignored,
-                }
-            }
+            Grammar::Lark(grammar) => lark_rules(grammar)?,
             Grammar::Answer(grammar) => grammar.rules(),
+            Grammar::Calls(grammar) => grammar.rules(),
             Grammar::Choice(choices) if choices.is_empty() => return Err(GrammarError::new(NO_VALUE)),
             other => match other.expansion()? {
                 Some(expansion) => LarkRules {
@@ -85,7 +80,25 @@ impl Grammar {
         Ok(rules)
     }
 
-    /// Returns the right-hand side of a rule for this grammar; `None` for grammars of several rules.
+    /// Returns the grammar of answers in a dialect whose text has this form: what the dialect writes around text
+    /// belongs to it.
+    ///
+    /// # Errors
+    /// If the grammar is invalid, empty or too large.
+    pub fn in_dialect(self, dialect: &Dialect, special: &SpecialTokens) -> Result<Grammar, GrammarError> {
+        if !dialect.wraps_text() {
+            return Ok(self);
+        }
+        let form = AnswerForm {
+            dialect,
+            functions: &[],
+            several: false,
+            text: Some(&self),
+        };
+        form.grammar(special)
+    }
+
+    /// Returns the right-hand side of a rule for this grammar; `None` for grammars of answers.
     ///
     /// # Errors
     /// If a schema or regular expression is invalid.
@@ -105,7 +118,15 @@ impl Grammar {
                 check_bytes(bytes)?;
                 alternatives(choices.iter().map(String::as_str))
             }
-            Grammar::Lark(_) | Grammar::Answer(_) => return Ok(None),
+            Grammar::Lark(grammar) => {
+                let rules = lark_rules(grammar)?;
+                return Ok(Some(Expansion {
+                    text: format!("%lark {{\n{}\n}}", rules.lark),
+                    ignored: rules.ignored,
+                    properties: 0,
+                }));
+            }
+            Grammar::Answer(_) | Grammar::Calls(_) => return Ok(None),
         };
         Ok(Some(Expansion {
             text,
@@ -113,6 +134,23 @@ impl Grammar {
             properties: 0,
         }))
     }
+}
+
+/// Checks a user's grammar.
+///
+/// # Errors
+/// If it is empty, exceeds a limit, or is in another notation.
+fn lark_rules(grammar: &str) -> Result<LarkRules, GrammarError> {
+    if grammar.contains("::=") {
+        let why = "this is GBNF; write it in Lark's notation, which begins with `start: …`";
+        return Err(GrammarError::new(why));
+    }
+    check_length(grammar)?;
+    let checked = lark::check(grammar)?;
+    Ok(LarkRules {
+        lark: checked.text,
+        ignored: checked.ignored,
+    })
 }
 
 fn check_length(lark: &str) -> Result<(), GrammarError> {

@@ -4,9 +4,9 @@ mod support;
 
 use refrain_engine::TokenConstraint;
 use refrain_grammar::{AnswerForm, CallableFunction, Grammar, GrammarCompiler, GrammarConstraint, SpecialTokens};
-use refrain_text::dialects::{AnswerPiece, AnswerReader, CallForm, Dialect, Functions};
+use refrain_text::dialects::{AnswerPiece, AnswerReader, Dialect, Functions};
 use serde_json::{Value, json};
-use support::{BYTES, Random};
+use support::{BYTES, Random, ends_of_text, name, special_tokens, tokens};
 
 /// Number of walks through each grammar.
 const WALKS: usize = 3;
@@ -29,73 +29,6 @@ fn parameters() -> Value {
         "required": ["city", "days", "unit"],
         "$defs": {"unit": {"enum": ["C", "F"]}},
     })
-}
-
-/// The name of a dialect's notation.
-fn name(dialect: &Dialect) -> &'static str {
-    let format = dialect.messages.map(|format| format.name);
-    dialect
-        .calls
-        .map(|notation| notation.name)
-        .or(format)
-        .expect("each has calls or messages")
-}
-
-/// The marks of a dialect that look like special tokens.
-fn special_tokens(dialect: &Dialect) -> Vec<String> {
-    let mut found = vec![];
-    for mark in dialect.marks() {
-        for piece in mark.split_inclusive('>') {
-            let start = piece.find("<|").or(piece.find("<｜"));
-            let token = start.map(|start| &piece[start..]);
-            found.extend(
-                token
-                    .filter(|token| token.ends_with("|>") || token.ends_with("｜>"))
-                    .map(str::to_owned),
-            );
-        }
-        if mark.starts_with('[') && mark.ends_with(']') && !mark.contains("[>") {
-            found.push(mark.to_owned());
-        }
-    }
-    found.sort();
-    found.dedup();
-    found
-}
-
-/// The texts that end free text in a dialect: arguments between marks, and reasoning.
-fn ends_of_text(dialect: &Dialect) -> Vec<String> {
-    let mut ends: Vec<String> = match dialect.calls.map(|notation| &notation.form) {
-        Some(CallForm::Tagged(_, tags)) => {
-            vec![format!("{}{}", if tags.on_lines { "\n" } else { "" }, tags.value_end)]
-        }
-        Some(CallForm::Elements(_, tags)) => ["city", "unit", "any"]
-            .map(|key| format!("{}</{key}>", tags.prefix))
-            .into(),
-        Some(CallForm::Braces) => vec!["<|\"|>".to_owned()],
-        _ => vec![],
-    };
-    ends.extend(dialect.messages.map(|format| format.ends[0].to_owned()));
-    ends
-}
-
-/// The tokens of a text: special ones, and bytes.
-fn tokens(mut text: &str, special: &[String]) -> Vec<u32> {
-    let mut tokens = vec![];
-    while let Some(letter) = text.chars().next() {
-        let found = (BYTES..)
-            .zip(special)
-            .filter(|(_, token)| text.starts_with(token.as_str()));
-        if let Some((id, token)) = found.max_by_key(|(_, token)| token.len()) {
-            tokens.push(id);
-            text = &text[token.len()..];
-        } else {
-            let (bytes, rest) = text.split_at(letter.len_utf8());
-            tokens.extend(bytes.bytes().map(u32::from));
-            text = rest;
-        }
-    }
-    tokens
 }
 
 /// A random text that a grammar admits; `None` if the walk is too long.
@@ -166,18 +99,15 @@ fn read(dialect: Dialect, functions: &[CallableFunction<'_>], answer: &str) -> (
     (calls.into_iter().map(parsed).collect(), text)
 }
 
-/// Checks that a call is one of [`parameters`], or of no schema. Readers of elements know no types of texts.
-fn check_call(name: &str, arguments: &Value, answer: &str, has_types: bool) {
+/// Checks that a call is one of [`parameters`], or of no schema.
+fn check_call(name: &str, arguments: &Value, answer: &str) {
     assert!(arguments.is_object(), "{answer:?}");
     if name == "stop" {
         return;
     }
     assert_eq!(name, "get_weather", "{answer:?}");
     let city = arguments.get("city");
-    assert!(
-        city.is_some_and(|city| city.is_string() || !has_types),
-        "{answer:?}: {arguments}"
-    );
+    assert!(city.is_some_and(Value::is_string), "{answer:?}: {arguments}");
     assert!(arguments["days"].is_number(), "{answer:?}: {arguments}");
     let unit = &arguments["unit"];
     assert!(unit == "C" || unit == "F", "{answer:?}: {arguments}");
@@ -189,6 +119,7 @@ fn check_dialect(dialect: Dialect, special: &[String]) {
     let function = |name, schema| CallableFunction {
         name,
         parameters: Some(schema),
+        strict: true,
     };
     let functions = [function("get_weather", &schema), function("stop", &open)];
     let form =
@@ -196,14 +127,8 @@ fn check_dialect(dialect: Dialect, special: &[String]) {
     let name = name(&dialect);
     let tokenizer = support::tokenizer(special);
     let compiler = GrammarCompiler::new(&tokenizer).unwrap();
-    let mut ends = ends_of_text(&dialect);
-    // Without special tokens, an end within a string of JSON would end the message.
-    ends.retain(|_| dialect.messages.is_none() || !special.is_empty());
+    let ends = ends_of_text(&dialect);
     let ends: Vec<Vec<u32>> = ends.iter().map(|end| tokens(end, special)).collect();
-    let has_types = !matches!(
-        dialect.calls.map(|notation| &notation.form),
-        Some(CallForm::Elements(..))
-    );
     let mut random = Random(1);
     let mut finished = 0;
     for (several, text) in [(true, None), (false, Some(&form))] {
@@ -231,7 +156,7 @@ fn check_dialect(dialect: Dialect, special: &[String]) {
             assert!(rest.trim().is_empty(), "{name}: {answer:?} leaves {rest:?}");
             assert!(several || calls.len() == 1, "{name}: {answer:?}");
             for (called, arguments) in calls {
-                check_call(&called, &arguments, &answer, has_types);
+                check_call(&called, &arguments, &answer);
             }
         }
     }

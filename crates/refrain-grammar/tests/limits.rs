@@ -236,6 +236,7 @@ fn errors_name_the_function() {
     let functions = [CallableFunction {
         name: "search",
         parameters: Some(&schema),
+        strict: false,
     }];
     for dialect in Dialect::all() {
         let form = AnswerForm {

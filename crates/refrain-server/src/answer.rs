@@ -5,6 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use refrain_engine::{EngineEvent, EngineTicket, Finish, PickedToken, TextDecoder};
+use refrain_grammar::{ReasoningSource, ReasoningTokens};
+use refrain_text::Tokenizer;
 use refrain_text::dialects::{AnswerPiece, AnswerReader, Dialect, Functions};
 use tokio::sync::mpsc::UnboundedReceiver;
 
@@ -23,12 +25,39 @@ pub(crate) struct AnswerFormat {
     pub prompt_end: String,
     /// Whether the model may begin to reason by itself.
     pub may_reason: bool,
+    /// Maximum number of tokens of reasoning.
+    pub reasoning_budget: Option<usize>,
 }
 
 impl AnswerFormat {
     fn reader(&self) -> Option<AnswerReader> {
         let dialect = self.dialect?;
         Some(AnswerReader::new(dialect, self.functions.clone(), &self.prompt_end))
+    }
+
+    /// How the model reasons, if it can.
+    pub fn reasoning_source(&self) -> Option<ReasoningSource<'_>> {
+        Some(ReasoningSource {
+            dialect: self.dialect.as_ref()?,
+            may_call: !self.functions.is_empty(),
+            prompt_end: &self.prompt_end,
+        })
+    }
+
+    /// The tokens around reasoning, if these are single tokens.
+    pub fn reasoning_tokens(&self, tokenizer: &Tokenizer) -> Option<ReasoningTokens> {
+        let marks = self.dialect?.reasoning?;
+        let is_open = self.prompt_end.trim_end().ends_with(marks.open);
+        Some(ReasoningTokens {
+            open: tokenizer.id(marks.open).filter(|_| !is_open && self.may_reason),
+            close: tokenizer.id(marks.close)?,
+            is_open,
+        })
+    }
+
+    /// Whether the answer begins within reasoning.
+    pub fn is_within_reasoning(&self) -> bool {
+        self.reader().is_some_and(|reader| reader.is_reasoning())
     }
 }
 
@@ -124,6 +153,7 @@ impl Pieces<'_> {
                 EngineEvent::Embedding(_) => return Err(Refusal::Silence),
             };
             if let Some(finish) = end {
+                self.record.add_end(finish, self.cached_tokens.load(Ordering::Relaxed));
                 self.model.figures.whole.add(self.begin.elapsed());
                 self.ended = Some(Ended {
                     finish,

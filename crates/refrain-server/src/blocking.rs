@@ -6,6 +6,8 @@
 use tokio::sync::Semaphore;
 
 use crate::error::Refusal;
+use crate::memory::FreedOnDrop;
+use crate::record::RequestRecord;
 
 /// Texts of more bytes are large.
 const LARGE_TEXT_BYTES: usize = 64 << 10;
@@ -32,9 +34,11 @@ pub(crate) async fn run<T: Send + 'static>(
         LARGE.acquire_many(bytes.min(MAX_LARGE_BYTES) as u32).await
     };
     let permit = permit.map_err(|_| Refusal::Silence)?;
+    RequestRecord::current().add_work(bytes);
     // The permit stays with the work, which goes on if the client leaves.
     let done = tokio::task::spawn_blocking(move || {
         let _permit = permit;
+        let _freed = FreedOnDrop(bytes);
         work()
     });
     done.await.map_err(|_| Refusal::Silence)

@@ -24,12 +24,15 @@ impl ServedModel {
         if reasoning.effort.is_none() {
             return self.render_prefilled(conversation, reasoning, prefill).await;
         }
-        let switched = ReasoningOptions::switched(reasoning.enabled);
+        let without_effort = ReasoningOptions {
+            effort: None,
+            ..reasoning.clone()
+        };
         let rendered = self
             .render_prefilled(conversation.clone(), reasoning, prefill.clone())
             .await;
         match rendered {
-            Err(Refusal::Text(_)) => self.render_prefilled(conversation, switched, prefill).await,
+            Err(Refusal::Text(_)) => self.render_prefilled(conversation, without_effort, prefill).await,
             rendered => rendered,
         }
     }

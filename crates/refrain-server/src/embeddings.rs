@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 use refrain_engine::{Engine, EngineEvent, EngineRequest};
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 use tokio::sync::oneshot;
@@ -18,7 +19,7 @@ use crate::tokenize::TextLimit;
 const MAX_TEXTS: usize = 2048;
 
 /// A text or its tokens, or a list of either.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(untagged, expecting = "input is neither a text nor tokens, nor a list of these")]
 pub(crate) enum InputField {
     Text(String),
@@ -33,6 +34,7 @@ impl InputField {
     /// # Errors
     /// Too many texts, or one that is too long or that the tokenizer cannot represent.
     pub async fn tokens(self, model: &Arc<ServedModel>, limit: TextLimit) -> Result<Vec<Vec<u32>>, Refusal> {
+        model.reserve()?;
         let count = match &self {
             InputField::Text(_) | InputField::Tokens(_) => 1,
             InputField::Texts(texts) => texts.len(),

@@ -27,6 +27,8 @@ pub(crate) enum Refusal {
     Invalid { field: Option<String>, message: String },
     #[error("the body exceeds this server's limit")]
     TooLarge,
+    #[error("the body has too many values; send fewer in one request")]
+    TooManyValues,
     #[error("the server is receiving too many large requests; try again later")]
     NoRoom,
     #[error("the body was not received within {} seconds", .0.as_secs())]
@@ -58,6 +60,9 @@ pub(crate) enum Refusal {
     /// What the server's operator does not allow.
     #[error("{0}")]
     Forbidden(String),
+    /// Too many grammars are compiled, or take up memory.
+    #[error("{0}")]
+    GrammarsBusy(String),
     #[error("another model is being downloaded; try again later")]
     Downloading,
     /// A download that failed.
@@ -84,7 +89,7 @@ impl Refusal {
             | Refusal::Field { .. }
             | Refusal::NoTemplate
             | Refusal::Text(_) => StatusCode::BAD_REQUEST,
-            Refusal::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            Refusal::TooLarge | Refusal::TooManyValues => StatusCode::PAYLOAD_TOO_LARGE,
             Refusal::TooSlow(_) => StatusCode::REQUEST_TIMEOUT,
             Refusal::NoSuchModel { .. } | Refusal::NoSuchPath(_) | Refusal::NoSuchObject(_) => StatusCode::NOT_FOUND,
             Refusal::NoSuchMethod(..) => StatusCode::METHOD_NOT_ALLOWED,
@@ -92,6 +97,7 @@ impl Refusal {
             Refusal::Forbidden(_) => StatusCode::FORBIDDEN,
             Refusal::Download(_) => StatusCode::BAD_GATEWAY,
             Refusal::NoRoom
+            | Refusal::GrammarsBusy(_)
             | Refusal::Downloading
             | Refusal::Load(LoadFailure::NoRoom(_))
             | Refusal::Engine(Engine::Busy { .. } | Engine::EngineFailed | Engine::NoMemory(_)) => {

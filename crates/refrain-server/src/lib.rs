@@ -12,9 +12,10 @@
 //! | `GET /api/tags`, `/api/ps`, `/api/version`, `POST /api/show` | the models, for them (`ollama/models.rs`) |
 //! | `POST /api/pull` | a model comes to this computer (`ollama/pull.rs`) |
 //! | `POST /tokenize`, `/detokenize` | text to tokens and back (`tokens.rs`) |
-//! | `/completion`, `/props`, `/slots`, `/apply-template` | llama-server's routes (`openai/llama_server.rs`) |
+//! | `/completion`, `/infill`, `/props`, `/slots`, `/apply-template` | llama-server's routes (`openai/llama_server.rs`) |
 //! | `/version`, `/ping`, `/load`, `/tokenizer_info` | vLLM's routes (`openai/vllm.rs`) |
 //! | `GET /`, `/page/…`, `POST /render` | the web page, and the texts that it shows (`page/`) |
+//! | `GET /openapi.json` | a description of all routes (`openapi/`) |
 //! | `GET /health`, `/metrics` | whether it works (`health.rs`); metrics for Prometheus (`metrics.rs`) |
 //!
 //! Requests for a model are batched by one [`refrain_engine::Engine`]; `registry.rs` decides which models are loaded. A
@@ -22,7 +23,9 @@
 //! (`blocking.rs`), never on those that serve connections. Names from clients never reach the file system.
 
 mod access;
+mod admission;
 mod answer;
+mod answer_constraint;
 mod anthropic;
 mod blocking;
 mod body;
@@ -36,17 +39,22 @@ mod embeddings;
 mod error;
 mod events;
 mod exact_list;
+mod fill;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod health;
 mod histogram;
 mod http_client;
 mod keep_alive;
 mod lease;
+mod memory;
 mod messages;
 mod metrics;
 mod model_list;
 mod model_names;
 mod ollama;
 mod openai;
+mod openapi;
 mod page;
 mod platform;
 mod prefill;
@@ -57,6 +65,7 @@ mod tls;
 mod tokenize;
 mod tokens;
 mod web_origin;
+mod workers;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -71,12 +80,17 @@ use connections::Connections;
 pub use downloads::{DownloadFailure, DownloadNews, Downloader, Downloads, OneAtATime};
 pub use http_client::HttpClient;
 use model_list::ModelList;
+pub use openai::ResponseStore;
 pub use platform::ServerListener;
 pub use record::Log;
 pub use registry::{EngineLoader, LoadFailure, ModelRegistry, ModelStay, keep_alive};
 pub use served::{EngineSource, ServedModel, ServedText};
 pub use tls::{Certificate, CertificateError};
 use web_origin::WebPolicy;
+use workers::Workers;
+
+/// Number of threads that serve connections.
+const CONNECTION_THREADS: usize = 2;
 
 /// Settings of a server.
 #[derive(Debug, Clone)]
@@ -97,6 +111,8 @@ pub struct ServerOptions {
     pub certificate: Option<Certificate>,
     /// Whether clients may download models to this computer.
     pub downloads: Downloads,
+    /// Where responses and conversations are kept for later requests.
+    pub responses: ResponseStore,
     /// Time that a client has to send a request, to send the next one, or to read what was sent.
     pub timeout: Duration,
 }
@@ -111,6 +127,7 @@ impl Default for ServerOptions {
             log: None,
             certificate: None,
             downloads: Downloads::Refused("this server downloads no models".to_owned()),
+            responses: ResponseStore::default(),
             timeout: Duration::from_secs(60),
         }
     }
@@ -127,9 +144,14 @@ pub fn serve(
     options: &ServerOptions,
     wait_for_stop: impl FnOnce() + Send + 'static,
 ) -> std::io::Result<()> {
-    let mut runtime = tokio::runtime::Builder::new_multi_thread();
-    let runtime = runtime.worker_threads(2).enable_all().build()?;
-    runtime.spawn(models[0].registry.clone().unload_expired());
+    let threads = |name, count| {
+        let mut runtime = tokio::runtime::Builder::new_multi_thread();
+        runtime.thread_name(name).worker_threads(count).enable_all().build()
+    };
+    let runtime = threads("connections", CONNECTION_THREADS)?;
+    let workers = threads("requests", workers::THREADS)?;
+    workers.spawn(models[0].registry.clone().unload_expired());
+    workers.spawn(memory::return_freed());
     let policy = WebPolicy {
         has_keys: !options.api_keys.is_empty(),
         is_loopback: listener.is_loopback(),
@@ -137,7 +159,7 @@ pub fn serve(
         origins: options.origins.clone(),
     };
     let connections = Connections {
-        router: router(ModelList::new(models), options, policy),
+        router: router(ModelList::new(models), options, policy).layer(Extension(Workers(workers.handle().clone()))),
         certificate: options.certificate.clone(),
         timeout: options.timeout,
         max_body_bytes: options.max_body_bytes,
@@ -149,6 +171,7 @@ pub fn serve(
     })?;
     let stopped = async move { drop(stopped.await) };
     let served = runtime.block_on(listener.serve(&connections, stopped));
+    workers.shutdown_background();
     runtime.shutdown_background();
     served
 }
@@ -186,7 +209,9 @@ fn router(models: ModelList, options: &ServerOptions, policy: WebPolicy) -> Rout
         .route("/tokenize", post(tokens::tokenize))
         .route("/detokenize", post(tokens::detokenize))
         .route("/metrics", get(metrics::metrics))
-        .merge(openai::routes())
+        .route("/openapi.json", get(openapi::openapi))
+        .merge(openai::routes(options.responses.clone()))
+        .layer(middleware::from_fn(workers::run))
         .layer(middleware::from_fn(access::check))
         .layer(DefaultBodyLimit::disable());
     Router::new()

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::error::Refusal;
+use crate::record::RequestRecord;
 use crate::served::ServedModel;
 
 /// The alias that stands for any name.
@@ -12,13 +13,20 @@ const ANY_NAME: &str = "*";
 pub(crate) struct ServedModels(pub Vec<Arc<ServedModel>>);
 
 impl ServedModels {
-    /// Returns the model of a name; the first model if no name is given. Ollama's clients may append `:latest`.
+    /// Returns the model of a name; the first model if no name is given. Ollama's clients may append `:latest`. The
+    /// present request's record notes both.
     ///
     /// Names are only compared: they never reach the file system.
     ///
     /// # Errors
     /// A name that no model has.
     pub fn named(&self, asked: Option<&str>) -> Result<Arc<ServedModel>, Refusal> {
+        let found = self.find(asked)?;
+        RequestRecord::current().set_models(asked, &found.name);
+        Ok(found)
+    }
+
+    fn find(&self, asked: Option<&str>) -> Result<Arc<ServedModel>, Refusal> {
         let Some(asked) = asked else {
             return Ok(self.0[0].clone());
         };

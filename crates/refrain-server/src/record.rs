@@ -1,7 +1,10 @@
 //! The record of each request: its id, its token counts, and its line in the log.
+//!
+//! The log names its fields as OpenTelemetry's conventions for HTTP and for generative AI do. Prompts and answers are
+//! never logged.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
 use axum::body::{Body, HttpBody};
@@ -10,15 +13,20 @@ use axum::http::HeaderValue;
 use axum::middleware::Next;
 use axum::response::Response;
 use futures_util::StreamExt;
-use serde_json::json;
+use refrain_engine::Finish;
+use serde_json::{Value, json};
 
+use crate::admission::QueueTicket;
 use crate::body::BodyRoom;
+use crate::memory;
 use crate::openai;
 
 /// Writes a line of the log. It has no line end.
 pub type Log = fn(&str);
 
 const ID: &str = "x-request-id";
+/// The name of this server in OpenTelemetry's attributes.
+const PROVIDER: &str = "refrain";
 /// Maximum number of bytes of a request id that a client gives.
 const MAX_ID_BYTES: usize = 128;
 
@@ -31,9 +39,19 @@ tokio::task_local! {
 #[derive(Debug, Default)]
 pub(crate) struct RequestRecord {
     prompt_tokens: AtomicU64,
+    cached_tokens: AtomicU64,
     tokens: AtomicU64,
+    /// When the first token came.
+    first_token: OnceLock<Instant>,
+    /// The model that the client asks for, if it names one, and the one that answers.
+    models: OnceLock<[Option<String>; 2]>,
+    /// How each answer ended.
+    finishes: Mutex<Vec<Finish>>,
     client: AtomicU64,
+    /// Bytes of the texts that were worked on.
+    work: AtomicUsize,
     body: Mutex<Option<BodyRoom>>,
+    ticket: Mutex<Option<QueueTicket>>,
 }
 
 impl RequestRecord {
@@ -60,8 +78,39 @@ impl RequestRecord {
         self.client.store(client, Ordering::Relaxed);
     }
 
+    /// Notes the model that is asked for and the one that answers.
+    pub fn set_models(&self, asked: Option<&str>, found: &str) {
+        let models = [asked, Some(found)].map(|name| name.map(str::to_owned));
+        let _ = self.models.set(models);
+    }
+
+    /// Notes the end of an answer, and how many tokens of its prompt were found in the prefix cache.
+    pub fn add_end(&self, finish: Finish, cached_tokens: usize) {
+        self.cached_tokens.fetch_add(cached_tokens as u64, Ordering::Relaxed);
+        self.finishes
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(finish);
+    }
+
     pub fn add_token(&self) {
+        self.first_token.get_or_init(Instant::now);
         self.tokens.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Notes work on this many bytes, whose memory is free once the request is over.
+    pub fn add_work(&self, bytes: usize) {
+        self.work.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Holds the request's place in the queue while it is prepared.
+    pub fn hold_ticket(&self, ticket: QueueTicket) {
+        *self.ticket.lock().unwrap_or_else(PoisonError::into_inner) = Some(ticket);
+    }
+
+    /// Gives up the place: the engine counts the request now, or it is not submitted.
+    pub fn release_ticket(&self) {
+        self.ticket.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 
     /// Holds the room of the request's body.
@@ -72,6 +121,12 @@ impl RequestRecord {
     /// Frees the room of the request's body: its tokens are there, or it is not needed any more.
     pub fn release_body(&self) {
         self.body.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
+}
+
+impl Drop for RequestRecord {
+    fn drop(&mut self) {
+        memory::freed(*self.work.get_mut());
     }
 }
 
@@ -91,6 +146,7 @@ pub(crate) async fn record(State(log): State<Option<Log>>, mut request: Request,
     };
     let mut response = CURRENT.scope(record.clone(), next.run(request)).await;
     record.release_body();
+    record.release_ticket();
     response.headers_mut().insert(ID, id);
     line.status = response.status().as_u16();
     // A whole response is finished. For a stream, the line is written when it ends or the client leaves.
@@ -129,18 +185,70 @@ struct LoggedRequest {
 
 impl Drop for LoggedRequest {
     fn drop(&mut self) {
-        let Some(log) = self.log else { return };
+        if let Some(log) = self.log {
+            log(&self.line().to_string());
+        }
+    }
+}
+
+impl LoggedRequest {
+    fn line(&self) -> Value {
         let count = |tokens: &AtomicU64| tokens.load(Ordering::Relaxed);
-        let line = json!({
+        let record = &self.record;
+        let (prompt_tokens, tokens) = (count(&record.prompt_tokens), count(&record.tokens));
+        let mut line = json!({
             "time": jiff::Timestamp::now().to_string(),
             "id": self.id.to_str().unwrap_or_default(),
             "method": self.method,
             "path": self.path,
             "status": self.status,
             "seconds": self.begin.elapsed().as_secs_f64(),
-            "prompt_tokens": count(&self.record.prompt_tokens),
-            "tokens": count(&self.record.tokens),
+            "prompt_tokens": prompt_tokens,
+            "tokens": tokens,
+            "http.request.method": self.method,
+            "url.path": self.path,
+            "http.response.status_code": self.status,
         });
-        log(&line.to_string());
+        if self.status >= 500 {
+            line["error.type"] = self.status.to_string().into();
+        }
+        let Some((operation, [asked, found])) = operation(&self.path).zip(record.models.get()) else {
+            return line;
+        };
+        line["gen_ai.operation.name"] = operation.into();
+        line["gen_ai.provider.name"] = PROVIDER.into();
+        if let Some(asked) = asked {
+            line["gen_ai.request.model"] = asked.as_str().into();
+        }
+        line["gen_ai.response.model"] = found.as_deref().into();
+        line["gen_ai.usage.input_tokens"] = prompt_tokens.into();
+        line["gen_ai.usage.output_tokens"] = tokens.into();
+        line["gen_ai.usage.cache_read.input_tokens"] = count(&record.cached_tokens).into();
+        let finishes = record.finishes.lock().unwrap_or_else(PoisonError::into_inner);
+        if !finishes.is_empty() {
+            line["gen_ai.response.finish_reasons"] = finishes.iter().map(|finish| finish_reason(*finish)).collect();
+        }
+        if let Some(first) = record.first_token.get() {
+            line["gen_ai.server.time_to_first_token"] = first.duration_since(self.begin).as_secs_f64().into();
+        }
+        line
+    }
+}
+
+/// Returns OpenTelemetry's name of what a route does with a model; `None` for other routes.
+fn operation(path: &str) -> Option<&'static str> {
+    match path {
+        "/v1/chat/completions" | "/v1/messages" | "/v1/responses" | "/api/chat" => Some("chat"),
+        "/v1/completions" | "/api/generate" | "/completion" | "/completions" | "/infill" => Some("text_completion"),
+        "/v1/embeddings" | "/api/embed" | "/api/embeddings" => Some("embeddings"),
+        _ => None,
+    }
+}
+
+fn finish_reason(finish: Finish) -> &'static str {
+    match finish {
+        Finish::Length | Finish::Context => "length",
+        Finish::Stop | Finish::StopString => "stop",
+        Finish::Interrupted => "error",
     }
 }

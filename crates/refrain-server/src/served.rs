@@ -1,15 +1,15 @@
 //! A served model: its engine, tokenizer, chat template and dialect.
 
+mod grammars;
+
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use refrain_engine::fit::Requirements;
-use refrain_engine::{Device, Engine, EngineLoad, EngineRequest, SamplerOptions, TokenConstraint};
+use refrain_engine::{Device, Engine, EngineLoad, EngineRequest, SamplerOptions};
 use refrain_formats::{Format, TensorInfo};
-use refrain_grammar::{
-    AnswerForm, CallableFunction, Grammar, GrammarCompiler, GrammarConstraint, GrammarError, ReasoningTokens,
-    SpecialTokens,
-};
+use refrain_grammar::{GrammarCompiler, GrammarError, SpecialTokens};
 use refrain_models::Checkpoint;
 use refrain_text::dialects::{Dialect, Functions};
 use refrain_text::{ChatTemplate, Conversation, ReasoningOptions, TokenBytes, Tokenizer};
@@ -22,7 +22,6 @@ use crate::histogram::RequestTimes;
 use crate::lease::EngineLease;
 use crate::messages;
 pub(crate) use crate::model_names::ServedModels;
-use crate::openai::structure::ResponseFormat;
 use crate::prefill::Prefill;
 use crate::record::RequestRecord;
 use crate::registry::{EngineLoader, ModelRegistry, ModelStay};
@@ -73,6 +72,8 @@ pub struct ServedModel {
     pub(crate) registry: Arc<ModelRegistry>,
     /// Its slot in the registry.
     slot: usize,
+    /// Requests that are being prepared, and are not in the engine's queue yet.
+    pub(crate) preparing: Arc<AtomicUsize>,
     /// Maximum number of tokens of a request, prompt and answer together.
     pub(crate) context: usize,
     pub(crate) tokenizer: Tokenizer,
@@ -153,6 +154,7 @@ impl ServedModel {
             aliases: vec![],
             slot: source.registry.add(source.load, source.loaded, source.stay),
             registry: source.registry,
+            preparing: Arc::default(),
             context: source.context,
             tokenizer: tokenizer.show_special(&dialect.with_calls().marks()),
             template,
@@ -263,6 +265,7 @@ impl ServedModel {
             functions,
             prompt_end: text[start..].to_owned(),
             may_reason: reasoning.enabled != Some(false),
+            reasoning_budget: reasoning.budget,
         };
         text.push_str(prefill.map_or("", |prefill| &prefill.text));
         self.check_length(&text)?;
@@ -284,31 +287,6 @@ impl ServedModel {
         &self.dialect
     }
 
-    /// Returns the grammar of answers that call `functions` or have the form `text`, in the model's dialect.
-    ///
-    /// # Errors
-    /// A schema that is none, or functions for a model that calls none.
-    pub(crate) fn answer_grammar(
-        &self,
-        functions: &[CallableFunction<'_>],
-        several: bool,
-        text: Option<&Grammar>,
-    ) -> Result<Grammar, GrammarError> {
-        let special = self.special.get_or_init(|| SpecialTokens::of(&self.tokenizer));
-        let dialect = if functions.is_empty() {
-            self.dialect
-        } else {
-            self.dialect.with_calls()
-        };
-        let form = AnswerForm {
-            dialect: &dialect,
-            functions,
-            several,
-            text,
-        };
-        form.grammar(special)
-    }
-
     /// What a token stands for; nothing for an id that is no token's.
     pub(crate) fn bytes_of(&self, id: u32) -> &[u8] {
         let token = self.vocabulary().get(id as usize).and_then(Option::as_ref);
@@ -318,36 +296,6 @@ impl ServedModel {
     /// What tokens stand for, by their ids.
     pub(crate) fn vocabulary(&self) -> &[Option<TokenBytes>] {
         self.vocabulary.get_or_init(|| self.tokenizer.vocabulary())
-    }
-
-    /// What a grammar that a field asks for leaves of an answer that is read so.
-    ///
-    /// # Errors
-    /// A grammar that is none, by the name of its field.
-    pub(crate) async fn constraint(
-        self: &Arc<Self>,
-        form: Option<ResponseFormat>,
-        format: &AnswerFormat,
-    ) -> Result<Option<GrammarConstraint>, Refusal> {
-        let Some((field, grammar)) = form else {
-            return Ok(None);
-        };
-        let marks = format.dialect.and_then(|dialect| dialect.reasoning);
-        let reasoning = marks.and_then(|marks| {
-            let is_open = format.prompt_end.trim_end().ends_with(marks.open);
-            Some(ReasoningTokens {
-                open: self.tokenizer.id(marks.open).filter(|_| !is_open && format.may_reason),
-                close: self.tokenizer.id(marks.close)?,
-                is_open,
-            })
-        });
-        let model = self.clone();
-        let made = tokio::task::spawn_blocking(move || {
-            let grammars = model.grammars.get_or_init(|| GrammarCompiler::new(&model.tokenizer));
-            grammars.as_ref().map_err(Clone::clone)?.constraint(&grammar, reasoning)
-        });
-        let made = made.await.map_err(|_| Refusal::Silence)?;
-        made.map(Some).map_err(|why| Refusal::field(field, why.to_string()))
     }
 
     /// Returns its engine, after loading it if necessary. Do not call this while holding a lease of another model:
@@ -398,7 +346,9 @@ impl ServedModel {
             let _held = &in_use;
             drop(events.send(event));
         };
-        let ticket = engine.submit(request, Box::new(listener))?;
+        let ticket = engine.submit(request, Box::new(listener));
+        record.release_ticket();
+        let ticket = ticket?;
         let submitted = SubmittedRequest {
             events: received,
             cached_tokens,
@@ -406,11 +356,6 @@ impl ServedModel {
         };
         Ok(Answer::new(self.clone(), submitted, stops, format))
     }
-}
-
-/// Returns a copy of a constraint, for a further answer.
-pub(crate) fn another(constraint: &GrammarConstraint) -> Box<dyn TokenConstraint> {
-    Box::new(constraint.fork())
 }
 
 fn seconds() -> u64 {

@@ -140,17 +140,19 @@ impl ServedModel {
     }
 }
 
-/// Bytes of all strings of a conversation.
+/// Bytes of all strings of a conversation, its tools and documents included.
 pub(crate) fn text_bytes(conversation: &Conversation) -> usize {
     fn of(value: &Value) -> usize {
         match value {
             Value::String(text) => text.len(),
             Value::Array(items) => items.iter().map(of).sum(),
             Value::Object(fields) => fields.values().map(of).sum(),
-            _ => 0,
+            _ => 8,
         }
     }
-    conversation.messages.iter().map(of).sum()
+    let lists = [&conversation.tools, &conversation.documents].into_iter().flatten();
+    let values = conversation.messages.iter().chain(lists.flatten());
+    values.chain(conversation.variables.values()).map(of).sum()
 }
 
 /// The last place of a character that does not begin behind `at`.

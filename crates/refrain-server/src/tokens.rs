@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -63,7 +64,7 @@ fn piece(model: &ServedModel, id: u32) -> Value {
 }
 
 /// Tokens.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 pub(crate) struct DetokenizeRequest {
     model: Option<String>,
     tokens: Vec<u32>,

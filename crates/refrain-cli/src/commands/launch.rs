@@ -64,6 +64,11 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<Exit
     // The agent handles Ctrl-C itself.
     let _deferred = interrupt::defer()?;
     let server = choice.start(global, arguments)?;
+    if let Some(warning) = server.endpoint.context_warning()
+        && !global.quiet
+    {
+        output::eprint_line(&format!("warning: {warning}"));
+    }
     let setup = arguments.setup(&server.endpoint);
     let mut command = Command::new(program);
     command.args(&setup.arguments).args(&arguments.agent_arguments);

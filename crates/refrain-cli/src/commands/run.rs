@@ -8,9 +8,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
-use refrain_engine::{Finish, Freeze, GenerateOptions, Generation, Restored, Sampler, Session, Snapshot, Verified};
+use refrain_engine::{
+    Finish, Freeze, GenerateOptions, Generation, Restored, Sampler, Session, Snapshot, TokenConstraint, Verified,
+};
 use refrain_formats::{AtomicFile, State};
-use refrain_grammar::ReasoningTokens;
+use refrain_grammar::{Grammar, ReasoningBudget, ReasoningTokens};
 use refrain_text::{Conversation, Tokenizer};
 use serde_json::json;
 
@@ -128,9 +130,9 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<Exit
     let sampler = Sampler::new(sampling::options(&generation_args.sampling, &checkpoint)?)?;
     let grammar = arguments.format.grammar(renderer.as_ref(), &tokenizer)?;
     let prompt = arguments.prompt.text(arguments.raw, global.quiet)?;
-    let (prompt, reasoning) = prompt_ids(&tokenizer, renderer, &prompt, generation_args, &mut writer)?;
-    let constraint = grammar.map(|grammar| response_format::constraint(&grammar, &tokenizer, reasoning, global.quiet));
-    let constraint = constraint.transpose()?;
+    let prompt = encode_prompt(&tokenizer, renderer, &prompt, generation_args, &mut writer)?;
+    let constraint = arguments.constraint(grammar.as_ref(), &prompt, &tokenizer, global.quiet)?;
+    let prompt = prompt.ids;
     let max_tokens = generation_args.max_tokens;
     let state = arguments.state.load_state.as_deref().map(Snapshot::open).transpose()?;
     let held = state.as_ref().map_or(0, |state| state.tokens().len());
@@ -186,6 +188,26 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<Exit
 }
 
 impl Arguments {
+    /// Compiles what restricts the response: its format, and the budget of its reasoning.
+    fn constraint(
+        &self,
+        grammar: Option<&Grammar>,
+        prompt: &EncodedPrompt,
+        tokenizer: &Tokenizer,
+        quiet: bool,
+    ) -> anyhow::Result<Option<Box<dyn TokenConstraint>>> {
+        let option = self.format.option();
+        let compiled = |grammar| response_format::constraint(grammar, option, tokenizer, prompt.reasoning, quiet);
+        let constraint = grammar.map(compiled).transpose()?;
+        match &prompt.budget {
+            Some(_) if self.check.verify => {
+                Err(Usage("--verify cannot be combined with --reasoning-budget".to_owned()).into())
+            }
+            Some(budget) => Ok(Some(budget.around(constraint))),
+            None => Ok(constraint),
+        }
+    }
+
     /// Returns the writer of the response; it writes nothing with --json.
     fn writer(&self) -> ResponseWriter {
         if self.json {
@@ -202,27 +224,42 @@ impl Arguments {
     }
 }
 
-/// Renders the prompt, with the chat template if there is one, and tokenizes it. Also returns the tokens that delimit
-/// reasoning in the response, if there may be any.
-fn prompt_ids(
+/// A prompt as tokens.
+struct EncodedPrompt {
+    ids: Vec<u32>,
+    /// The tokens that delimit reasoning in the response, if there may be any.
+    reasoning: Option<ReasoningTokens>,
+    /// The limit of the reasoning.
+    budget: Option<ReasoningBudget>,
+}
+
+/// Renders the prompt, with the chat template if there is one, and tokenizes it.
+fn encode_prompt(
     tokenizer: &Tokenizer,
     renderer: Option<PromptRenderer>,
     prompt: &str,
     generation_args: &GenerationArguments,
     writer: &mut ResponseWriter,
-) -> anyhow::Result<(Vec<u32>, Option<ReasoningTokens>)> {
+) -> anyhow::Result<EncodedPrompt> {
     let Some(renderer) = renderer else {
         return match generation_args.template_option() {
             Some(option) => Err(Usage(format!("{option} needs a chat template, and this model has none")).into()),
-            None => Ok((tokenizer.encode(prompt, true)?, None)),
+            None => Ok(EncodedPrompt {
+                ids: tokenizer.encode(prompt, true)?,
+                reasoning: None,
+                budget: None,
+            }),
         };
     };
     let mut conversation = Conversation::from_prompt(generation_args.system.as_deref(), prompt);
     generation_args.set_variables(&mut conversation);
     let rendered = renderer.prompt(&conversation)?;
     renderer.configure_writer(&rendered, writer);
-    let reasoning = renderer.reasoning(&rendered, tokenizer);
-    Ok((tokenizer.encode_rendered(&rendered)?, reasoning))
+    Ok(EncodedPrompt {
+        reasoning: renderer.reasoning(&rendered, tokenizer),
+        budget: renderer.reasoning_budget(&rendered, tokenizer)?,
+        ids: tokenizer.encode_rendered(&rendered)?,
+    })
 }
 
 /// Prints token counts and speeds, and more if verbose.

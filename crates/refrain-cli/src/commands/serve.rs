@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
-use refrain_server::{Certificate, Downloads, ServedModel, ServerListener, ServerOptions, keep_alive};
+use refrain_server::{Certificate, Downloads, ResponseStore, ServedModel, ServerListener, ServerOptions, keep_alive};
 
 use self::downloads::HubDownloader;
 use self::models::ModelOpener;
@@ -73,6 +73,10 @@ pub(crate) struct Arguments {
     /// Allow clients to download models from the Hugging Face hub (Ollama's /api/pull)
     #[arg(long)]
     allow_pull: bool,
+    /// Keep responses and conversations of /v1/responses in this directory, so that they outlive the server; without
+    /// it they stay in memory
+    #[arg(long, value_name = "DIR")]
+    response_store: Option<PathBuf>,
     /// Log each finished request as a line of JSON to standard error
     #[arg(long)]
     log: bool,
@@ -141,6 +145,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
     let files = arguments.tls_cert.as_deref().zip(arguments.tls_key.as_deref());
     let certificate = files.map(|(chain, key)| Certificate::open(chain, key)).transpose()?;
     let api_keys = arguments.api_keys()?;
+    let responses = arguments.responses()?;
     if arguments.host.is_public() && api_keys.is_empty() && !global.quiet {
         output::eprint_line(
             "warning: anyone who can reach this address can use the server; require a key with --api-key KEY",
@@ -175,6 +180,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
         hosts: arguments.allowed_host.clone(),
         certificate,
         downloads,
+        responses,
         timeout: Duration::from_secs(arguments.timeout),
         log: arguments.log.then_some(output::eprint_line as refrain_server::Log),
         ..ServerOptions::default()
@@ -234,6 +240,18 @@ impl Arguments {
             }
         }
         Ok(keys)
+    }
+}
+
+impl Arguments {
+    /// Opens the directory of responses, if there is one.
+    fn responses(&self) -> anyhow::Result<ResponseStore> {
+        match &self.response_store {
+            None => Ok(ResponseStore::default()),
+            Some(path) => {
+                ResponseStore::on_disk(path).with_context(|| format!("cannot keep responses in {}", path.display()))
+            }
+        }
     }
 }
 

@@ -97,6 +97,8 @@ fn starts_an_agent_and_a_server_for_it() {
         result.stdout.contains("\"status\":\"ok\""),
         "the server answered: {result:?}"
     );
+    let warning = "warning: demo has a context of 1024 tokens; agents need 32768 or more";
+    assert!(result.stderr.contains(warning), "{result:?}");
     let mut listed = refrain(&["ps", "--json"]);
     listed.env("XDG_RUNTIME_DIR", folder);
     assert_eq!(outcome(listed).json(), Value::Array(vec![]), "the server has ended");

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::iter;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
@@ -27,6 +28,8 @@ pub struct Script {
     pub start: Piece,
     /// What the model says behind it.
     pub says: Vec<Piece>,
+    /// Further texts. The first piece of each is the prompt's last token, by which the template chooses the text.
+    pub more: Vec<Vec<Piece>>,
     pub template: String,
     /// Further added tokens that are special.
     pub special: Vec<&'static str>,
@@ -44,6 +47,7 @@ impl Default for Script {
         Script {
             start: Text("t"),
             says: Vec::new(),
+            more: Vec::new(),
             template: "{% for m in messages %}{{ m.content }}{% endfor %}".to_owned(),
             special: Vec::new(),
             plain: Vec::new(),
@@ -122,15 +126,17 @@ impl Script {
         let folder = tempfile::tempdir().unwrap();
         let mut vocabulary: BTreeMap<String, usize> =
             (0..=255).map(|byte| (letter(byte).to_string(), byte.into())).collect();
-        let chain: Vec<Piece> = [&[self.start], &self.says[..]].concat();
-        for piece in &chain {
+        let chains: Vec<Vec<Piece>> = iter::once([&[self.start], &self.says[..]].concat())
+            .chain(self.more.iter().cloned())
+            .collect();
+        for piece in chains.iter().flatten() {
             if let Text(text) = piece {
                 let next = vocabulary.len();
                 vocabulary.entry(text.bytes().map(letter).collect()).or_insert(next);
             }
         }
         let mut ids: BTreeMap<&'static str, usize> = BTreeMap::new();
-        let said = chain.iter().filter_map(|piece| match piece {
+        let said = chains.iter().flatten().filter_map(|piece| match piece {
             Token(name) => Some(*name),
             Text(_) => None,
         });
@@ -146,10 +152,14 @@ impl Script {
             Token(name) => ids[name],
             Text(text) => vocabulary[&text.bytes().map(letter).collect::<String>()],
         };
-        let mut row: Vec<usize> = chain.iter().map(number).collect();
-        row.push(ids[self.eos]);
-        row.dedup();
-        self.write_weights(folder.path(), &row, vocabulary.len() + ids.len());
+        let row = |chain: &Vec<Piece>| {
+            let mut row: Vec<usize> = chain.iter().map(number).collect();
+            row.push(ids[self.eos]);
+            row.dedup();
+            row
+        };
+        let rows: Vec<Vec<usize>> = chains.iter().map(row).collect();
+        self.write_weights(folder.path(), &rows, vocabulary.len() + ids.len());
         let ends: Vec<usize> = [self.eos].iter().chain(&self.ends).map(|name| ids[name]).collect();
         self.write_config(folder.path(), vocabulary.len() + ids.len(), &ends);
         let content: Vec<Value> = (added.iter())
@@ -184,12 +194,15 @@ impl Script {
         write_json(folder, "generation_config.json", &generation);
     }
 
-    fn write_weights(&self, folder: &Path, row: &[usize], count: usize) {
+    fn write_weights(&self, folder: &Path, rows: &[Vec<usize>], count: usize) {
         let width = width(count);
         let mut followers: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-        for pair in row.windows(2) {
+        for pair in rows.iter().flat_map(|row| row.windows(2)) {
             followers.entry(pair[0]).or_default().push(pair[1]);
         }
+        // The memory tells the occurrences of a token within one text from each other, not those of two texts.
+        let is_one_text = rows.len() == 1 || followers.values().all(|next| next.len() == 1);
+        assert!(is_one_text, "a piece occurs twice in a script of several texts");
         let root = (width as f64).sqrt();
         let mut head = Matrix::new(count, width);
         let (mut values, mut outputs) = (Matrix::new(HEAD_WIDTH, width), Matrix::new(width, HEAD_WIDTH));

@@ -1,10 +1,12 @@
 //! `refrain serve` over HTTP.
 
 mod anthropic;
+mod calls;
 mod clients;
 mod connections;
 mod downloads;
 mod embeddings;
+mod fill;
 mod load;
 mod logprobs;
 mod long_texts;

@@ -50,6 +50,8 @@ struct Running {
     prompt: usize,
     /// Runs in flight that continue it.
     ahead: usize,
+    /// Those of them whose tokens are dropped: they were sampled before its constraint began to restrict them.
+    dropped: usize,
     /// Pages that the device knows.
     pages_written: usize,
 }

@@ -56,6 +56,12 @@ impl EngineRequest {
 /// Restricts the next token of a sequence, as a grammar does. It is called on the engine's thread and delays the
 /// whole batch.
 pub trait TokenConstraint: Send {
+    /// Whether the next token is restricted at all. While no request of a batch is, the engine runs ahead; tokens that
+    /// were sampled before [`accept`](Self::accept) made this true are dropped and sampled again.
+    fn restricts(&self) -> bool {
+        true
+    }
+
     /// Sets the bits of the allowed next tokens in `bits`, which are zero; token 0 is the lowest bit of the first
     /// word.
     ///
@@ -147,7 +153,10 @@ impl Waiting {
     pub fn extras(&self) -> StepExtras {
         StepExtras {
             logprobs: self.top_logprobs.is_some(),
-            allowed: self.constraint.is_some(),
+            allowed: self
+                .constraint
+                .as_ref()
+                .is_some_and(|constraint| constraint.restricts()),
         }
     }
 }

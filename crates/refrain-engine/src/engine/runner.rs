@@ -37,6 +37,8 @@ pub(super) trait Runner {
     fn default_chunk(&self) -> usize;
     /// Returns how many tokens, at most `max`, a chunk may have after `depth` others.
     fn max_chunk_tokens(&self, max: usize, depth: usize) -> usize;
+    /// Whether the model has recurrent states.
+    fn is_recurrent(&self) -> bool;
     /// Returns the number of checkpoints of recurrent states; `None` if there are none.
     fn checkpoints(&self) -> Option<usize>;
     /// Saves the recurrent states of a slot.
@@ -65,6 +67,8 @@ pub(super) trait Runner {
     fn use_step(&mut self, kind: StepKind) -> Result<(), Error>;
     /// Gives a request a free row.
     fn join(&mut self, request: &RowRequest<'_>) -> Result<(), Error>;
+    /// Has a request's state written again when it next gets a row.
+    fn forget(&mut self, slot_id: SlotId);
     /// Removes a request from its slot and its row.
     fn leave(&mut self, slot_id: SlotId);
     /// Restricts the next token of a row to those whose bits are set.
@@ -172,6 +176,10 @@ impl Runner for DeviceRunner {
         max_chunk_tokens(&self.model, max, depth)
     }
 
+    fn is_recurrent(&self) -> bool {
+        !LayerState::recurrent(&self.states).is_empty()
+    }
+
     fn checkpoints(&self) -> Option<usize> {
         self.checkpoints.as_ref().map(StateCheckpoints::count)
     }
@@ -241,6 +249,10 @@ impl Runner for DeviceRunner {
 
     fn join(&mut self, request: &RowRequest<'_>) -> Result<(), Error> {
         self.steps.join(request)
+    }
+
+    fn forget(&mut self, slot_id: SlotId) {
+        self.steps.forget(slot_id);
     }
 
     fn leave(&mut self, slot_id: SlotId) {

@@ -193,7 +193,7 @@ impl DecodeSteps {
         let ((slot, _), tokens, settings) = (request.slot_id, request.tokens, request.settings);
         let (slots, vocabulary) = (&self.slots, self.slots.counts.dim(1));
         if settings.penalises() {
-            let counts = refrain_lm::sample::counts(tokens, settings.window, vocabulary);
+            let counts = refrain_lm::sample::initial_counts(tokens, settings, vocabulary);
             let history = 4 * slot * (self.pages.context + 1);
             slots.history.write_state(history, bytemuck::cast_slice(tokens))?;
             let row = 4 * slot * vocabulary;
@@ -206,6 +206,11 @@ impl DecodeSteps {
         }
         self.settings.insert(slot, settings.encode()?.to_vec());
         Ok(())
+    }
+
+    /// Has a request's state written to its slot again when it next gets a row.
+    pub fn forget(&mut self, (slot, _): SlotId) {
+        self.loaded[slot] = None;
     }
 
     /// Removes a request from its slot, and from its row if it has one.

@@ -230,7 +230,7 @@ impl Session {
         self.clear_history();
         let step = self.step()?;
         if settings.penalises() {
-            let counts = refrain_lm::sample::counts(&tokens, settings.window, vocabulary);
+            let counts = refrain_lm::sample::initial_counts(&tokens, settings, vocabulary);
             for sequence in 0..sequences {
                 let (history, row) = (&step.control.slots.history, 4 * sequence * (context + 1));
                 history.write_state(row, bytemuck::cast_slice(&tokens))?;

@@ -66,3 +66,73 @@ fn constraints_pick_the_best_allowed_tokens_and_leave_other_requests_unchanged()
     }
     gpu.assert_silent();
 }
+
+/// Restricts only some tokens of an answer, to those of remainder 1.
+struct InBetween {
+    restricted: std::ops::Range<usize>,
+    taken: usize,
+}
+
+impl TokenConstraint for InBetween {
+    fn restricts(&self) -> bool {
+        self.restricted.contains(&self.taken)
+    }
+
+    fn fill_mask(&mut self, bits: &mut [u32]) -> Result<(), String> {
+        if !self.restricts() {
+            bits.fill(u32::MAX);
+            return Ok(());
+        }
+        let allowed = (0..32 * bits.len() as u32).filter(|id| id % 3 == 1);
+        allowed.for_each(|id| bits[id as usize / 32] |= 1 << (id % 32));
+        Ok(())
+    }
+
+    fn accept(&mut self, token: u32) -> Result<bool, String> {
+        assert!(
+            !self.restricts() || token % 3 == 1,
+            "{token} was sampled without the constraint"
+        );
+        self.taken += 1;
+        Ok(false)
+    }
+}
+
+#[test]
+fn a_constraint_that_begins_in_the_middle_holds_from_its_first_token_on() {
+    let gpu = TestGpu::open();
+    for name in ["llama-f32", "qwen3.5-bf16"] {
+        let reference = model(name, &Device::cpu());
+        for device in [&Device::cpu(), &gpu.device] {
+            let engine = Engine::start(&model(name, device), &options(4, 1024)).expect("starts");
+            let start = prompt(4, 40);
+            let submitted = [20..26, 0..3, 30..31, 200..201].map(|restricted| {
+                let constraint: Box<dyn TokenConstraint> = Box::new(InBetween {
+                    restricted: restricted.clone(),
+                    taken: 0,
+                });
+                let request = EngineRequest {
+                    constraint: Some(constraint),
+                    ..EngineRequest::new(start.clone(), greedy(60))
+                };
+                (restricted, ask_for(&engine, request).expect("taken"))
+            });
+            for (restricted, submitted) in submitted {
+                let (tokens, finish) = submitted.answer();
+                assert_eq!((tokens.len(), finish), (60, Finish::Length), "{name} {restricted:?}");
+                let all = log_probabilities(&reference, &[&start[..], &tokens].concat());
+                for (at, (token, row)) in tokens.iter().zip(&all[start.len() - 1..]).enumerate() {
+                    let is_allowed = |id: usize| !restricted.contains(&at) || id % 3 == 1;
+                    let allowed = (0..row.len()).filter(|id| is_allowed(*id)).map(|id| row[id]);
+                    let most = allowed.fold(f64::NEG_INFINITY, f64::max);
+                    let missing = most - row[*token as usize];
+                    assert!(
+                        missing < 2e-2,
+                        "{name} {restricted:?}: {token} at {at} misses {missing}"
+                    );
+                }
+            }
+        }
+    }
+    gpu.assert_silent();
+}

@@ -3,6 +3,7 @@
 
 use refrain_engine::TokenConstraint;
 use refrain_grammar::{Grammar, GrammarCompiler, GrammarConstraint};
+use refrain_text::dialects::{CallForm, Dialect};
 use refrain_text::{Tokenizer, TokenizerFiles};
 use serde_json::{Map, Value, json};
 
@@ -104,4 +105,71 @@ pub fn walk(constraint: &mut GrammarConstraint, steps: usize, random: &mut Rando
         }
     }
     Ok(String::from_utf8_lossy(&text).into_owned())
+}
+
+/// The name of a dialect's notation.
+pub fn name(dialect: &Dialect) -> &'static str {
+    let format = dialect.messages.map(|format| format.name);
+    dialect
+        .calls
+        .map(|notation| notation.name)
+        .or(format)
+        .expect("each has calls or messages")
+}
+
+/// The marks of a dialect that look like special tokens.
+pub fn special_tokens(dialect: &Dialect) -> Vec<String> {
+    let mut found = vec![];
+    for mark in dialect.marks() {
+        for piece in mark.split_inclusive('>') {
+            let start = piece.find("<|").or(piece.find("<｜"));
+            let token = start.map(|start| &piece[start..]);
+            found.extend(
+                token
+                    .filter(|token| token.ends_with("|>") || token.ends_with("｜>"))
+                    .map(str::to_owned),
+            );
+        }
+        if mark.starts_with('[') && mark.ends_with(']') && !mark.contains("[>") {
+            found.push(mark.to_owned());
+        }
+    }
+    found.sort();
+    found.dedup();
+    found
+}
+
+/// The tokens of a text: special ones, and bytes.
+pub fn tokens(mut text: &str, special: &[String]) -> Vec<u32> {
+    let mut tokens = vec![];
+    while let Some(letter) = text.chars().next() {
+        let found = (BYTES..)
+            .zip(special)
+            .filter(|(_, token)| text.starts_with(token.as_str()));
+        if let Some((id, token)) = found.max_by_key(|(_, token)| token.len()) {
+            tokens.push(id);
+            text = &text[token.len()..];
+        } else {
+            let (bytes, rest) = text.split_at(letter.len_utf8());
+            tokens.extend(bytes.bytes().map(u32::from));
+            text = rest;
+        }
+    }
+    tokens
+}
+
+/// The texts that end free text in a dialect: arguments between marks, and reasoning.
+pub fn ends_of_text(dialect: &Dialect) -> Vec<String> {
+    let mut ends: Vec<String> = match dialect.calls.map(|notation| &notation.form) {
+        Some(CallForm::Tagged(_, tags)) => {
+            vec![format!("{}{}", if tags.on_lines { "\n" } else { "" }, tags.value_end)]
+        }
+        Some(CallForm::Elements(_, tags)) => ["city", "unit", "any"]
+            .map(|key| format!("{}</{key}>", tags.prefix))
+            .into(),
+        Some(CallForm::Braces) => vec!["<|\"|>".to_owned()],
+        _ => vec![],
+    };
+    ends.extend(dialect.messages.map(|format| format.ends[0].to_owned()));
+    ends
 }

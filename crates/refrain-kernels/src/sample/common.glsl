@@ -41,6 +41,9 @@ uint slot_of(uint sequence) { return min(load_slots(push.slots, sequence), push.
 uint setting(uint slot, uint word) { return load_settings(push.settings, SETTINGS * slot + word); }
 float float_setting(uint slot, uint word) { return uintBitsToFloat(setting(slot, word)); }
 
+// A bit of a count: the token is in the prompt, which only the repeat penalty counts.
+const uint IN_PROMPT = 0x80000000u;
+
 // Bias and penalties of a sequence's logits.
 struct Adjustment {
     uint logits_at, row_at;
@@ -69,6 +72,8 @@ float adjusted(Adjustment a, uint id) {
     uint count = load_counts(push.counts, a.row_at + id);
     if (count == 0u) return logit;
     precise float scaled = logit * (logit > 0.0 ? a.inverse_repeat : a.repeat);
+    count &= ~IN_PROMPT;
+    if (count == 0u) return scaled;
     precise float penalty = float(count) * a.frequency;
     precise float sum = penalty + a.presence;
     precise float penalised = scaled - sum;

@@ -11,7 +11,7 @@
 //! | `tokens` u32 `[S]` | the current token; written |
 //! | `positions` i32 `[S]` | its position, negative once the sequence is finished; written |
 //! | `history` u32 `[N, C]` | tokens by position; written |
-//! | `counts` u32 `[N, V]` | number of each token's occurrences among the last `window`, see [`counts`]; written |
+//! | `counts` u32 `[N, V]` | number of each token's occurrences among the last `window`, see [`initial_counts`]; written |
 //! | `outbox` u32 `[S, 1 + R]` | number of reported tokens, and a ring of the last R of them; written |
 //! | `slots` u32 `[S]` | each sequence's slot, below N; different for sequences that are not finished |
 //! | `bias` f32 `[N, V]` or `[N, 0]` | added to the logits if the settings enable it |
@@ -21,7 +21,7 @@
 //! 1. *bias* is added;
 //! 2. *penalties* on each token that occurs n > 0 times among the last `window`: a positive logit is
 //!    multiplied by 1 / `repeat_penalty`, any other by `repeat_penalty`; then n · `frequency_penalty` +
-//!    `presence_penalty` is subtracted;
+//!    `presence_penalty` is subtracted. A token with [`IN_PROMPT`] and n = 0 gets the repeat penalty alone;
 //! 3. *temperature*: logits are divided by it. At 0 the largest logit is taken, of equal ones the
 //!    lowest id, and the further steps are skipped;
 //! 4. *top-k*: keeps the k largest logits, of equal ones those with the lowest ids;
@@ -46,7 +46,7 @@ pub mod philox;
 mod reference;
 mod settings;
 
-pub use reference::{Candidate, SampleState, adjust, candidates, counts, draw, pick, reference};
+pub use reference::{Candidate, SampleState, adjust, candidates, counts, draw, initial_counts, pick, reference};
 pub use settings::{MAX_STOP_IDS, Settings, TooManyStopIds};
 
 use crate::kit::iterations;
@@ -55,6 +55,8 @@ use crate::{Call, DType, OperandSpec, Push, Traits, Unsupported};
 
 const OP: &str = "sample";
 
+/// A bit of a token's count: the token is in the prompt, which only the repeat penalty counts.
+pub const IN_PROMPT: u32 = 1 << 31;
 /// Reported for a sequence that is finished.
 pub const FINISHED: u32 = u32::MAX;
 /// Reported if a logit is NaN.

@@ -1,7 +1,7 @@
 //! Sampling in plain Rust.
 
 use super::settings::{Settings, reciprocal};
-use super::{FINISHED, NOT_A_NUMBER, philox};
+use super::{FINISHED, IN_PROMPT, NOT_A_NUMBER, philox};
 
 /// State that [`reference()`] updates; each row is one sequence's.
 pub struct SampleState<'a> {
@@ -111,6 +111,19 @@ pub fn counts(history: &[u32], window: u32, vocabulary: usize) -> Vec<u32> {
     counts
 }
 
+/// Returns the counts with which a sequence begins whose tokens so far are `history`, `[V]`. Tokens of the settings'
+/// `prompt` are marked as [`IN_PROMPT`], and are not counted.
+pub fn initial_counts(history: &[u32], settings: &Settings, vocabulary: usize) -> Vec<u32> {
+    let (prompt, generated) = history.split_at(history.len().min(settings.prompt as usize));
+    let mut counts = counts(generated, settings.window, vocabulary);
+    for &token in prompt {
+        if let Some(count) = counts.get_mut(token as usize) {
+            *count |= IN_PROMPT;
+        }
+    }
+    counts
+}
+
 /// Applies bias and penalties to `logits` `[V]`, given the number of each token's recent occurrences. `bias` `[V]` is
 /// read only if `settings` enable it.
 pub fn adjust(logits: &mut [f32], counts: &[u32], bias: &[f32], settings: &Settings) {
@@ -123,6 +136,10 @@ pub fn adjust(logits: &mut [f32], counts: &[u32], bias: &[f32], settings: &Setti
     let shrink = reciprocal(settings.repeat_penalty);
     for (logit, &count) in logits.iter_mut().zip(counts).filter(|(_, count)| **count > 0) {
         *logit *= if *logit > 0.0 { shrink } else { settings.repeat_penalty };
+        let count = count & !IN_PROMPT;
+        if count == 0 {
+            continue;
+        }
         *logit -= count as f32 * settings.frequency_penalty + settings.presence_penalty;
     }
 }

@@ -38,6 +38,9 @@ pub struct Settings {
     pub frequency_penalty: f32,
     /// Number of last tokens that count as recent; 0 penalises none.
     pub window: u32,
+    /// Number of first tokens, the prompt, that only the repeat penalty counts. It needs a window without end,
+    /// [`u32::MAX`]. Kernels do not read it: [`initial_counts`](super::initial_counts) does.
+    pub prompt: u32,
     /// Key of the random numbers.
     pub seed: u64,
     /// Distinguishes this sequence's random numbers from others' of the same seed.
@@ -66,6 +69,7 @@ impl Default for Settings {
             presence_penalty: 0.0,
             frequency_penalty: 0.0,
             window: 64,
+            prompt: 0,
             seed: 0,
             sequence: 0,
             last_position: i32::MAX as u32,
@@ -124,6 +128,7 @@ impl Settings {
             presence_penalty: float(7),
             frequency_penalty: float(8),
             window: words[9],
+            prompt: 0,
             seed: u64::from(words[10]) | u64::from(words[11]) << 32,
             sequence: words[12],
             last_position: words[13],
@@ -159,6 +164,7 @@ mod tests {
             presence_penalty: -0.5,
             frequency_penalty: 0.25,
             window: 128,
+            prompt: 0,
             seed: 0x0123_4567_89ab_cdef,
             sequence: 7,
             last_position: 4095,

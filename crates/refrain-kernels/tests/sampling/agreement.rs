@@ -26,6 +26,7 @@ fn logits(random: &mut Random, vocabulary: usize) -> Vec<f32> {
 fn settings(random: &mut Random, vocabulary: usize) -> Settings {
     let fraction = |random: &mut Random| random.unit().abs();
     let some = |random: &mut Random| random.below(3) > 0;
+    let window = random.pick(&[0, 1, 2, 5, 64, u32::MAX]);
     Settings {
         temperature: random.pick(&[0.0, 1e-30, 0.2, 0.7, 1.0, 1.0, 1.5, 10.0, 1e6]),
         top_k: match random.below(3) {
@@ -46,7 +47,12 @@ fn settings(random: &mut Random, vocabulary: usize) -> Settings {
         repeat_penalty: if some(random) { 0.5 + fraction(random) } else { 1.0 },
         presence_penalty: if some(random) { random.unit() } else { 0.0 },
         frequency_penalty: if some(random) { random.unit() } else { 0.0 },
-        window: random.pick(&[0, 1, 2, 5, 64, u32::MAX]),
+        window,
+        prompt: if window == u32::MAX {
+            random.pick(&[0, 2, 1000])
+        } else {
+            0
+        },
         seed: random.bits(),
         sequence: random.bits() as u32,
         last_position: random.pick(&[3, 12, 1000, u32::MAX]),

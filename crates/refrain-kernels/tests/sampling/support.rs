@@ -55,7 +55,7 @@ impl Batch {
             batch.tokens[s] = seen[seen.len() - 1];
             batch
                 .counts
-                .extend(sample::counts(seen, batch.settings[s].window, vocabulary));
+                .extend(sample::initial_counts(seen, &batch.settings[s], vocabulary));
         }
         batch
     }

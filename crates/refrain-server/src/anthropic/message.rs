@@ -2,9 +2,10 @@
 
 use refrain_engine::Finish;
 use refrain_text::dialects::AnswerPiece;
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::answer::Ended;
 use crate::openai::{new_call_id, new_id};
@@ -25,9 +26,10 @@ pub(super) struct Message {
 }
 
 /// A block of a message.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
-enum Block {
+#[schemars(deny_unknown_fields, rename = "MessageBlock")]
+pub(crate) enum Block {
     Thinking {
         thinking: String,
         signature: &'static str,
@@ -40,6 +42,7 @@ enum Block {
         name: String,
         /// The arguments so far: JSON as the model wrote it.
         #[serde(serialize_with = "as_json")]
+        #[schemars(with = "Map<String, Value>")]
         input: String,
     },
 }
@@ -54,18 +57,23 @@ fn as_json<S: serde::Serializer>(text: &str, serializer: S) -> Result<S::Ok, S::
 }
 
 /// The tokens of a message.
-#[derive(Debug, Clone, Copy, Serialize)]
-pub(super) struct Usage {
+#[derive(Debug, Clone, Copy, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields, rename = "MessageUsage")]
+pub(crate) struct Usage {
+    /// Tokens of the prompt that were computed.
     input_tokens: usize,
     output_tokens: usize,
-    /// Tokens of the prompt that are written to a cache or read from one at another price; there is no such here.
+    /// Tokens of the prompt that cost more because they are written to a cache; no tokens do here.
     cache_creation_input_tokens: usize,
+    /// Tokens of the prompt that were found in the prefix cache. The beginning of a stream does not know them yet, and
+    /// counts them as computed.
     cache_read_input_tokens: usize,
 }
 
 /// A message as clients receive it.
-#[derive(Debug, Serialize)]
-pub(super) struct MessageJson<'m> {
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields, rename = "Message")]
+pub(crate) struct MessageJson<'m> {
     id: &'m str,
     #[serde(rename = "type")]
     kind: &'static str,
@@ -101,11 +109,12 @@ impl Message {
     }
 
     fn usage(&self, ended: Option<Ended>) -> Usage {
+        let cached = ended.map_or(0, |ended| ended.cached_tokens.min(self.head.input_tokens));
         Usage {
-            input_tokens: self.head.input_tokens,
+            input_tokens: self.head.input_tokens - cached,
             output_tokens: ended.map_or(0, |ended| ended.tokens),
             cache_creation_input_tokens: 0,
-            cache_read_input_tokens: 0,
+            cache_read_input_tokens: cached,
         }
     }
 
@@ -209,7 +218,7 @@ mod tests {
         Ended {
             finish,
             tokens: 9,
-            cached_tokens: 0,
+            cached_tokens: 2,
             reasoning_tokens: 1,
             stop,
         }
@@ -259,10 +268,10 @@ mod tests {
         assert_eq!(whole["content"][1], json!({"type": "text", "text": "ab"}));
         assert_eq!(whole["content"][2]["input"], json!({"x": 1}));
         let usage = json!({
-            "input_tokens": 3,
+            "input_tokens": 1,
             "output_tokens": 9,
             "cache_creation_input_tokens": 0,
-            "cache_read_input_tokens": 0,
+            "cache_read_input_tokens": 2,
         });
         assert_eq!((&whole["stop_reason"], &whole["usage"]), (&json!("tool_use"), &usage));
         assert_eq!(events[11]["usage"], usage, "a stream reports the input tokens too");

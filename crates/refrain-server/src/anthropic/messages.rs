@@ -7,38 +7,58 @@ use axum::extract::State;
 use axum::response::Response;
 use refrain_engine::{EngineRequest, GenerateOptions};
 use refrain_text::Conversation;
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::message::MessageHead;
-use super::reasoning::{BUDGET, Thinking};
+use super::reasoning;
 use super::{AnthropicRefusal, conversation, reply};
 use crate::answer::AnswerFormat;
 use crate::body;
 use crate::error::{Body, Refusal};
 use crate::exact_list::ExactList;
 use crate::openai::options::GenerationFields;
-use crate::openai::structure::{AnswerForm, ResponseFormat, answer_form, of_format};
+use crate::openai::structure::{RequestedAnswer, ResponseFormat, of_format, requested_answer};
+use crate::openapi::anthropic::{
+    AnthropicMessage, AnthropicThinking, AnthropicTool, AnthropicToolChoice, OutputConfig, TextContent,
+};
+use crate::openapi::generation::ResponseFormatField;
 use crate::prefill::Prefill;
-use crate::served::{ServedModel, ServedModels, another};
+use crate::served::{ServedModel, ServedModels};
 
-/// The body of both requests. Fields that change nothing here, such as `metadata`, are ignored.
-#[derive(Deserialize)]
+/// A conversation to answer, or to count. Fields that change nothing here, such as `metadata`, are ignored.
+#[derive(Deserialize, JsonSchema)]
 pub(crate) struct MessagesRequest {
     model: Option<String>,
+    #[schemars(with = "Vec<AnthropicMessage>", length(min = 1))]
     messages: ExactList,
     /// A string, or blocks of text.
+    #[schemars(with = "Option<TextContent>")]
     system: Option<Value>,
+    #[schemars(with = "Option<Vec<AnthropicTool>>")]
     tools: Option<Vec<Value>>,
+    #[schemars(with = "Option<AnthropicToolChoice>")]
     tool_choice: Option<Value>,
+    #[schemars(with = "Option<AnthropicThinking>")]
     thinking: Option<Value>,
     stream: Option<bool>,
+    /// Maximum number of tokens of the answer; -1 is no limit.
+    #[schemars(with = "Option<i64>", range(min = -1))]
     max_tokens: Option<Value>,
+    #[schemars(with = "Option<f32>", range(min = 0))]
     temperature: Option<Value>,
+    /// 0 and less consider all tokens.
+    #[schemars(with = "Option<i64>")]
     top_k: Option<Value>,
+    #[schemars(with = "Option<f32>", range(min = 0, max = 1))]
     top_p: Option<Value>,
+    #[schemars(length(max = 16))]
     stop_sequences: Option<Vec<String>>,
+    #[schemars(with = "Option<OutputConfig>")]
     output_config: Option<Value>,
+    /// The older name of `output_config.format`.
+    #[schemars(with = "Option<ResponseFormatField>")]
     output_format: Option<Value>,
 }
 
@@ -48,6 +68,7 @@ pub(crate) async fn messages(
 ) -> Result<Response, AnthropicRefusal> {
     let Body(request) = request?;
     let model = models.named(request.model.as_deref())?;
+    model.reserve()?;
     let options = request.options(&model)?;
     let is_streamed = request.stream == Some(true);
     let stops = options.stop_strings.clone();
@@ -59,7 +80,7 @@ pub(crate) async fn messages(
     };
     let constraint = model.constraint(prompt.constraint, &prompt.format).await?;
     let request = EngineRequest {
-        constraint: constraint.as_ref().map(another),
+        constraint: constraint.of_answer(),
         ..EngineRequest::new(prompt.tokens, options)
     };
     let engine = model.engine().await?;
@@ -108,7 +129,7 @@ impl MessagesRequest {
     }
 
     /// The tools, and the constraint on the answer.
-    fn answer_form(&mut self, model: &ServedModel) -> Result<AnswerForm, Refusal> {
+    fn answer_form(&mut self, model: &ServedModel) -> Result<RequestedAnswer, Refusal> {
         let null = Value::Null;
         let given = self.tool_choice.as_ref().unwrap_or(&null);
         let choice = match (given["type"].as_str(), given["name"].as_str()) {
@@ -125,30 +146,36 @@ impl MessagesRequest {
         let several = given["disable_parallel_tool_use"] != true;
         let tools = self.tools.take().filter(|_| choice != "none");
         let tools = tools.map(conversation::tools).transpose()?;
-        answer_form(model, tools, Some(&choice), several, self.response_format()?)
+        requested_answer(model, tools, Some(&choice), several, self.response_format()?)
     }
 
     /// Renders the prompt. A last message of the assistant is the beginning of the answer.
     async fn prompt(mut self, model: &Arc<ServedModel>) -> Result<AnthropicPrompt, Refusal> {
-        let AnswerForm { tools, constraint } = self.answer_form(model)?;
-        let Thinking { options, budget } = Thinking::new(self.thinking.as_ref(), self.output_config.as_ref())?;
+        let RequestedAnswer { tools, constraint } = self.answer_form(model)?;
+        let reasoning = reasoning::options(self.thinking.as_ref(), self.output_config.as_ref())?;
         let mut messages = conversation::read(self.system, self.messages.0)?;
         let prefill = Prefill::take(&mut messages);
-        let mut conversation = Conversation {
+        let conversation = Conversation {
             messages,
             tools,
             ..Conversation::default()
         };
-        if let Some(budget) = budget {
-            conversation.variables.insert(BUDGET.to_owned(), budget.into());
-        }
-        let (tokens, format) = model.render_with_effort(conversation, options, prefill).await?;
+        let (tokens, format) = model.render_with_effort(conversation, reasoning, prefill).await?;
         Ok(AnthropicPrompt {
             tokens,
             format,
             constraint,
         })
     }
+}
+
+/// Reads a body as [`messages`] does, up to where a model is needed.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn exercise(request: MessagesRequest) -> Result<(), Refusal> {
+    request.response_format()?;
+    reasoning::options(request.thinking.as_ref(), request.output_config.as_ref())?;
+    request.tools.map(conversation::tools).transpose()?;
+    conversation::read(request.system, request.messages.0).map(drop)
 }
 
 /// A rendered prompt, and how the answer to it is read and constrained.

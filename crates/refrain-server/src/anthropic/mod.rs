@@ -8,4 +8,6 @@ mod reasoning;
 mod refusal;
 mod reply;
 
+pub(crate) use message::{Block, MessageJson, Usage};
+pub(crate) use messages::MessagesRequest;
 pub(crate) use refusal::AnthropicRefusal;

@@ -5,59 +5,46 @@ use serde_json::Value;
 
 use crate::error::Refusal;
 
-/// The variable by which templates limit the tokens of reasoning.
-pub(super) const BUDGET: &str = "thinking_budget";
 /// Budgets in tokens from which on an effort is called high, and medium, as LiteLLM has it.
 const HIGH_BUDGET: u64 = 10_000;
 const MEDIUM_BUDGET: u64 = 5_000;
 
-/// What `thinking` and `output_config` say.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Thinking {
-    pub options: ReasoningOptions,
-    /// Tokens that reasoning may have, if there is a limit.
-    pub budget: Option<u64>,
-}
-
-impl Thinking {
-    /// Reads the fields `thinking` and `output_config`. Without the first there is no reasoning: a client that did not
-    /// ask for it does not expect it.
-    ///
-    /// # Errors
-    /// Values that are not known.
-    pub fn new(thinking: Option<&Value>, output_config: Option<&Value>) -> Result<Thinking, Refusal> {
-        let null = Value::Null;
-        let thinking = thinking.unwrap_or(&null);
-        if !(thinking.is_null() || thinking.is_object()) {
-            return Err(Refusal::field("thinking", "must be an object with a type"));
-        }
-        let enabled = match thinking["type"].as_str() {
-            Some("enabled" | "adaptive") => true,
-            None | Some("disabled") => false,
-            Some(other) => {
-                let why = format!("type {other:?} is not \"enabled\", \"adaptive\" or \"disabled\"");
-                return Err(Refusal::field("thinking", why));
-            }
-        };
-        let budget = match &thinking["budget_tokens"] {
-            Value::Null => None,
-            number => {
-                Some(tokens(number).ok_or_else(|| Refusal::field("thinking", "budget_tokens must be a whole number"))?)
-            }
-        };
-        let budget = budget.filter(|_| enabled);
-        let effort = match effort(output_config.map_or(&null, |config| &config["effort"]))? {
-            Some(effort) => Some(effort),
-            None => budget.map(effort_of_budget),
-        };
-        Ok(Thinking {
-            options: ReasoningOptions {
-                enabled: Some(enabled),
-                effort: effort.map(str::to_owned),
-            },
-            budget,
-        })
+/// Reads the fields `thinking` and `output_config`. Without the first there is no reasoning: a client that did not
+/// ask for it does not expect it.
+///
+/// # Errors
+/// Values that are not known.
+pub(super) fn options(thinking: Option<&Value>, output_config: Option<&Value>) -> Result<ReasoningOptions, Refusal> {
+    let null = Value::Null;
+    let thinking = thinking.unwrap_or(&null);
+    if !(thinking.is_null() || thinking.is_object()) {
+        return Err(Refusal::field("thinking", "must be an object with a type"));
     }
+    let enabled = match thinking["type"].as_str() {
+        Some("enabled" | "adaptive") => true,
+        None | Some("disabled") => false,
+        Some(other) => {
+            let why = format!("type {other:?} is not \"enabled\", \"adaptive\" or \"disabled\"");
+            return Err(Refusal::field("thinking", why));
+        }
+    };
+    let budget = match &thinking["budget_tokens"] {
+        Value::Null => None,
+        number => {
+            Some(tokens(number).ok_or_else(|| Refusal::field("thinking", "budget_tokens must be a whole number"))?)
+        }
+    };
+    let budget = budget.filter(|_| enabled);
+    let effort = match effort(output_config.map_or(&null, |config| &config["effort"]))? {
+        Some(effort) => Some(effort),
+        None => budget.map(effort_of_budget),
+    };
+    let options = ReasoningOptions {
+        enabled: Some(enabled),
+        effort: effort.map(str::to_owned),
+        budget: None,
+    };
+    Ok(options.with_budget(budget.map(|budget| usize::try_from(budget).unwrap_or(usize::MAX))))
 }
 
 /// A number of tokens; `1024.0` is one too.
@@ -96,16 +83,15 @@ mod tests {
 
     use super::*;
 
-    fn read(thinking: Value, output_config: Value) -> (Option<bool>, Option<String>, Option<u64>) {
-        let Thinking { options, budget } = Thinking::new(Some(&thinking), Some(&output_config)).unwrap();
-        (options.enabled, options.effort, budget)
+    fn read(thinking: Value, output_config: Value) -> (Option<bool>, Option<String>, Option<usize>) {
+        let read = options(Some(&thinking), Some(&output_config)).unwrap();
+        (read.enabled, read.effort, read.budget)
     }
 
     #[test]
     fn reads_switches_efforts_and_budgets() {
         let some = |text: &str| Some(text.to_owned());
-        let Thinking { options, budget } = Thinking::new(None, None).unwrap();
-        assert_eq!((options.enabled, options.effort, budget), (Some(false), None, None));
+        assert_eq!(options(None, None).unwrap(), ReasoningOptions::switched(Some(false)));
         assert_eq!(read(Value::Null, Value::Null), (Some(false), None, None));
         assert_eq!(read(json!({"type": "disabled"}), json!({})), (Some(false), None, None));
         let adaptive = json!({"type": "adaptive", "display": "summarized"});
@@ -139,7 +125,7 @@ mod tests {
             ),
             (json!(null), json!({"effort": "huge"}), "output_config: "),
         ] {
-            let error = Thinking::new(Some(&thinking), Some(&config)).unwrap_err().to_string();
+            let error = options(Some(&thinking), Some(&config)).unwrap_err().to_string();
             assert!(error.starts_with(field), "{error}");
         }
     }

@@ -7,6 +7,7 @@ use axum::extract::State;
 use axum::response::Response;
 use refrain_engine::EngineRequest;
 use refrain_text::Conversation;
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -17,13 +18,19 @@ use super::reply::OllamaReply;
 use crate::error::{Body, Refusal};
 use crate::exact_list::ExactList;
 use crate::messages;
-use crate::openai::structure::{AnswerForm, answer_form};
+use crate::openai::structure::{RequestedAnswer, requested_answer};
+use crate::openapi::messages::ChatTool;
+use crate::openapi::ollama::OllamaMessage;
 use crate::prefill::Prefill;
-use crate::served::{ServedModels, another};
+use crate::served::ServedModels;
 
-#[derive(Deserialize)]
+/// A conversation to answer. Without messages, the model is loaded or unloaded.
+#[derive(Deserialize, JsonSchema)]
+#[schemars(rename = "OllamaChatRequest")]
 pub(crate) struct ChatRequest {
+    #[schemars(with = "Option<Vec<OllamaMessage>>")]
     messages: Option<ExactList>,
+    #[schemars(with = "Option<Vec<ChatTool>>")]
     tools: Option<Vec<Value>>,
     #[serde(flatten)]
     fields: OllamaFields,
@@ -39,7 +46,7 @@ pub(crate) async fn chat(
     let top_logprobs = request.fields.top_logprobs()?;
     let reasoning = request.fields.reasoning()?;
     let format = request.fields.response_format()?;
-    let AnswerForm { tools, constraint } = answer_form(&model, request.tools, None, true, format)?;
+    let RequestedAnswer { tools, constraint } = requested_answer(&model, request.tools, None, true, format)?;
     let reply = OllamaReply::new(model.clone(), begin, message);
     let messages = request.messages.unwrap_or_default().0;
     if messages.is_empty() {
@@ -53,11 +60,12 @@ pub(crate) async fn chat(
         tools,
         ..Conversation::default()
     };
+    model.reserve()?;
     let (prompt, format) = model.render_with_effort(conversation, reasoning, prefill).await?;
     let constraint = model.constraint(constraint, &format).await?;
     let request_to_engine = EngineRequest {
         top_logprobs,
-        constraint: constraint.as_ref().map(another),
+        constraint: constraint.of_answer(),
         ..EngineRequest::new(prompt, options)
     };
     reply.send(&request.fields, request_to_engine, format).await

@@ -6,6 +6,7 @@ use std::time::Instant;
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -16,18 +17,23 @@ use crate::error::{Body, Refusal};
 use crate::served::ServedModels;
 use crate::tokenize::TextLimit;
 
-#[derive(Deserialize)]
+/// Texts to embed. Without a text, the model is loaded or unloaded.
+#[derive(Deserialize, JsonSchema)]
 pub(crate) struct EmbedRequest {
     #[serde(flatten)]
     model: ModelFields,
     input: Option<InputField>,
     /// Whether a text that is too long is cut off instead of refused.
     truncate: Option<bool>,
+    /// How many numbers an embedding has; all of the model's if absent.
+    #[schemars(with = "Option<u64>", range(min = 1))]
     dimensions: Option<Value>,
 }
 
-#[derive(Serialize)]
-struct EmbedReply<'m> {
+/// Embeddings in the order of the texts, with durations in nanoseconds.
+#[derive(Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(crate) struct EmbedReply<'m> {
     model: &'m str,
     embeddings: Vec<Vec<f32>>,
     total_duration: u64,
@@ -71,15 +77,18 @@ pub(crate) async fn embed(
     Ok(Json(reply).into_response())
 }
 
-#[derive(Deserialize)]
+/// A text to embed. Without one, the model is loaded or unloaded.
+#[derive(Deserialize, JsonSchema)]
 pub(crate) struct OldEmbedRequest {
     #[serde(flatten)]
     model: ModelFields,
     prompt: Option<String>,
 }
 
-#[derive(Serialize)]
-struct OldEmbedReply {
+/// The embedding of a text.
+#[derive(Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(crate) struct OldEmbedReply {
     /// As the model computes it: not normalised.
     embedding: Vec<f32>,
 }

@@ -7,6 +7,7 @@ use axum::extract::State;
 use axum::response::Response;
 use refrain_engine::EngineRequest;
 use refrain_text::Conversation;
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -16,15 +17,23 @@ use super::refusal::OllamaRefusal;
 use super::reply::OllamaReply;
 use crate::answer::AnswerFormat;
 use crate::error::{Body, Refusal};
-use crate::served::{ServedModel, ServedModels, another};
+use crate::fill::Gap;
+use crate::served::{ServedModel, ServedModels};
 use crate::tokenize::TextLimit;
 
-#[derive(Deserialize)]
+/// A prompt to answer, or a text to continue. Without a prompt, the model is loaded or unloaded.
+#[derive(Deserialize, JsonSchema)]
 pub(crate) struct GenerateRequest {
     prompt: Option<String>,
     system: Option<String>,
+    /// Inserting text is not supported: it must be absent or empty.
+    #[schemars(length(max = 0))]
     suffix: Option<String>,
+    /// Must be absent or empty: set `raw` and render the prompt.
+    #[schemars(length(max = 0))]
     template: Option<String>,
+    /// Images are refused.
+    #[schemars(with = "Option<Vec<String>>", length(max = 0))]
     images: Option<Vec<Value>>,
     /// Whether the prompt is taken as it is, without the chat template.
     raw: Option<bool>,
@@ -40,7 +49,7 @@ pub(crate) async fn generate(
 ) -> Result<Response, OllamaRefusal> {
     let (begin, Body(request)) = (Instant::now(), request?);
     let model = request.fields.model.model(&models)?;
-    let options = request.fields.options(&model)?;
+    let mut options = request.fields.options(&model)?;
     let top_logprobs = request.fields.top_logprobs()?;
     let format = request.fields.response_format()?;
     request.check()?;
@@ -51,11 +60,13 @@ pub(crate) async fn generate(
     if request.raw != Some(true) {
         reply = reply.with_context();
     }
-    let (prompt, answer_format) = request.render(&model).await?;
+    model.reserve()?;
+    let (prompt, answer_format, ends) = request.render(&model).await?;
+    options.stop_ids.extend(ends);
     let constraint = model.constraint(format, &answer_format).await?;
     let request_to_engine = EngineRequest {
         top_logprobs,
-        constraint: constraint.as_ref().map(another),
+        constraint: constraint.of_answer(),
         ..EngineRequest::new(prompt, options)
     };
     reply.send(&request.fields, request_to_engine, answer_format).await
@@ -66,9 +77,6 @@ impl GenerateRequest {
     fn check(&self) -> Result<(), Refusal> {
         let is_given = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
         let refuse = |field: &'static str, why: &str| Err(Refusal::field(field, why));
-        if is_given(&self.suffix) {
-            return refuse("suffix", "inserting text is not supported");
-        }
         if is_given(&self.template) {
             return refuse(
                 "template",
@@ -81,9 +89,19 @@ impl GenerateRequest {
         Ok(())
     }
 
-    /// Returns the prompt's tokens behind those of the conversation so far, and how the answer is read.
-    async fn render(&self, model: &Arc<ServedModel>) -> Result<(Vec<u32>, AnswerFormat), Refusal> {
+    /// Returns the prompt's tokens behind those of the conversation so far, how the answer is read, and which tokens end
+    /// it beside the model's own.
+    async fn render(&self, model: &Arc<ServedModel>) -> Result<(Vec<u32>, AnswerFormat, Vec<u32>), Refusal> {
         let text = self.prompt.clone().unwrap_or_default();
+        if let Some(suffix) = self.suffix.clone().filter(|suffix| !suffix.is_empty()) {
+            let gap = Gap {
+                prefix: text,
+                suffix,
+                ..Gap::default()
+            };
+            let filled = model.fill_prompt(gap, "suffix").await?;
+            return Ok((filled.tokens, AnswerFormat::default(), filled.ends));
+        }
         let (prompt, format) = if self.raw == Some(true) || !model.converses() {
             let mut tokens = model.encode(vec![text], true, TextLimit::Context).await?;
             (tokens.pop().unwrap_or_default(), AnswerFormat::default())
@@ -101,6 +119,7 @@ impl GenerateRequest {
                 model.tokenizer.bos_id(),
             ),
             format,
+            vec![],
         ))
     }
 }

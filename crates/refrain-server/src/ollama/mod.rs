@@ -4,7 +4,7 @@ pub(crate) mod chat;
 pub(crate) mod embed;
 pub(crate) mod generate;
 pub(crate) mod models;
-mod options;
+pub(crate) mod options;
 mod partial;
 pub(crate) mod pull;
 mod refusal;

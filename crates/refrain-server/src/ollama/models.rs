@@ -80,11 +80,12 @@ pub(crate) async fn show(
     Ok(Json(shown))
 }
 
-/// What a model can do, in Ollama's words. It never inserts text.
+/// What a model can do, in Ollama's words.
 fn capabilities(model: &ServedModel) -> Vec<&'static str> {
     let dialect = model.dialect();
     let all = [
         ("completion", true),
+        ("insert", model.fills()),
         ("tools", dialect.has_calls()),
         ("thinking", dialect.reasons()),
     ];

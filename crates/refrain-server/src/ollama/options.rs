@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use refrain_engine::{GenerateOptions, MAX_TOP_LOGPROBS, Sampler, SamplerOptions};
 use refrain_text::ReasoningOptions;
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -12,16 +13,18 @@ use super::refusal::OllamaRefusal;
 use crate::error::Refusal;
 use crate::openai::options::GenerationFields;
 use crate::openai::structure::{self, ResponseFormat};
+use crate::openapi::ollama::{KeepAlive, OllamaFormat, OllamaOptions, OllamaThink};
 use crate::registry::keep_alive;
 use crate::served::{ServedModel, ServedModels};
 
 /// The fields that name the model.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 pub(crate) struct ModelFields {
     model: Option<String>,
     /// The older name of `model`. Ollama's own programs send both, one of them empty.
     name: Option<String>,
     /// How long the model stays loaded when it is idle.
+    #[schemars(with = "Option<KeepAlive>")]
     keep_alive: Option<Value>,
 }
 
@@ -67,16 +70,21 @@ impl ModelFields {
 }
 
 /// The fields of `/api/chat` and `/api/generate`.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 pub(super) struct OllamaFields {
     #[serde(flatten)]
     pub model: ModelFields,
     stream: Option<bool>,
     /// Whether the model reasons, or how much.
+    #[schemars(with = "Option<OllamaThink>")]
     think: Option<Value>,
+    #[schemars(with = "Option<OllamaFormat>")]
     format: Option<Value>,
     logprobs: Option<bool>,
+    /// Number of alternatives of each token.
+    #[schemars(with = "Option<u64>", range(min = 0, max = 20))]
     top_logprobs: Option<Value>,
+    #[schemars(with = "Option<OllamaOptions>")]
     options: Option<Map<String, Value>>,
 }
 
@@ -124,15 +132,18 @@ impl OllamaFields {
         let fields: GenerationFields =
             serde_json::from_value(fields.into()).map_err(|error| Refusal::field("options", error.to_string()))?;
         let mut options = fields.options(model)?.swap_remove(0);
-        if let Some(count) = self.option("repeat_last_n") {
-            let repeat_last = recent_tokens(count, model.context)
-                .ok_or_else(|| Refusal::field("options", "repeat_last_n: must be a whole number from -1 on"))?;
-            let sampler = SamplerOptions {
-                repeat_last,
-                ..options.sampler.options().clone()
-            };
-            options.sampler = Sampler::new(sampler).map_err(refrain_engine::Error::from)?;
-        }
+        let repeat_last = match self.option("repeat_last_n") {
+            Some(count) => recent_tokens(count, model.context)
+                .ok_or_else(|| Refusal::field("options", "repeat_last_n: must be a whole number from -1 on"))?,
+            None => model.suggested.repeat_last,
+        };
+        // Ollama's penalties count the last tokens, prompt included.
+        let sampler = SamplerOptions {
+            repeat_last,
+            penalises_generated: false,
+            ..options.sampler.options().clone()
+        };
+        options.sampler = Sampler::new(sampler).map_err(refrain_engine::Error::from)?;
         Ok(options)
     }
 
@@ -174,6 +185,7 @@ impl OllamaFields {
         let level = |level: &str| ReasoningOptions {
             enabled: Some(true),
             effort: Some(level.to_owned()),
+            budget: None,
         };
         match &self.think {
             None | Some(Value::Null) => Ok(ReasoningOptions::default()),

@@ -9,6 +9,7 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use futures_util::{StreamExt, stream};
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -18,7 +19,8 @@ use crate::downloads::{DownloadEvent, DownloadNews, Downloads};
 use crate::error::{Body, Refusal};
 use crate::model_list::ModelList;
 
-#[derive(Deserialize)]
+/// A model to download.
+#[derive(Deserialize, JsonSchema)]
 pub(crate) struct PullRequest {
     #[serde(flatten)]
     model: ModelFields,

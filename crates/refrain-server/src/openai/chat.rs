@@ -5,29 +5,38 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::response::Response;
 use refrain_engine::EngineRequest;
-use refrain_text::{Conversation, ReasoningOptions};
+use refrain_text::Conversation;
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::message::ChatForm;
 use super::options::GenerationFields;
 use super::pending::PendingAnswer;
+use super::reasoning::ReasoningFields;
 use super::reply::{self, ReplyHead};
-use super::structure::{self, AnswerForm};
+use super::structure::{self, RequestedAnswer};
 use super::tools::ToolSet;
 use crate::answer::AnswerFormat;
 use crate::error::{Body, Refusal};
 use crate::messages;
+use crate::openapi::messages::{ChatMessage, ChatTool, FunctionDescription, ToolChoiceField};
 use crate::prefill::Prefill;
 use crate::served::{ServedModel, ServedModels};
 
-#[derive(Deserialize)]
+/// A conversation to answer.
+#[derive(Deserialize, JsonSchema)]
 pub(crate) struct ChatRequest {
+    #[schemars(with = "Vec<ChatMessage>", length(min = 1))]
     messages: Vec<Value>,
+    #[schemars(with = "Option<Vec<ChatTool>>")]
     tools: Option<Vec<Value>>,
+    #[schemars(with = "Option<ToolChoiceField>")]
     tool_choice: Option<Value>,
     /// The names of `tools` and `tool_choice` in older clients. Calls are then written in the older way, too.
+    #[schemars(with = "Option<Vec<FunctionDescription>>")]
     functions: Option<Vec<Value>>,
+    #[schemars(with = "Option<ToolChoiceField>")]
     function_call: Option<Value>,
     parallel_tool_calls: Option<bool>,
     /// Texts for templates that answer from documents, as vLLM takes them.
@@ -45,48 +54,12 @@ pub(crate) struct ChatRequest {
     generation: GenerationFields,
 }
 
-/// The fields by which clients switch reasoning.
-#[derive(Debug, Default, Deserialize)]
-pub(crate) struct ReasoningFields {
-    /// Whether the model reasons before it answers.
-    think: Option<bool>,
-    enable_thinking: Option<bool>,
-    reasoning_effort: Option<String>,
-    reasoning: Option<NestedReasoning>,
-}
-
-/// `reasoning` of the Responses API, and of chats by way of routers.
-#[derive(Debug, Default, Deserialize)]
-struct NestedReasoning {
-    enabled: Option<bool>,
-    effort: Option<String>,
-}
-
-impl ReasoningFields {
-    /// Returns the options of reasoning. Switches among the template's variables count, too.
-    pub fn options(&self, variables: &Map<String, Value>) -> ReasoningOptions {
-        let nested = self.reasoning.as_ref();
-        let effort = self.reasoning_effort.clone();
-        let effort = effort.or_else(|| nested?.effort.clone());
-        let switches = ["enable_thinking", "thinking"].into_iter();
-        let variable = switches.filter_map(|name| variables.get(name)?.as_bool()).next();
-        let enabled = self
-            .think
-            .or(self.enable_thinking)
-            .or_else(|| nested?.enabled)
-            .or(variable);
-        match effort {
-            Some(effort) if effort == "none" => ReasoningOptions::switched(enabled.or(Some(false))),
-            effort => ReasoningOptions { enabled, effort },
-        }
-    }
-}
-
 pub(crate) async fn chat(
     State(models): State<Arc<ServedModels>>,
     Body(request): Body<ChatRequest>,
 ) -> Result<Response, Refusal> {
     let model = models.named(request.generation.model.as_deref())?;
+    model.reserve()?;
     let ChatPrompt {
         tokens: prompt,
         format,
@@ -105,18 +78,23 @@ pub(crate) async fn chat(
         echoed_tokens: 0,
     };
     let engine = Arc::new(model.engine().await?);
-    let answers = options.into_iter().map(|options| PendingAnswer {
-        model: model.clone(),
-        engine: engine.clone(),
-        request: EngineRequest {
-            top_logprobs,
-            ..generation.request(prompt.clone(), options, constraint.as_ref())
-        },
-        format: format.clone(),
+    let (stream, include_usage) = (generation.stream, generation.include_usage);
+    let (generation, constraint) = (Arc::new(generation), Arc::new(constraint));
+    let answers = options.into_iter().map(|options| {
+        let (generation, constraint, prompt) = (generation.clone(), constraint.clone(), prompt.clone());
+        PendingAnswer {
+            model: model.clone(),
+            engine: engine.clone(),
+            request: Box::new(move || EngineRequest {
+                top_logprobs,
+                ..generation.request(prompt, options, &constraint)
+            }),
+            format: format.clone(),
+        }
     });
     let answers = answers.collect();
-    if generation.stream {
-        reply::streamed(head, form, answers, generation.include_usage)
+    if stream {
+        reply::streamed(head, form, answers, include_usage)
     } else {
         reply::whole(head, form, answers).await
     }
@@ -153,10 +131,10 @@ impl ChatRequest {
         let tools = ToolSet::of_chat(tools.unwrap_or_default())?;
         let several = self.parallel_tool_calls.unwrap_or(!is_legacy);
         let structure = self.generation.structure.form()?;
-        let AnswerForm {
+        let RequestedAnswer {
             tools: functions,
             constraint,
-        } = structure::answer_form(model, tools.functions(), choice.as_ref(), several, structure)?;
+        } = structure::requested_answer(model, tools.functions(), choice.as_ref(), several, structure)?;
         let mut messages = messages::read(self.messages)?;
         let prefill = match (self.continue_final_message, self.add_generation_prompt) {
             (false, None | Some(true)) => None,
@@ -201,40 +179,4 @@ impl ChatRequest {
 fn wrapped(functions: Vec<Value>) -> Vec<Value> {
     let tool = |function: Value| json!({"type": "function", "function": function});
     functions.into_iter().map(tool).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn options(fields: Value, variables: Value) -> ReasoningOptions {
-        let fields: ReasoningFields = serde_json::from_value(fields).unwrap();
-        let Value::Object(variables) = variables else {
-            unreachable!()
-        };
-        fields.options(&variables)
-    }
-
-    #[test]
-    fn reasoning_is_switched_by_all_names() {
-        let effort = |effort: &str| ReasoningOptions {
-            enabled: None,
-            effort: Some(effort.to_owned()),
-        };
-        assert_eq!(options(json!({}), json!({})), ReasoningOptions::default());
-        assert_eq!(options(json!({"reasoning_effort": "high"}), json!({})), effort("high"));
-        assert_eq!(
-            options(json!({"reasoning": {"effort": "low"}}), json!({})),
-            effort("low")
-        );
-        for (fields, variables) in [
-            (json!({"reasoning_effort": "none"}), json!({})),
-            (json!({"enable_thinking": false}), json!({})),
-            (json!({"think": false, "enable_thinking": true}), json!({})),
-            (json!({"reasoning": {"enabled": false}}), json!({})),
-            (json!({}), json!({"enable_thinking": false})),
-        ] {
-            assert_eq!(options(fields, variables), ReasoningOptions::switched(Some(false)));
-        }
-    }
 }

@@ -5,19 +5,22 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::response::Response;
 use refrain_engine::{EngineRequest, GenerateOptions};
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::completion::{Completion, CompletionForm};
 use super::constraints::ForcedTokens;
 use super::options::GenerationFields;
-use super::pending::PendingAnswer;
+use super::pending::{self, PendingAnswer};
 use super::reply::{self, ReplyHead};
 use crate::answer::AnswerFormat;
 use crate::error::{Body, Refusal};
+use crate::fill::Gap;
 use crate::served::{ServedModel, ServedModels};
 use crate::tokenize::TextLimit;
 
-#[derive(Deserialize)]
+/// Texts to continue.
+#[derive(Deserialize, JsonSchema)]
 pub(crate) struct CompletionRequest {
     prompt: PromptField,
     #[serde(default)]
@@ -28,16 +31,16 @@ pub(crate) struct CompletionRequest {
 }
 
 /// A text or tokens, or several of them.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(
     untagged,
     expecting = "prompt must be a string or a list of token ids, or a list of these"
 )]
 pub(super) enum PromptField {
-    Text(String),
-    Tokens(Vec<u32>),
-    Texts(Vec<String>),
-    Several(Vec<Vec<u32>>),
+    Text(#[schemars(length(min = 1))] String),
+    Tokens(#[schemars(length(min = 1))] Vec<u32>),
+    Texts(#[schemars(length(min = 1), inner(length(min = 1)))] Vec<String>),
+    Several(#[schemars(length(min = 1), inner(length(min = 1)))] Vec<Vec<u32>>),
 }
 
 impl PromptField {
@@ -53,6 +56,28 @@ impl PromptField {
             PromptField::Several(prompts) => Ok(prompts),
         }
     }
+
+    /// Returns the prompt that asks for the text between this one and `suffix`, and the tokens that end the answer.
+    async fn before(
+        self,
+        suffix: String,
+        echo: bool,
+        model: &Arc<ServedModel>,
+    ) -> Result<(Vec<Vec<u32>>, Vec<u32>), Refusal> {
+        let PromptField::Text(prefix) = self else {
+            return Err(Refusal::field("suffix", "the prompt must be one string"));
+        };
+        if echo {
+            return Err(Refusal::field("suffix", "cannot be combined with echo"));
+        }
+        let gap = Gap {
+            prefix,
+            suffix,
+            ..Gap::default()
+        };
+        let filled = model.fill_prompt(gap, "suffix").await?;
+        Ok((vec![filled.tokens], filled.ends))
+    }
 }
 
 pub(crate) async fn completions(
@@ -65,14 +90,9 @@ pub(crate) async fn completions(
         suffix,
         generation,
     } = request;
-    if suffix.is_some_and(|suffix| !suffix.is_empty()) {
-        return Err(Refusal::field(
-            "suffix",
-            "inserting text before a suffix is not supported",
-        ));
-    }
     let model = models.named(generation.model.as_deref())?;
-    let options = generation.options(&model)?;
+    model.reserve()?;
+    let mut options = generation.options(&model)?;
     let top_logprobs = generation.logprobs.of_completion()?;
     let scores = echo && top_logprobs.is_some();
     let structure = generation.structure.form()?;
@@ -82,52 +102,60 @@ pub(crate) async fn completions(
     }
     let format = AnswerFormat::default();
     let constraint = model.constraint(structure, &format).await?;
-    let mut prompts = prompt.tokens(&model).await?;
-    for prompt in &mut prompts {
-        generation.truncate(prompt, &model);
-        check_length(prompt, &model)?;
-    }
+    let (mut prompts, ends) = match suffix.filter(|suffix| !suffix.is_empty()) {
+        None => (prompt.tokens(&model).await?, vec![]),
+        Some(suffix) => prompt.before(suffix, echo, &model).await?,
+    };
+    options.iter_mut().for_each(|options| options.stop_ids.extend(&ends));
+    pending::check_count(prompts.len(), options.len())?;
+    check_lengths(&mut prompts, &generation, &model)?;
     let engine = Arc::new(model.engine().await?);
-    let (mut answers, mut begun, mut echoed_tokens) = (vec![], vec![], 0);
+    let (stream, include_usage) = (generation.stream, generation.include_usage);
+    let (generation, constraint) = (Arc::new(generation), Arc::new(constraint));
+    let (mut answers, mut begun) = (vec![], vec![]);
     for prompt in &prompts {
+        let begin = if scores {
+            Completion::of_token(prompt[0])
+        } else if echo {
+            Completion::of_text(model.decode(prompt.clone(), true).await?)
+        } else {
+            Completion::default()
+        };
         for options in &options {
-            let (request, completion) = if scores {
-                echoed_tokens += prompt.len() - 1;
-                (forced(prompt, options), Completion::of_token(prompt[0]))
-            } else {
-                let echoed = if echo {
-                    model.tokenizer.decode(prompt, true)?
+            begun.push(begin.clone());
+            let (generation, constraint) = (generation.clone(), constraint.clone());
+            let (prompt, options) = (prompt.clone(), options.clone());
+            let request = move || EngineRequest {
+                top_logprobs,
+                ..if scores {
+                    forced(&prompt, &options)
                 } else {
-                    String::new()
-                };
-                let request = generation.request(prompt.clone(), options.clone(), constraint.as_ref());
-                (request, Completion::of_text(echoed))
+                    generation.request(prompt, options, &constraint)
+                }
             };
-            begun.push(completion);
             answers.push(PendingAnswer {
                 model: model.clone(),
                 engine: engine.clone(),
-                request: EngineRequest {
-                    top_logprobs,
-                    ..request
-                },
+                request: Box::new(request),
                 format: format.clone(),
             });
         }
     }
+    let prompt_tokens = prompts.iter().map(Vec::len).sum();
+    let echoed_tokens = options.len() * (prompt_tokens - prompts.len());
     let head = ReplyHead {
         id: reply::new_id("cmpl"),
         created: model.now(),
         model: model.name.clone(),
-        prompt_tokens: prompts.iter().map(Vec::len).sum(),
-        echoed_tokens,
+        prompt_tokens,
+        echoed_tokens: if scores { echoed_tokens } else { 0 },
     };
     let form = CompletionForm {
         model,
         begun: begun.into(),
     };
-    if generation.stream {
-        reply::streamed(head, form, answers, generation.include_usage)
+    if stream {
+        reply::streamed(head, form, answers, include_usage)
     } else {
         reply::whole(head, form, answers).await
     }
@@ -150,16 +178,18 @@ fn forced(prompt: &[u32], options: &GenerateOptions) -> EngineRequest {
     }
 }
 
-/// Refuses a prompt before those that come before it are computed.
-fn check_length(prompt: &[u32], model: &ServedModel) -> Result<(), Refusal> {
+/// Truncates prompts as the request wants, and refuses those that are too long before any is computed.
+fn check_lengths(prompts: &mut [Vec<u32>], generation: &GenerationFields, model: &ServedModel) -> Result<(), Refusal> {
     use refrain_engine::Error;
-    match prompt.len() {
-        0 => Err(Error::EmptyPrompt.into()),
-        length if length >= model.context => Err(Error::ContextFull {
-            tokens: length + 1,
-            context: model.context,
+    let context = model.context;
+    for prompt in prompts {
+        generation.truncate(prompt, model);
+        let tokens = prompt.len() + 1;
+        match prompt.len() {
+            0 => return Err(Error::EmptyPrompt.into()),
+            length if length >= context => return Err(Error::ContextFull { tokens, context }.into()),
+            _ => {}
         }
-        .into()),
-        _ => Ok(()),
     }
+    Ok(())
 }

@@ -22,6 +22,10 @@ impl MinTokens {
 }
 
 impl TokenConstraint for MinTokens {
+    fn restricts(&self) -> bool {
+        self.left > 0 || self.inner.as_ref().is_some_and(|inner| inner.restricts())
+    }
+
     fn fill_mask(&mut self, bits: &mut [u32]) -> Result<(), String> {
         match &mut self.inner {
             Some(inner) => inner.fill_mask(bits)?,
@@ -63,6 +67,10 @@ impl ForcedTokens {
 }
 
 impl TokenConstraint for ForcedTokens {
+    fn restricts(&self) -> bool {
+        !self.forced.as_slice().is_empty()
+    }
+
     fn fill_mask(&mut self, bits: &mut [u32]) -> Result<(), String> {
         let Some(&next) = self.forced.as_slice().first() else {
             bits.fill(u32::MAX);

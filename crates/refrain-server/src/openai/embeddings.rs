@@ -6,6 +6,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use base64::prelude::{BASE64_STANDARD, Engine};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -14,23 +15,39 @@ use crate::error::{Body, Refusal};
 use crate::served::ServedModels;
 use crate::tokenize::TextLimit;
 
-#[derive(Deserialize)]
+/// Texts to embed.
+#[derive(Deserialize, JsonSchema)]
 pub(crate) struct EmbeddingsRequest {
     model: Option<String>,
     input: InputField,
+    /// How many numbers an embedding has; all of the model's if absent.
+    #[schemars(with = "Option<u64>", range(min = 1))]
     dimensions: Option<Value>,
+    #[schemars(with = "Option<EncodingFormat>")]
     encoding_format: Option<Value>,
 }
 
-#[derive(Serialize)]
-struct EmbeddingList<'m> {
+/// How numbers are written.
+#[derive(JsonSchema)]
+#[schemars(rename_all = "snake_case")]
+#[allow(dead_code)]
+enum EncodingFormat {
+    Float,
+    Base64,
+}
+
+/// Embeddings in the order of the texts.
+#[derive(Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(crate) struct EmbeddingList<'m> {
     object: &'static str,
     data: Vec<EmbeddingEntry>,
     model: &'m str,
     usage: EmbeddingUsage,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
 struct EmbeddingEntry {
     object: &'static str,
     index: usize,
@@ -38,14 +55,15 @@ struct EmbeddingEntry {
 }
 
 /// Numbers, or the base64 of their little-endian bytes.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 #[serde(untagged)]
 enum EncodedEmbedding {
     Numbers(Vec<f32>),
     Base64(String),
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
 struct EmbeddingUsage {
     prompt_tokens: usize,
     total_tokens: usize,

@@ -15,6 +15,8 @@ impl FieldReader {
 
     /// Returns a field of any type; `None` if it is absent or null.
     pub fn value(&mut self, name: &str) -> Option<Value> {
+        #[cfg(test)]
+        NAMES.with_borrow_mut(|names| names.insert(name.to_owned()));
         self.0.shift_remove(name).filter(|value| !value.is_null())
     }
 
@@ -114,6 +116,20 @@ fn count(value: &Value) -> Option<usize> {
         Some(number) => usize::try_from(number).ok(),
         None => large().map(|_| usize::MAX),
     }
+}
+
+#[cfg(test)]
+thread_local! {
+    /// The names of all fields that this thread asked for.
+    static NAMES: std::cell::RefCell<std::collections::BTreeSet<String>> = const { std::cell::RefCell::new(std::collections::BTreeSet::new()) };
+}
+
+/// Returns the names of the fields that `read` asks for.
+#[cfg(test)]
+pub(crate) fn names_read(read: impl FnOnce()) -> std::collections::BTreeSet<String> {
+    NAMES.take();
+    read();
+    NAMES.take()
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Routes of llama-server: `/props`, `/slots`, `/completion` and `/apply-template`.
+//! Routes of llama-server: `/props`, `/slots`, `/completion`, `/infill` and `/apply-template`.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -9,8 +9,9 @@ use axum::extract::State;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
-use refrain_engine::{EngineRequest, Finish};
+use refrain_engine::{EngineRequest, Finish, GenerateOptions};
 use refrain_text::dialects::AnswerPiece;
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc::Receiver;
@@ -22,7 +23,12 @@ use super::options::GenerationFields;
 use crate::answer::{AnswerFormat, Ended};
 use crate::error::{Body, Refusal};
 use crate::events::{self, AnswerEvent};
-use crate::served::ServedModels;
+use crate::fill::{ExtraFile, Gap};
+use crate::openapi::servers::LlamaRequestFields;
+use crate::served::{ServedModel, ServedModels};
+
+/// Number of last tokens that penalties count unless a request says otherwise, as in llama-server.
+const REPEAT_LAST_N: u32 = 64;
 
 /// `GET /props`: the first model and its settings.
 pub(crate) async fn props(State(models): State<Arc<ServedModels>>) -> Result<Json<Value>, Refusal> {
@@ -70,13 +76,16 @@ pub(crate) async fn apply_template(
 ) -> Result<Json<Value>, Refusal> {
     let model = models.named(request.model())?;
     let tokens = request.prompt(&model).await?.tokens;
-    Ok(Json(json!({"prompt": model.tokenizer.decode(&tokens, false)?})))
+    Ok(Json(json!({"prompt": model.decode(tokens, false).await?})))
 }
 
-#[derive(Deserialize)]
+/// A text to continue.
+#[derive(Deserialize, JsonSchema)]
+#[schemars(rename = "LlamaCompletionRequest")]
 pub(crate) struct LlamaCompletion {
     prompt: PromptField,
     #[serde(flatten)]
+    #[schemars(with = "LlamaRequestFields")]
     fields: Map<String, Value>,
 }
 
@@ -85,25 +94,7 @@ pub(crate) async fn completion(
     State(models): State<Arc<ServedModels>>,
     Body(request): Body<LlamaCompletion>,
 ) -> Result<Response, Refusal> {
-    let mut fields = request.fields;
-    // A fill-in prompt or several answers would need another form of response.
-    for (llama, openai) in [("n_predict", "max_tokens"), ("n_probs", "logprobs"), ("id_slot", "")] {
-        let value = fields.shift_remove(llama).filter(|_| !openai.is_empty());
-        value.map(|value| fields.insert(openai.to_owned(), value));
-    }
-    let generation = GenerationFields::read(FieldReader::new(fields))?;
-    let model = models.named(generation.model.as_deref())?;
-    let mut options = generation.options(&model)?;
-    if options.len() > 1 {
-        return Err(Refusal::field(
-            "n",
-            "several answers are supported by /v1/completions only",
-        ));
-    }
-    let options = options.swap_remove(0);
-    let top_logprobs = generation.logprobs.of_completion()?.filter(|count| *count > 0);
-    let format = AnswerFormat::default();
-    let constraint = model.constraint(generation.structure.form()?, &format).await?;
+    let (model, fields) = LlamaFields::read(request.fields, &models)?;
     let mut prompts = request.prompt.tokens(&model).await?;
     if prompts.len() != 1 {
         return Err(Refusal::field(
@@ -112,25 +103,103 @@ pub(crate) async fn completion(
         ));
     }
     let mut prompt = prompts.swap_remove(0);
-    generation.truncate(&mut prompt, &model);
-    let completion = LlamaReply {
-        model: model.name.clone(),
-        prompt_tokens: prompt.len(),
-        begin: Instant::now(),
-        first: None,
-        stops: options.stop_strings.clone(),
-        logprobs: vec![],
+    fields.generation.truncate(&mut prompt, &model);
+    fields.answer(&model, prompt).await
+}
+
+/// The texts around a gap, as llama-server names them.
+#[derive(Deserialize, JsonSchema)]
+pub(crate) struct InfillRequest {
+    #[serde(default)]
+    input_prefix: String,
+    #[serde(default)]
+    input_suffix: String,
+    #[serde(default)]
+    input_extra: Vec<ExtraFile>,
+    /// The beginning of the answer.
+    #[serde(default)]
+    prompt: String,
+    #[serde(flatten)]
+    #[schemars(with = "LlamaRequestFields")]
+    fields: Map<String, Value>,
+}
+
+/// `POST /infill`: the text of a gap, for models that were trained to fill it.
+pub(crate) async fn infill(
+    State(models): State<Arc<ServedModels>>,
+    Body(request): Body<InfillRequest>,
+) -> Result<Response, Refusal> {
+    let (model, mut fields) = LlamaFields::read(request.fields, &models)?;
+    let gap = Gap {
+        prefix: request.input_prefix,
+        suffix: request.input_suffix,
+        begun: request.prompt,
+        extra: request.input_extra,
     };
-    let asked = EngineRequest {
-        top_logprobs,
-        ..generation.request(prompt, options, constraint.as_ref())
-    };
-    let engine = model.engine().await?;
-    let events = events::stream(model.ask(&engine, asked, format)?);
-    if generation.stream {
-        Ok(completion.streamed(events))
-    } else {
-        completion.whole(events).await
+    let prompt = model.fill_prompt(gap, "input_prefix").await?;
+    fields.options.stop_ids.extend(prompt.ends);
+    fields.answer(&model, prompt.tokens).await
+}
+
+/// The fields that say how an answer is generated.
+struct LlamaFields {
+    generation: GenerationFields,
+    options: GenerateOptions,
+    top_logprobs: Option<usize>,
+}
+
+impl LlamaFields {
+    /// Reads the fields, and finds the model that they name. Its queue has room for the request.
+    fn read(mut fields: Map<String, Value>, models: &ServedModels) -> Result<(Arc<ServedModel>, LlamaFields), Refusal> {
+        for (llama, openai) in [("n_predict", "max_tokens"), ("n_probs", "logprobs"), ("id_slot", "")] {
+            let value = fields.shift_remove(llama).filter(|_| !openai.is_empty());
+            value.map(|value| fields.insert(openai.to_owned(), value));
+        }
+        // Penalties count the last tokens here, prompt included.
+        fields.entry("repeat_last_n").or_insert(REPEAT_LAST_N.into());
+        let generation = GenerationFields::read(FieldReader::new(fields))?;
+        let model = models.named(generation.model.as_deref())?;
+        let mut options = generation.options(&model)?;
+        // Several answers would need another form of response.
+        if options.len() > 1 {
+            return Err(Refusal::field(
+                "n",
+                "several answers are supported by /v1/completions only",
+            ));
+        }
+        let top_logprobs = generation.logprobs.of_completion()?.filter(|count| *count > 0);
+        model.reserve()?;
+        let read = LlamaFields {
+            generation,
+            options: options.swap_remove(0),
+            top_logprobs,
+        };
+        Ok((model, read))
+    }
+
+    /// Answers a prompt.
+    async fn answer(self, model: &Arc<ServedModel>, prompt: Vec<u32>) -> Result<Response, Refusal> {
+        let format = AnswerFormat::default();
+        let constraint = model.constraint(self.generation.structure.form()?, &format).await?;
+        let completion = LlamaReply {
+            model: model.name.clone(),
+            prompt_tokens: prompt.len(),
+            begin: Instant::now(),
+            first: None,
+            stops: self.options.stop_strings.clone(),
+            logprobs: vec![],
+        };
+        let asked = EngineRequest {
+            top_logprobs: self.top_logprobs,
+            ..self.generation.request(prompt, self.options, &constraint)
+        };
+        let engine = model.engine().await?;
+        let events = events::stream(model.ask(&engine, asked, format)?);
+        if self.generation.stream {
+            Ok(completion.streamed(events))
+        } else {
+            completion.whole(events).await
+        }
     }
 }
 

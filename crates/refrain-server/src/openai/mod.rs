@@ -6,12 +6,13 @@ pub(crate) mod completions;
 mod constraints;
 pub(crate) mod embeddings;
 pub(crate) mod fields;
-mod llama_server;
+pub(crate) mod llama_server;
 pub(crate) mod logprob;
 mod message;
 pub(crate) mod models;
 pub(crate) mod options;
 mod pending;
+pub(crate) mod reasoning;
 mod reply;
 pub(crate) mod responses;
 pub(crate) mod structure;
@@ -19,17 +20,16 @@ mod tool_choice;
 pub(crate) mod tools;
 mod vllm;
 
-use std::sync::Arc;
-
 use axum::routing::{get, post};
 use axum::{Extension, Router};
 
 use crate::model_list::ModelList;
 pub(crate) use reply::{new_call_id, new_id};
-use responses::{ResponseStore, routes as kept};
+pub use responses::ResponseStore;
+use responses::routes as kept;
 
 /// The routes beside those of answers and embeddings.
-pub(crate) fn routes() -> Router<ModelList> {
+pub(crate) fn routes(store: ResponseStore) -> Router<ModelList> {
     Router::new()
         .route("/v1/responses", post(responses::responses))
         .route("/v1/responses/{id}", get(kept::response).delete(kept::delete_response))
@@ -54,8 +54,9 @@ pub(crate) fn routes() -> Router<ModelList> {
         .route("/slots", get(llama_server::slots))
         .route("/apply-template", post(llama_server::apply_template))
         .route("/completion", post(llama_server::completion))
+        .route("/infill", post(llama_server::infill))
         .route("/completions", post(llama_server::completion))
-        .layer(Extension(Arc::<ResponseStore>::default()))
+        .layer(Extension(store))
 }
 
 /// Routes of other servers that no model here can answer.

@@ -1,7 +1,6 @@
 //! How the tokens of an answer are sampled, and when it ends.
 
 use refrain_engine::{EngineRequest, GenerateOptions, Sampler, SamplerOptions, random_seed};
-use refrain_grammar::GrammarConstraint;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
@@ -10,8 +9,9 @@ use super::constraints::MinTokens;
 use super::fields::FieldReader;
 use super::logprob::LogprobFields;
 use super::structure::StructureFields;
+use crate::answer_constraint::AnswerConstraint;
 use crate::error::Refusal;
-use crate::served::{ServedModel, another};
+use crate::served::ServedModel;
 
 /// Limit of the answers of one request.
 const MAX_CHOICES: usize = 64;
@@ -35,6 +35,9 @@ pub(crate) struct GenerationFields {
     top_p: Option<f32>,
     min_p: Option<f32>,
     repetition_penalty: Option<f32>,
+    /// Number of last tokens that penalties count, prompt included, as llama.cpp has it. Without it they count what was
+    /// generated.
+    repeat_last_n: Option<usize>,
     presence_penalty: Option<f32>,
     frequency_penalty: Option<f32>,
     logit_bias: Vec<(u32, f32)>,
@@ -93,6 +96,7 @@ impl GenerationFields {
             top_p: fields.number("top_p")?,
             min_p: fields.number("min_p")?,
             repetition_penalty: fields.number("repetition_penalty")?.or(penalty),
+            repeat_last_n: fields.limit("repeat_last_n")?,
             presence_penalty: fields.number("presence_penalty")?,
             frequency_penalty: fields.number("frequency_penalty")?,
             logit_bias: bias(fields.value("logit_bias"))?,
@@ -117,6 +121,13 @@ impl GenerationFields {
         if self.best_of.is_some_and(|best_of| best_of != n) {
             let why = "choosing the best of several answers is not supported; leave it out or set it to n";
             return Err(Refusal::field("best_of", why));
+        }
+        if let Some(limit) = self.max_tokens.filter(|limit| *limit < self.min_tokens) {
+            let why = format!(
+                "{} is more than the {limit} tokens that the answer may have",
+                self.min_tokens
+            );
+            return Err(Refusal::field("min_tokens", why));
         }
         if self.stop.len() > MAX_STOPS {
             let why = format!("{} strings are more than the limit of {MAX_STOPS}", self.stop.len());
@@ -154,13 +165,8 @@ impl GenerationFields {
     }
 
     /// Returns the request for an answer to `prompt` within `constraint`, with `min_tokens` applied.
-    pub fn request(
-        &self,
-        prompt: Vec<u32>,
-        options: GenerateOptions,
-        constraint: Option<&GrammarConstraint>,
-    ) -> EngineRequest {
-        let constraint = constraint.map(another);
+    pub fn request(&self, prompt: Vec<u32>, options: GenerateOptions, constraint: &AnswerConstraint) -> EngineRequest {
+        let constraint = constraint.of_answer();
         let constraint = match self.min_tokens {
             0 => constraint,
             count => Some(MinTokens::boxed(count, &options.stop_ids, constraint)),
@@ -201,7 +207,8 @@ impl GenerationFields {
             repeat_penalty: self.repetition_penalty.unwrap_or(suggested.repeat_penalty),
             presence_penalty: self.presence_penalty.unwrap_or(suggested.presence_penalty),
             frequency_penalty: self.frequency_penalty.unwrap_or(suggested.frequency_penalty),
-            repeat_last: suggested.repeat_last,
+            repeat_last: self.repeat_last_n.unwrap_or(suggested.repeat_last),
+            penalises_generated: self.repeat_last_n.is_none(),
             logit_bias: self.bias(model.tokenizer.vocab_size())?,
             seed: self.seed.unwrap_or_else(random_seed),
         })

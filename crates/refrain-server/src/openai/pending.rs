@@ -10,6 +10,8 @@ use crate::error::Refusal;
 use crate::lease::EngineLease;
 use crate::served::ServedModel;
 
+/// Limit of the answers of one request: its prompts, times the answers to each.
+const MAX_ANSWERS: usize = 4096;
 /// How often a full queue is looked at again.
 const RETRY: Duration = Duration::from_millis(50);
 
@@ -17,7 +19,8 @@ const RETRY: Duration = Duration::from_millis(50);
 pub(super) struct PendingAnswer {
     pub model: Arc<ServedModel>,
     pub engine: Arc<EngineLease>,
-    pub request: EngineRequest,
+    /// Makes the request once it is submitted: a grammar of its own may take much memory.
+    pub request: Box<dyn FnOnce() -> EngineRequest + Send>,
     pub format: AnswerFormat,
 }
 
@@ -27,7 +30,7 @@ impl PendingAnswer {
     /// # Errors
     /// If the engine refuses it, or its queue is full.
     pub fn submit(self) -> Result<Answer, Refusal> {
-        self.model.ask(&self.engine, self.request, self.format)
+        self.model.ask(&self.engine, (self.request)(), self.format)
     }
 
     /// Submits it as soon as the engine's queue has room.
@@ -39,6 +42,20 @@ impl PendingAnswer {
             tokio::time::sleep(RETRY).await;
         }
         self.submit()
+    }
+}
+
+/// Refuses a request with too many answers.
+///
+/// # Errors
+/// If there are more than [`MAX_ANSWERS`].
+pub(super) fn check_count(prompts: usize, each: usize) -> Result<(), Refusal> {
+    match prompts.saturating_mul(each) {
+        0..=MAX_ANSWERS => Ok(()),
+        count => {
+            let why = format!("{count} answers are more than the limit of {MAX_ANSWERS} in one request");
+            Err(Refusal::field("prompt", why))
+        }
     }
 }
 

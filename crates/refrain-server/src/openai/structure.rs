@@ -151,7 +151,7 @@ pub(crate) fn of_ollama(format: Option<&Value>) -> Result<Option<ResponseFormat>
 }
 
 /// The tools that an answer may call, and what its text may be.
-pub(crate) struct AnswerForm {
+pub(crate) struct RequestedAnswer {
     /// The functions that the model is told about.
     pub tools: Option<Vec<Value>>,
     /// The grammar of the answer.
@@ -161,17 +161,18 @@ pub(crate) struct AnswerForm {
 /// Combines tools as chats describe them, `tool_choice`, whether several calls are allowed, and the form of the text.
 ///
 /// Where calls are forced, the form does not apply: it is the text's, and the answer has none. Where they are
-/// possible, the answer is a call or a text of that form.
+/// possible, the answer is a call or a text of that form; without a form, calls that the model begins are kept
+/// well-formed.
 ///
 /// # Errors
 /// If the choice is invalid or names a function that is not offered, or a function has no name.
-pub(crate) fn answer_form(
+pub(crate) fn requested_answer(
     model: &ServedModel,
     tools: Option<Vec<Value>>,
     choice: Option<&Value>,
     several: bool,
     asked: Option<ResponseFormat>,
-) -> Result<AnswerForm, Refusal> {
+) -> Result<RequestedAnswer, Refusal> {
     let ToolChoice { mode, allowed } = tool_choice::read(choice)?;
     let tools = allowed.filter(tools)?.filter(|tools| !tools.is_empty());
     let grammar_of = |text: Option<&Grammar>| {
@@ -179,32 +180,37 @@ pub(crate) fn answer_form(
         let grammar = model.answer_grammar(&functions, several && !allowed.is_one(), text);
         grammar.map_err(|why| Refusal::field("tools", why.to_string()))
     };
+    let calls = || match callable(tools.as_deref().unwrap_or_default()) {
+        Ok(functions) => {
+            let grammar = model.call_grammar(&functions, several);
+            grammar.map_err(|why| Refusal::field("tools", why.to_string()))
+        }
+        // What is no function is described to the model as it is.
+        Err(_) => Ok(None),
+    };
     // Models whose answers have headers or marks have them around a form, too.
     let in_dialect = |(field, form): ResponseFormat| {
-        let is_plain = matches!(form, Grammar::Lark(_)) || !model.dialect().wraps_text();
-        if is_plain {
-            return Ok((field, form));
-        }
-        let wrapped = model.answer_grammar(&[], false, Some(&form));
+        let wrapped = model.form_in_dialect(form);
         wrapped
             .map(|grammar| (field, grammar))
             .map_err(|why| Refusal::field(field, why.to_string()))
     };
     let constraint = match (mode, asked) {
         (CallMode::None, asked) => {
-            return Ok(AnswerForm {
+            return Ok(RequestedAnswer {
                 tools: None,
                 constraint: asked.map(in_dialect).transpose()?,
             });
         }
         (CallMode::Required, _) => Some(("tools", grammar_of(None)?)),
-        (CallMode::Auto, Some((field, form))) if tools.is_some() && !matches!(form, Grammar::Lark(_)) => {
+        (CallMode::Auto, Some((field, form))) if tools.is_some() => {
             form.lark().map_err(|why| Refusal::field(field, why.to_string()))?;
             Some((field, grammar_of(Some(&form))?))
         }
+        (CallMode::Auto, None) if tools.is_some() => calls()?.map(|grammar| ("tools", grammar)),
         (CallMode::Auto, asked) => asked.map(in_dialect).transpose()?,
     };
-    Ok(AnswerForm { tools, constraint })
+    Ok(RequestedAnswer { tools, constraint })
 }
 
 /// Returns the functions that may be called.
@@ -218,6 +224,7 @@ fn callable(tools: &[Value]) -> Result<Vec<CallableFunction<'_>>, Refusal> {
             Some(name) => Ok(CallableFunction {
                 name,
                 parameters: Some(parameters(function)),
+                strict: function["strict"] == true,
             }),
             None => Err(Refusal::field("tools", "a function has no name")),
         }

@@ -92,6 +92,10 @@ impl ToolSet {
                 let parameters = Some(&tool["parameters"]).filter(|parameters| parameters.is_object());
                 let nothing = json!({"type": "object", "properties": {}});
                 self.describe(&function, &tool["description"], parameters.cloned().unwrap_or(nothing));
+                if tool["strict"] == true {
+                    let described = self.functions.last_mut().expect("just described");
+                    described["function"]["strict"] = true.into();
+                }
             }
             Some("custom") => self.custom(index, tool, namespace)?,
             Some("local_shell") => {

@@ -66,7 +66,7 @@ pub(super) enum CallBody {
 
 impl CallHead {
     /// Reads the head of a call from `text`, which begins behind the call's opening mark. `is_final`: no more comes.
-    pub fn read(text: &str, notation: &Notation, is_final: bool) -> Outcome<CallHead> {
+    pub fn read(text: &str, notation: &Notation, functions: &Functions, is_final: bool) -> Outcome<CallHead> {
         let body = text.trim_start();
         let blanks = text.len() - body.len();
         let outcome = match &notation.form {
@@ -84,7 +84,7 @@ impl CallHead {
             }
             CallForm::Python => python_head(body, is_final),
             CallForm::Braces => braces_head(body, notation.call.close, is_final),
-            CallForm::Elements(named, tags) => elements_head(body, named, tags, notation.call.close),
+            CallForm::Elements(named, tags) => elements_head(body, named, tags, notation.call.close, functions),
         };
         outcome.behind(blanks)
     }

@@ -8,7 +8,7 @@ use super::reader::AnswerPiece;
 use super::{Dialect, Functions, Notation};
 
 /// Reads one text with marks in it.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct MarkedReader {
     dialect: Dialect,
     functions: Functions,
@@ -22,6 +22,8 @@ pub(super) struct MarkedReader {
     said_reasoning: bool,
     had_text: bool,
     had_call: bool,
+    /// Whether a mark that means nothing stands before the held text.
+    is_behind_mark: bool,
     call: Option<(String, CallBody)>,
     /// The present reasoning, in which calls may stand if no mark ends it.
     unended: String,
@@ -51,6 +53,7 @@ impl MarkedReader {
             said_reasoning: false,
             had_text: false,
             had_call: false,
+            is_behind_mark: false,
             call: None,
             unended: String::new(),
             out: vec![],
@@ -153,6 +156,7 @@ impl MarkedReader {
             match at_front(text, mark) {
                 Found::Yes => {
                     self.held = text[mark.len()..].to_owned();
+                    self.is_behind_mark = true;
                     if mark == text_open {
                         self.state = State::Text;
                     }
@@ -330,7 +334,7 @@ impl MarkedReader {
             found => {
                 let may_follow = found == Found::Yes || is_unmarked && may_begin(text, notation);
                 if may_follow {
-                    match CallHead::read(&text[next.len()..], notation, is_final) {
+                    match CallHead::read(&text[next.len()..], notation, &self.functions, is_final) {
                         Outcome::Read(head, length) => {
                             let consumed = self.held.len() - text.len() + next.len() + length;
                             self.begin(head, consumed);

@@ -10,7 +10,7 @@ use super::{Dialect, Functions, MessageFormat, Route};
 const MAX_HEADER: usize = 512;
 
 /// Reads one answer of several messages.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct MessageReader {
     format: &'static MessageFormat,
     functions: Functions,
@@ -23,7 +23,7 @@ pub(super) struct MessageReader {
     out: Vec<AnswerPiece>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 enum State {
     Header,
     Reasoning {
@@ -160,15 +160,12 @@ impl MessageReader {
     }
 
     fn message(&mut self, is_final: bool) -> bool {
-        // A start that is plain text may stand in a string: only behind the arguments it is one.
         if let State::Arguments {
             scanner,
-            has_ended,
+            has_ended: false,
             said,
             ..
         } = &self.state
-            && !*has_ended
-            && !self.format.start.starts_with("<|")
         {
             let blanks = if *said {
                 0
@@ -176,13 +173,7 @@ impl MessageReader {
                 self.held.len() - self.held.trim_start().len()
             };
             let (length, is_whole) = scanner.clone().scan(&self.held[blanks..]);
-            let body: String = self.held.drain(..blanks + length).collect();
-            self.body(&body);
-            if let State::Arguments { has_ended, .. } = &mut self.state {
-                // Also where what stands there is no value at all.
-                *has_ended = is_whole;
-            }
-            return is_whole;
+            return self.arguments(blanks + length, is_whole, is_final);
         }
         let marks = || self.format.ends.iter().copied().chain([self.format.start]);
         let Some((at, mark)) = first(&self.held, marks()) else {
@@ -199,6 +190,47 @@ impl MessageReader {
         self.held.drain(..mark.len());
         self.body(&body);
         self.end_message();
+        true
+    }
+
+    /// More of the arguments, of which the held text has `length` bytes; `is_whole`: they end there.
+    ///
+    /// A mark within them is part of a string, unless another message follows it: then the model never ended the
+    /// arguments.
+    fn arguments(&mut self, length: usize, is_whole: bool, is_final: bool) -> bool {
+        let ends = || self.format.ends.iter().copied();
+        let found = first(&self.held, ends()).filter(|(at, _)| *at < length);
+        let Some((at, mark)) = found else {
+            let begun = if is_whole || is_final {
+                0
+            } else {
+                begun(&self.held, ends())
+            };
+            let body: String = self.held.drain(..length - begun).collect();
+            self.body(&body);
+            if let State::Arguments { has_ended, .. } = &mut self.state {
+                // Also where what stands there is no value at all.
+                *has_ended = is_whole;
+            }
+            return is_whole;
+        };
+        let behind = self.held[at + mark.len()..].trim_start();
+        let is_end = match at_front(behind, self.format.start) {
+            Found::Yes => true,
+            Found::Perhaps if !is_final => {
+                let body: String = self.held.drain(..at).collect();
+                self.body(&body);
+                return false;
+            }
+            Found::Perhaps | Found::No => is_final && behind.is_empty(),
+        };
+        let taken = if is_end { at } else { at + mark.len() };
+        let body: String = self.held.drain(..taken).collect();
+        self.body(&body);
+        if is_end {
+            self.held.drain(..mark.len());
+            self.end_message();
+        }
         true
     }
 

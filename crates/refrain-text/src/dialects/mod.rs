@@ -17,11 +17,13 @@ mod named;
 mod notations;
 mod objects;
 mod reader;
+mod reasoning_end;
 #[cfg(test)]
 mod tests;
 mod values;
 
 pub use reader::{AnswerPiece, AnswerReader};
+pub use reasoning_end::ReasoningEnd;
 pub use values::Functions;
 
 /// Two marks around something.
@@ -63,6 +65,16 @@ impl Dialect {
     /// Whether the model calls tools.
     pub fn has_calls(&self) -> bool {
         self.calls.is_some() || self.messages.is_some()
+    }
+
+    /// The mark that begins calls; empty if nothing but their text does.
+    pub fn call_mark(&self) -> &'static str {
+        self.calls.map_or("", call::opening)
+    }
+
+    /// Whether the notation of calls is known, and not only assumed because a client offers tools.
+    pub fn knows_calls(&self) -> bool {
+        self.messages.is_some() || self.calls.is_some_and(|notation| *notation != notations::ASSUMED)
     }
 
     /// Whether text has a header or marks around it.

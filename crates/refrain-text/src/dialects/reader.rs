@@ -25,10 +25,10 @@ pub enum AnswerPiece {
 /// Reads one answer.
 ///
 /// Blanks around reasoning and before calls are left out. What turns out to be no call stays text: nothing is lost.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct AnswerReader(Kind);
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 enum Kind {
     Marked(MarkedReader),
     Messages(MessageReader),

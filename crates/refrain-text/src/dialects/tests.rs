@@ -1,5 +1,7 @@
 //! Reading answers: what streams, what stays text, and notations that no published template writes.
 
+mod details;
+
 use serde_json::{Value, json};
 
 use super::message_formats::MESSAGE_FORMATS;

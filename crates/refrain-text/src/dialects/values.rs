@@ -29,6 +29,11 @@ impl Functions {
         Functions::new(functions)
     }
 
+    /// Whether no function is offered.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Whether a function of this name is offered.
     pub fn contains(&self, name: &str) -> bool {
         self.0.iter().any(|(known, _)| known == name)
@@ -62,6 +67,66 @@ impl Functions {
 /// Returns the JSON of a value that was written as `text`, by JSON if it is that, as a string else.
 pub(super) fn untyped(text: &str) -> String {
     typed(text, Types::ANY)
+}
+
+/// A part of the schema of a function's arguments, which may not be there.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SchemaNode<'s> {
+    root: &'s Value,
+    schema: Option<&'s Value>,
+}
+
+impl<'s> SchemaNode<'s> {
+    /// The schema of a function's arguments.
+    pub fn of(functions: &'s Functions, name: &str) -> SchemaNode<'s> {
+        let schema = functions.schema(name);
+        SchemaNode {
+            root: schema.unwrap_or(&Value::Null),
+            schema,
+        }
+    }
+
+    fn with(self, schema: Option<&'s Value>) -> SchemaNode<'s> {
+        let mut schema = schema;
+        for _ in 0..MAX_DEPTH {
+            let Some(place) = schema.and_then(|schema| schema.get("$ref")?.as_str()) else {
+                break;
+            };
+            schema = place.strip_prefix('#').and_then(|pointer| self.root.pointer(pointer));
+        }
+        SchemaNode { schema, ..self }
+    }
+
+    /// Whether it is an object's that names this property.
+    pub fn has_property(self, key: &str) -> bool {
+        self.schema.is_some_and(|schema| property(schema, key).is_some())
+    }
+
+    /// The schema of a property.
+    pub fn property(self, key: &str) -> SchemaNode<'s> {
+        self.with(self.schema.and_then(|schema| property(schema, key)))
+    }
+
+    /// The schema of a list's items.
+    pub fn items(self) -> SchemaNode<'s> {
+        self.with(self.schema.and_then(|schema| schema.get("items")))
+    }
+
+    /// Returns the JSON of a value that was written as `text`. Nothing is an empty string, list or object where the
+    /// schema wants one, and null elsewhere.
+    pub fn typed(self, text: &str) -> String {
+        let types = self.schema.map_or(Types::ANY, |schema| types(self.root, schema, 0));
+        if !text.is_empty() || types.text && !types.other {
+            return typed(text, types);
+        }
+        let kind = self.schema.and_then(|schema| schema.get("type")?.as_str());
+        match kind {
+            Some("array") => "[]",
+            Some("object") => "{}",
+            _ => "null",
+        }
+        .to_owned()
+    }
 }
 
 /// What a schema admits.

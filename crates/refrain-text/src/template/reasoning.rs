@@ -10,6 +10,8 @@ use crate::dialects::Dialect;
 const SWITCHES: [&str; 2] = ["enable_thinking", "thinking"];
 /// The variable by which templates set how much a model reasons.
 const EFFORT: &str = "reasoning_effort";
+/// The variable by which templates tell a model how many tokens its reasoning may have.
+const BUDGET: &str = "thinking_budget";
 
 /// How a model is asked to reason. What is `None` is left to the template.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -18,12 +20,27 @@ pub struct ReasoningOptions {
     pub enabled: Option<bool>,
     /// How much it reasons: `low`, `medium`, `high`, or what else the template knows.
     pub effort: Option<String>,
+    /// Maximum number of tokens of reasoning. The template is told; whoever generates the answer enforces it.
+    pub budget: Option<usize>,
 }
 
 impl ReasoningOptions {
     /// Reasoning switched on or off, or left to the template.
     pub fn switched(enabled: Option<bool>) -> ReasoningOptions {
-        ReasoningOptions { enabled, effort: None }
+        ReasoningOptions {
+            enabled,
+            ..ReasoningOptions::default()
+        }
+    }
+
+    /// Sets the budget of reasoning in tokens. Without any token there is no reasoning.
+    #[must_use]
+    pub fn with_budget(self, budget: Option<usize>) -> ReasoningOptions {
+        ReasoningOptions {
+            enabled: if budget == Some(0) { Some(false) } else { self.enabled },
+            budget,
+            ..self
+        }
     }
 }
 
@@ -46,6 +63,10 @@ impl ChatTemplate {
         if let Some(effort) = &options.effort {
             let variable = conversation.variables.entry(EFFORT.to_owned());
             variable.or_insert_with(|| effort.as_str().into());
+        }
+        if let Some(budget) = options.budget {
+            let variable = conversation.variables.entry(BUDGET.to_owned());
+            variable.or_insert_with(|| budget.into());
         }
         let Some(enabled) = options.enabled else {
             return self.render(&conversation, true);
@@ -124,6 +145,10 @@ mod tests {
 
     #[test]
     fn the_effort_reaches_the_template_and_does_not_override_what_the_caller_set() {
+        let budget = ReasoningOptions::default().with_budget(Some(100));
+        assert_eq!(render("{{ thinking_budget }}", &budget), "100");
+        let none = budget.with_budget(Some(0));
+        assert_eq!((none.enabled, none.budget), (Some(false), Some(0)));
         let source = "{{ reasoning_effort | default('none') }}";
         let effort = |effort: &str| ReasoningOptions {
             effort: Some(effort.to_owned()),

@@ -5,6 +5,7 @@ use std::path::Path;
 use anyhow::{anyhow, bail};
 use clap::ValueEnum;
 use refrain_engine::{Error, Finish, GenerateOptions, Generation, Restored, Session, Snapshot};
+use refrain_grammar::ReasoningBudget;
 use refrain_text::{Conversation, Tokenizer};
 use serde_json::{Value, json};
 
@@ -207,18 +208,19 @@ impl<'a> ChatSession<'a> {
     fn generate(&mut self, options: &GenerateOptions, writer: &mut ResponseWriter) -> anyhow::Result<Response> {
         let rendered = self.renderer.prompt(&self.visible())?;
         self.renderer.configure_writer(&rendered, writer);
+        let budget = self.renderer.reasoning_budget(&rendered, self.tokenizer)?;
         let prompt = self.prompt_that_fits(0)?;
         if prompt.len() > self.session.context() {
             bail!(self.too_long(prompt.len()));
         }
-        let (mut generation, cached) = self.continue_from(prompt, &[], options, writer)?;
+        let (mut generation, cached) = self.continue_from(prompt, &[], options, budget.as_ref(), writer)?;
         while generation.finish == Finish::Context && self.on_full == OnFull::Shift {
             let dropped_messages = self.first_visible;
             let prompt = self.prompt_that_fits(generation.ids.len())?;
             if self.first_visible == dropped_messages || prompt.len() + generation.ids.len() >= self.session.context() {
                 break;
             }
-            let (next, _) = self.continue_from(prompt, &generation.ids, options, writer)?;
+            let (next, _) = self.continue_from(prompt, &generation.ids, options, budget.as_ref(), writer)?;
             join(&mut generation, next);
         }
         Ok(Response { generation, cached })
@@ -231,6 +233,7 @@ impl<'a> ChatSession<'a> {
         mut tokens: Vec<u32>,
         before: &[u32],
         options: &GenerateOptions,
+        budget: Option<&ReasoningBudget>,
         writer: &mut ResponseWriter,
     ) -> anyhow::Result<(Generation, usize)> {
         tokens.extend(before);
@@ -242,7 +245,16 @@ impl<'a> ChatSession<'a> {
             max_tokens: options.max_tokens.map(|limit| limit - before.len()),
             ..options.clone()
         };
-        let generated = self.session.generate(&tokens[common..], &options)?;
+        let generated = match budget {
+            Some(budget) => {
+                let mut constraint = budget.around(None);
+                for &id in before {
+                    constraint.accept(id).map_err(anyhow::Error::msg)?;
+                }
+                self.session.generate_constrained(&tokens[common..], &options, constraint)?
+            }
+            None => self.session.generate(&tokens[common..], &options)?,
+        };
         let mut text = generated.text(self.tokenizer);
         let mut has_text = before.is_empty();
         while let Some(mut piece) = text.next().transpose()? {

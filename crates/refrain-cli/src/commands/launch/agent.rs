@@ -7,6 +7,8 @@ use serde_json::json;
 
 /// The key that agents send to a server without keys. They do not start without one.
 const NO_KEY: &str = "refrain";
+/// Context that agents need, in tokens: their instructions and tools have some 20,000.
+const MIN_CONTEXT: u64 = 32_768;
 
 /// A coding agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -29,6 +31,17 @@ pub(super) struct ServedEndpoint {
     pub model: String,
     /// The model's context in tokens, if it is known.
     pub context: Option<u64>,
+}
+
+impl ServedEndpoint {
+    /// Returns why agents will hardly work, if the context is known to be short.
+    pub fn context_warning(&self) -> Option<String> {
+        let context = self.context.filter(|context| *context < MIN_CONTEXT)?;
+        Some(format!(
+            "{} has a context of {context} tokens; agents need {MIN_CONTEXT} or more (--ctx N)",
+            self.model
+        ))
+    }
 }
 
 /// What an agent is started with.
@@ -205,6 +218,14 @@ mod tests {
             let without = agent.setup(&endpoint(), None).shell_lines(&[]);
             assert!(without.contains(NO_KEY), "{without}");
         }
+    }
+
+    #[test]
+    fn short_contexts_are_reported() {
+        let with = |context| ServedEndpoint { context, ..endpoint() }.context_warning();
+        assert_eq!((with(None), with(Some(MIN_CONTEXT))), (None, None));
+        let warning = with(Some(8_192)).expect("a warning");
+        assert!(warning.contains("8192 tokens; agents need 32768"), "{warning}");
     }
 
     #[test]

@@ -20,7 +20,7 @@ const PARALLEL: usize = 4;
 /// Port that `--print` shows for a server that does not run yet.
 const SHOWN_PORT: u16 = 8080;
 /// Time limit for a running server's reply.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Which server an agent will use.
 pub(super) enum ServerChoice {

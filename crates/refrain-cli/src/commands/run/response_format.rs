@@ -50,7 +50,16 @@ impl ResponseFormatArguments {
             return Ok(form);
         };
         let answer = renderer.answer_grammar(form.clone(), tokenizer);
-        Ok(Some(answer.map_err(|why| Usage(format!("--json-schema: {why}")))?))
+        Ok(Some(answer.map_err(|why| Usage(format!("{}: {why}", self.option())))?))
+    }
+
+    /// The option that gives the format.
+    pub fn option(&self) -> &'static str {
+        if self.grammar.is_some() {
+            "--grammar"
+        } else {
+            "--json-schema"
+        }
     }
 
     fn text_grammar(&self) -> anyhow::Result<Option<Grammar>> {
@@ -72,21 +81,18 @@ impl ResponseFormatArguments {
     }
 }
 
-/// Compiles a format into a token constraint, applied after reasoning if there may be any. Says on standard error which
-/// keywords of a schema are not enforced, unless `quiet`.
+/// Compiles the format that an option gives into a token constraint, applied after reasoning if there may be any. Says
+/// on standard error which keywords of a schema are not enforced, unless `quiet`.
 ///
 /// # Errors
 /// If the format is invalid or not supported.
 pub(super) fn constraint(
     grammar: &Grammar,
+    option: &str,
     tokenizer: &Tokenizer,
     reasoning: Option<ReasoningTokens>,
     quiet: bool,
 ) -> anyhow::Result<Box<dyn TokenConstraint>> {
-    let option = match grammar {
-        Grammar::Lark(_) => "--grammar",
-        _ => "--json-schema",
-    };
     let made = GrammarCompiler::new(tokenizer).and_then(|grammars| grammars.constraint(grammar, reasoning));
     let constraint = made.map_err(|why| Usage(format!("{option}: {why}")))?;
     for ignored in constraint.ignored().iter().filter(|_| !quiet) {

@@ -334,3 +334,24 @@ fn an_effort_that_the_template_refuses_is_left_out() {
     let (status, answer) = server.post("/api/chat", &request);
     assert_eq!(status, 200, "{answer}");
 }
+
+#[test]
+fn usage_tells_computed_from_cached_tokens() {
+    let server = Server::start(&[]);
+    let mut request = json!({"messages": [user(&"fox key boat ".repeat(60))], "max_tokens": 4, "temperature": 0});
+    let tokens = server.input_tokens(&request);
+    assert!(tokens > 128, "the prefix cache keeps steps of 64 tokens");
+    let first = server.post("/v1/messages", &request).1["usage"].clone();
+    assert_eq!(
+        (&first["input_tokens"], &first["cache_read_input_tokens"]),
+        (&json!(tokens), &json!(0))
+    );
+    let second = server.post("/v1/messages", &request).1["usage"].clone();
+    let number = |usage: &Value, name: &str| usage[name].as_u64().unwrap();
+    assert!(number(&second, "cache_read_input_tokens") >= 64, "{second}");
+    let sum = number(&second, "input_tokens") + number(&second, "cache_read_input_tokens");
+    assert_eq!((sum, &second["cache_creation_input_tokens"]), (tokens, &json!(0)));
+    request["stream"] = true.into();
+    let events = server.named_events("/v1/messages", &request);
+    assert_eq!(events[events.len() - 2]["usage"], second);
+}

@@ -1,5 +1,10 @@
-//! Client programs of `tests/clients` against the server, with the packages that `ci/setup` puts into `target/clients`.
+//! Client programs of `tests/clients` against the server, with the packages that `ci/setup` puts below `target`.
 
+mod agents;
+mod frameworks;
+mod schemathesis;
+
+use std::fs;
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,40 +12,86 @@ use std::process::Command;
 use super::Server;
 use crate::support::run;
 
+/// A folder of installed packages below `target`.
+#[derive(Debug, Clone, Copy)]
+struct Packages {
+    folder: &'static str,
+    /// The file of `tests/clients` that pins them.
+    pins: &'static str,
+    /// Its copy in `folder`, which `ci/setup` makes last.
+    installed: &'static str,
+}
+
+/// Python clients, the newest version of each.
+const PYTHON: Packages = Packages {
+    folder: "clients",
+    pins: "requirements.txt",
+    installed: "requirements.txt",
+};
+
+/// Python clients that need version 2 of OpenAI's.
+const PYTHON_OPENAI_2: Packages = Packages {
+    folder: "clients-openai-2",
+    pins: "requirements-openai-2.txt",
+    installed: "requirements-openai-2.txt",
+};
+
+/// JavaScript clients, and coding agents.
+const NPM: Packages = Packages {
+    folder: "clients-npm",
+    pins: "npm/package-lock.json",
+    installed: "installed.json",
+};
+
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// A script of `tests/clients`. `None`, which is an error in CI, if a program or package that it needs is missing.
-fn client(script: &str, programs: &[&str]) -> Option<Command> {
-    let packages = root().join("target/clients");
-    let is_there = |program: &&str| Command::new(program).arg("--version").output().is_ok();
-    let missing = programs.iter().find(|program| !is_there(program)).copied();
-    let missing = missing.or((!packages.join("requirements.txt").exists()).then_some("target/clients"));
-    if let Some(missing) = missing {
-        refrain_testing::skip(&format!("{missing} is missing (run ci/setup)"));
-        return None;
+impl Packages {
+    fn path(self) -> PathBuf {
+        root().join("target").join(self.folder)
     }
-    let mut command = Command::new("python3");
-    command.arg(root().join("tests/clients").join(script));
-    command.env("PYTHONPATH", packages);
-    Some(command)
+
+    /// Whether these packages, as they are pinned now, and some programs are installed. It is an error in CI if they
+    /// are not.
+    fn are_installed_with(self, programs: &[&str]) -> bool {
+        let is_there = |program: &&str| Command::new(program).arg("--version").output().is_ok();
+        let missing = programs.iter().find(|program| !is_there(program)).copied();
+        let installed = fs::read(self.path().join(self.installed)).ok();
+        let is_current = installed == fs::read(root().join("tests/clients").join(self.pins)).ok();
+        let missing = missing.map(str::to_owned);
+        let missing = missing.or((!is_current).then(|| format!("target/{} in its pinned version", self.folder)));
+        if let Some(missing) = &missing {
+            refrain_testing::skip(&format!("{missing} is missing (run ci/setup)"));
+        }
+        missing.is_none()
+    }
+
+    /// A Python script of `tests/clients` with these packages. `None`, which is an error in CI, if a program or package
+    /// that it needs is missing.
+    fn script(self, script: &str, programs: &[&str]) -> Option<Command> {
+        if !self.are_installed_with(&[&["python3"], programs].concat()) {
+            return None;
+        }
+        let mut command = Command::new("python3");
+        command.arg(root().join("tests/clients").join(script));
+        command.env("PYTHONPATH", self.path());
+        Some(command)
+    }
 }
 
-fn succeeds(mut command: Command) {
-    let outcome = command.output().expect("python3 runs");
+#[track_caller]
+fn succeeds(mut command: Command) -> String {
+    let outcome = command.output().expect("the program runs");
     let reply = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    assert!(
-        outcome.status.success(),
-        "{}{}",
-        reply(&outcome.stdout),
-        reply(&outcome.stderr)
-    );
+    let (stdout, stderr) = (reply(&outcome.stdout), reply(&outcome.stderr));
+    assert!(outcome.status.success(), "{stdout}{stderr}");
+    stdout
 }
 
 #[test]
 fn chat_page_works_in_a_browser() {
-    let Some(mut page) = client("page.py", &["python3", "chromium"]) else {
+    let Some(mut page) = PYTHON.script("page.py", &["chromium"]) else {
         return;
     };
     let server = Server::start(&[]);
@@ -53,7 +104,7 @@ fn chat_page_works_in_a_browser() {
 
 #[test]
 fn clients_of_every_api_get_the_same_answer() {
-    let Some(mut interfaces) = client("interfaces.py", &["python3"]) else {
+    let Some(mut interfaces) = PYTHON.script("interfaces.py", &[]) else {
         return;
     };
     let server = Server::start(&["--api-key", "SECRET"]);
@@ -63,7 +114,7 @@ fn clients_of_every_api_get_the_same_answer() {
 
 #[test]
 fn gateway_routes_by_prefix_and_survives_a_lost_replica() {
-    let Some(mut gateway) = client("gateway.py", &["python3"]) else {
+    let Some(mut gateway) = PYTHON.script("gateway.py", &[]) else {
         return;
     };
     gateway.arg(env!("CARGO_BIN_EXE_refrain"));

@@ -1,5 +1,6 @@
 //! Texts that no context can hold, and many of them at once.
 
+use std::io::Write;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -83,6 +84,10 @@ fn many_large_bodies_take_limited_memory() {
     });
     // KiB: the bodies themselves are 120 MiB, and tokenizing all of them would take 14 GiB.
     assert!(peak - before < 1 << 20, "{before} KiB, then {peak}");
+    // The memory goes back to the system.
+    refrain_testing::wait_until("memory is returned", || {
+        server.memory().unwrap_or_default() < before + (48 << 10)
+    });
 }
 
 #[test]
@@ -92,4 +97,38 @@ fn embeddings_of_long_texts_are_truncated_for_ollama() {
     let (status, answer) = server.post("/api/embed", &body);
     assert_eq!(status, 200, "{answer}");
     assert_eq!(answer["prompt_eval_count"], 1024);
+}
+
+#[test]
+fn a_full_queue_refuses_texts_before_they_are_tokenized() {
+    let server = Server::start(&["--parallel", "1", "--queue", "1"]);
+    let endless = json!({"prompt": "Once upon", "max_tokens": 900, "stream": true, "ignore_eos": true}).to_string();
+    let head = format!(
+        "POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n\r\n",
+        endless.len()
+    );
+    let streams = [(); 2].map(|()| {
+        let mut stream = std::net::TcpStream::connect(&server.address).unwrap();
+        stream.write_all(format!("{head}{endless}").as_bytes()).unwrap();
+        stream
+    });
+    server.wait_for_metric("vllm:num_requests_waiting{model_name=\"demo\"} 1");
+    let text = words(2 * MEGABYTE);
+    for (path, body) in [
+        ("/v1/completions", json!({"prompt": text})),
+        (
+            "/v1/chat/completions",
+            json!({"messages": [{"role": "user", "content": text}]}),
+        ),
+        ("/v1/responses", json!({"input": text})),
+        ("/v1/embeddings", json!({"input": text})),
+        ("/api/generate", json!({"prompt": text, "raw": true})),
+        ("/completion", json!({"prompt": text})),
+    ] {
+        let (status, refused) = server.post(path, &body);
+        assert_eq!(status, 503, "{path}: {refused}");
+    }
+    // What is only counted needs no place in the queue.
+    assert_eq!(server.post("/tokenize", &json!({"prompt": "fox"})).0, 200);
+    drop(streams);
 }

@@ -36,6 +36,24 @@ fn request_id_is_in_response_and_log() {
         "{noted}"
     );
     assert!(noted["seconds"].as_f64() > Some(0.0), "{noted}");
+    // The same in the names of OpenTelemetry.
+    for (name, expected) in [
+        ("http.response.status_code", json!(200)),
+        ("url.path", json!("/v1/chat/completions")),
+        ("gen_ai.operation.name", json!("chat")),
+        ("gen_ai.request.model", json!("demo")),
+        ("gen_ai.response.model", json!("demo")),
+        ("gen_ai.usage.input_tokens", noted["prompt_tokens"].clone()),
+        ("gen_ai.usage.output_tokens", noted["tokens"].clone()),
+        ("gen_ai.usage.cache_read.input_tokens", json!(0)),
+        ("gen_ai.response.finish_reasons", json!(["stop"])),
+    ] {
+        assert_eq!(noted[name], expected, "{name}: {noted}");
+    }
+    assert!(
+        noted["gen_ai.server.time_to_first_token"].as_f64() > Some(0.0),
+        "{noted}"
+    );
     // A stream is logged when it ends.
     let mut streamed = body.clone();
     streamed["stream"] = true.into();

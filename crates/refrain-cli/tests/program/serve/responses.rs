@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::openai::{TOOLS_TEMPLATE, with_template};
 use super::{Server, content};
+use crate::support::run;
 
 const PATH: &str = "/v1/responses";
 
@@ -178,4 +179,45 @@ fn conversations_grow_with_their_responses() {
     assert_eq!(items["data"][1]["content"][0]["text"], "12 + 30 = 42", "{items}");
     assert_eq!(server.ask("DELETE", &path, "", "").0, 200);
     assert_eq!(server.post(PATH, &request).0, 404);
+}
+
+#[test]
+fn stored_responses_outlive_the_server_in_their_directory() {
+    let directory = tempfile::tempdir().unwrap();
+    let kept = directory.path().join("responses");
+    let options = [
+        "--response-store",
+        kept.to_str().unwrap(),
+        "--api-key",
+        "A",
+        "--api-key",
+        "B",
+    ];
+    let ask = |server: &Server, method: &str, path: &str, key: &str, body: &Value| -> (u16, Value) {
+        let header = format!("authorization: Bearer {key}\r\n");
+        let (status, answer) = server.ask(method, path, &header, &body.to_string());
+        (status, serde_json::from_str(&answer).unwrap())
+    };
+    let first = Server::start(&options);
+    let body = json!({"input": "What is 12 + 30?", "temperature": 0});
+    let (status, response) = ask(&first, "POST", PATH, "A", &body);
+    assert_eq!(status, 200, "{response}");
+    let id = response["id"].as_str().unwrap().to_owned();
+    let taken = run(&[
+        "serve", "demo", "--device", "cpu", "--port", "0", options[0], options[1],
+    ]);
+    assert!(taken.stderr.contains("another server"), "{}", taken.stderr);
+    assert_eq!(first.end("-TERM"), Some(0));
+    let second = Server::start(&options);
+    let path = format!("{PATH}/{id}");
+    assert_eq!(
+        ask(&second, "GET", &path, "A", &json!({})).1["output"],
+        response["output"]
+    );
+    assert_eq!(ask(&second, "GET", &path, "B", &json!({})).0, 404);
+    let next = json!({"input": "What is 5 + 6?", "previous_response_id": id, "temperature": 0});
+    assert_eq!(ask(&second, "POST", PATH, "A", &next).0, 200);
+    assert_eq!(ask(&second, "POST", PATH, "B", &next).0, 400);
+    assert_eq!(ask(&second, "DELETE", &path, "A", &json!({})).0, 200);
+    assert_eq!(ask(&second, "GET", &path, "A", &json!({})).0, 404);
 }

@@ -81,6 +81,7 @@ impl<R: Runner> Batcher<R> {
             node: None,
             prompt: tokens,
             ahead: 0,
+            dropped: 0,
             pages_written: 0,
         });
         if let Some(checkpoint) = prefix.checkpoint {

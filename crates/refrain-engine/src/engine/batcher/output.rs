@@ -54,6 +54,11 @@ impl<R: Runner> Batcher<R> {
         let word = self.runner.reported(run, row)?;
         let running = self.slots[slot].as_mut().expect("admitted");
         running.ahead -= 1;
+        if running.dropped > 0 {
+            running.dropped -= 1;
+            self.resume_restricted(slot);
+            return Ok(());
+        }
         let request = &mut running.request;
         // Device reads that may fail come before the request changes: it may have to continue from here.
         let mut logprobs = None;
@@ -84,13 +89,36 @@ impl<R: Runner> Batcher<R> {
                 match taken.transpose() {
                     Err(why) => EngineEvent::Failed(Error::Constraint(why)),
                     Ok(Some(true)) => EngineEvent::End(Finish::Stop),
-                    Ok(_) if request.tokens.len() < request.limit => return Ok(()),
+                    Ok(_) if request.tokens.len() < request.limit => {
+                        let restricts = request
+                            .constraint
+                            .as_ref()
+                            .is_some_and(|constraint| constraint.restricts());
+                        running.dropped = if restricts { running.ahead } else { 0 };
+                        return Ok(());
+                    }
                     Ok(_) => EngineEvent::End(request.at_limit),
                 }
             }
         };
         self.end(slot, end);
         Ok(())
+    }
+
+    /// Resumes a request after the last token that was kept, once all tokens that it drops have arrived. The step that
+    /// applies its constraint is another one, whose rows begin with the requests' tokens. Recurrent states have gone too
+    /// far: they are computed again.
+    fn resume_restricted(&mut self, slot: usize) {
+        let Some(running) = self.slots[slot].as_ref().filter(|running| running.dropped == 0) else {
+            return;
+        };
+        // The dropped tokens were counted.
+        self.runner.forget(running.slot_id(slot));
+        if self.runner.is_recurrent()
+            && let Some(request) = self.vacate(slot)
+        {
+            self.queue.push_front(request);
+        }
     }
 
     /// Ends the request in a slot with its last event.

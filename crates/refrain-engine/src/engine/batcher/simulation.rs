@@ -212,6 +212,10 @@ impl Runner for SimulatedRunner {
         max
     }
 
+    fn is_recurrent(&self) -> bool {
+        self.simulation.checkpoints.is_some()
+    }
+
     fn checkpoints(&self) -> Option<usize> {
         self.simulation.checkpoints
     }
@@ -295,6 +299,8 @@ impl Runner for SimulatedRunner {
         });
         Ok(())
     }
+
+    fn forget(&mut self, _slot_id: SlotId) {}
 
     fn leave(&mut self, slot_id: SlotId) {
         if let Some(row) = self.rows.iter().position(|other| *other == Some(slot_id)) {

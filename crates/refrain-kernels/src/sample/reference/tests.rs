@@ -132,6 +132,21 @@ fn only_tokens_in_the_window_are_penalised() {
 }
 
 #[test]
+fn presence_and_frequency_count_what_follows_the_prompt() {
+    let settings = settings(|s| {
+        (s.repeat_penalty, s.presence_penalty, s.frequency_penalty) = (2.0, 0.25, 1.0);
+        (s.window, s.prompt) = (u32::MAX, 3);
+    });
+    let counts = initial_counts(&[0, 0, 1, 1, 2, 2], &settings, 4);
+    assert_eq!(counts, [IN_PROMPT, IN_PROMPT | 1, 2, 0]);
+    let mut logits = [3.0, -1.0, 8.0, 4.0];
+    adjust(&mut logits, &counts, &[], &settings);
+    assert_eq!(logits, [1.5, -3.25, 1.75, 4.0]);
+    let all = Settings { prompt: 0, ..settings };
+    assert_eq!(initial_counts(&[0, 0, 1], &all, 4), [2, 1, 0, 0]);
+}
+
+#[test]
 fn bias_is_added_before_penalties() {
     let bias = [1.0, 0.0, f32::NEG_INFINITY];
     let found = adjusted(&[-0.5, 2.0, 9.0], &[0], &bias, |s| {

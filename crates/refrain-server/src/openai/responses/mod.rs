@@ -17,19 +17,20 @@ use refrain_engine::EngineRequest;
 use refrain_text::Conversation;
 use serde_json::Value;
 
-use super::structure::AnswerForm;
+use super::structure::RequestedAnswer;
 use crate::error::{Body, Refusal};
 use crate::events;
 use crate::served::ServedModels;
 use output::Output;
 use reply::Reply;
-use request::ResponsesRequest;
-pub(crate) use store::ResponseStore;
+pub(crate) use request::ResponsesRequest;
+pub(crate) use routes::ConversationRequest;
+pub use store::ResponseStore;
 use store::{Owner, StoredEntry};
 
 pub(crate) async fn responses(
     State(models): State<Arc<ServedModels>>,
-    Extension(store): Extension<Arc<ResponseStore>>,
+    Extension(store): Extension<ResponseStore>,
     headers: HeaderMap,
     Body(request): Body<ResponsesRequest>,
 ) -> Result<Response, Refusal> {
@@ -37,10 +38,11 @@ pub(crate) async fn responses(
     let owner = Owner::of(&headers);
     let generation = request.generation()?;
     let model = models.named(generation.model.as_deref())?;
+    model.reserve()?;
     let options = generation.options(&model)?.swap_remove(0);
     let top_logprobs = generation.logprobs.of_chat()?;
     let tools = request.tools()?;
-    let AnswerForm {
+    let RequestedAnswer {
         tools: functions,
         constraint,
     } = request.answer_form(&model, &tools)?;
@@ -64,11 +66,22 @@ pub(crate) async fn responses(
     let response = Reply::new(request.echo(&model), prompt.len(), output).keeping(history.kept(&request, store));
     let asked = EngineRequest {
         top_logprobs,
-        ..generation.request(prompt, options, constraint.as_ref())
+        ..generation.request(prompt, options, &constraint)
     };
     let engine = model.engine().await?;
     let events = events::stream(model.ask(&engine, asked, format)?);
     reply::reply(response, events, request.stream).await
+}
+
+/// Reads a body as [`responses`] does, up to where a model is needed.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn exercise(request: &ResponsesRequest) -> Result<(), Refusal> {
+    request.check()?;
+    request.generation()?;
+    request.tools()?;
+    request.reasoning_options()?;
+    request.conversation_id()?;
+    items::read(request.instructions.as_deref(), &request.input_items()?).map(drop)
 }
 
 /// The items that a request continues, and its own.
@@ -120,7 +133,7 @@ impl History {
     }
 
     /// Returns how the response is kept, if it is.
-    fn kept(self, request: &ResponsesRequest, store: Arc<ResponseStore>) -> Option<KeptHistory> {
+    fn kept(self, request: &ResponsesRequest, store: ResponseStore) -> Option<KeptHistory> {
         let keeps_response = request.store.unwrap_or(true);
         (keeps_response || self.conversation.is_some()).then_some(KeptHistory {
             store,
@@ -132,7 +145,7 @@ impl History {
 
 /// Where a response is kept once it has ended.
 struct KeptHistory {
-    store: Arc<ResponseStore>,
+    store: ResponseStore,
     history: History,
     /// Whether the response itself is kept, or its conversation alone.
     keeps_response: bool,

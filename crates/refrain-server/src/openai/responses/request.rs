@@ -1,29 +1,38 @@
 //! The body of a request for a response.
 
 use refrain_text::ReasoningOptions;
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::items;
 use crate::error::Refusal;
-use crate::openai::chat::ReasoningFields;
 use crate::openai::fields::FieldReader;
 use crate::openai::options::GenerationFields;
-use crate::openai::structure::{AnswerForm, answer_form, of_format};
+use crate::openai::reasoning::ReasoningFields;
+use crate::openai::structure::{RequestedAnswer, of_format, requested_answer};
 use crate::openai::tools::ToolSet;
+use crate::openapi::items::{ConversationField, ItemsField, OtherFields, ReasoningField, ResponseTool, TextField};
+use crate::openapi::messages::ToolChoiceField;
 use crate::served::ServedModel;
 
-#[derive(Deserialize)]
+/// A conversation of items to answer.
+#[derive(Deserialize, JsonSchema)]
 pub(crate) struct ResponsesRequest {
     /// A text, or items.
+    #[schemars(with = "Option<ItemsField>")]
     input: Option<Value>,
     pub instructions: Option<String>,
+    #[schemars(with = "Option<Vec<ResponseTool>>")]
     tools: Option<Vec<Value>>,
+    #[schemars(with = "Option<ToolChoiceField>")]
     tool_choice: Option<Value>,
     pub previous_response_id: Option<String>,
     /// An id, or an object with one.
+    #[schemars(with = "Option<ConversationField>")]
     conversation: Option<Value>,
-    /// A prompt that OpenAI's servers keep.
+    /// A prompt that OpenAI's servers keep. It is refused.
+    #[schemars(with = "Option<()>")]
     prompt: Option<Value>,
     pub store: Option<bool>,
     #[serde(default)]
@@ -31,17 +40,24 @@ pub(crate) struct ResponsesRequest {
     #[serde(default)]
     pub stream: bool,
     /// The form of the text.
+    #[schemars(with = "Option<TextField>")]
     text: Option<Value>,
     pub parallel_tool_calls: Option<bool>,
     /// What the response contains beside the text.
+    #[schemars(with = "Option<Vec<String>>")]
     include: Option<Vec<Value>>,
+    #[schemars(with = "Option<u64>", range(min = 0, max = 20))]
     top_logprobs: Option<Value>,
+    /// Maximum number of tokens of the answer; -1 is no limit.
+    #[schemars(with = "Option<i64>", range(min = -1))]
     max_output_tokens: Option<Value>,
-    metadata: Option<Value>,
+    metadata: Option<Map<String, Value>>,
+    #[schemars(with = "Option<ReasoningField>")]
     reasoning: Option<Value>,
     #[serde(default)]
     pub chat_template_kwargs: Map<String, Value>,
     #[serde(flatten)]
+    #[schemars(with = "OtherFields")]
     others: Map<String, Value>,
 }
 
@@ -61,6 +77,16 @@ const SHARED: [&str; 14] = [
     "min_tokens",
     "ignore_eos",
     "truncate_prompt_tokens",
+];
+/// Fields of reasoning that mean the same as in chats.
+const REASONING: [&str; 7] = [
+    "think",
+    "enable_thinking",
+    "thinking",
+    "reasoning_effort",
+    "thinking_budget",
+    "thinking_token_budget",
+    "reasoning_budget",
 ];
 /// Fields that are returned as they were sent.
 const ECHOED: [&str; 6] = [
@@ -87,6 +113,32 @@ impl ResponsesRequest {
         if self.prompt.is_some() {
             let why = "this server keeps no prompts; send instructions and input";
             return Err(Refusal::field("prompt", why));
+        }
+        self.check_repeated()
+    }
+
+    /// Checks the types of fields that are only repeated in the response.
+    fn check_repeated(&self) -> Result<(), Refusal> {
+        let mut tools = self.tools.iter().flatten();
+        if let Some(index) = tools.position(|tool| !tool.is_object()) {
+            return Err(Refusal::field("tools", format!("tool {index} is no object")));
+        }
+        let mut fields = FieldReader::new(self.others.clone());
+        for name in ["prompt_cache_key", "safety_identifier", "service_tier"] {
+            fields.text(name)?;
+        }
+        fields.count("max_tool_calls")?;
+        let given = self
+            .top_logprobs
+            .clone()
+            .map(|count| ("top_logprobs".to_owned(), count));
+        FieldReader::new(given.into_iter().collect()).count("top_logprobs")?;
+        let summary = self
+            .reasoning
+            .as_ref()
+            .map_or(&Value::Null, |reasoning| &reasoning["summary"]);
+        if !(summary.is_null() || summary.is_string()) {
+            return Err(Refusal::field("reasoning", "the summary must be a string"));
         }
         Ok(())
     }
@@ -115,7 +167,7 @@ impl ResponsesRequest {
     /// Returns the options of reasoning.
     pub fn reasoning_options(&self) -> Result<ReasoningOptions, Refusal> {
         let mut fields = Map::new();
-        for name in ["think", "enable_thinking", "reasoning_effort"] {
+        for name in REASONING {
             let given = self.others.get(name).cloned();
             given.map(|value| fields.insert(name.to_owned(), value));
         }
@@ -162,8 +214,8 @@ impl ResponsesRequest {
     /// Returns the functions, and the grammar of the answer.
     ///
     /// # Errors
-    /// As [`answer_form`].
-    pub fn answer_form(&self, model: &ServedModel, tools: &ToolSet) -> Result<AnswerForm, Refusal> {
+    /// As [`requested_answer`].
+    pub fn answer_form(&self, model: &ServedModel, tools: &ToolSet) -> Result<RequestedAnswer, Refusal> {
         let format = match &self.text {
             None => &Value::Null,
             Some(Value::Object(text)) => text.get("format").unwrap_or(&Value::Null),
@@ -172,7 +224,7 @@ impl ResponsesRequest {
         let choice = self.tool_choice.as_ref().map(|choice| tools.qualified_choice(choice));
         let several = self.parallel_tool_calls.unwrap_or(true);
         let format = of_format("text.format", format)?;
-        answer_form(model, tools.functions(), choice.as_ref(), several, format)
+        requested_answer(model, tools.functions(), choice.as_ref(), several, format)
     }
 
     /// Whether the response contains log-probabilities.
@@ -197,7 +249,7 @@ impl ResponsesRequest {
             "model": model.name,
             "instructions": self.instructions,
             "max_output_tokens": self.max_output_tokens,
-            "metadata": self.metadata.clone().unwrap_or_else(|| json!({})),
+            "metadata": self.metadata.clone().unwrap_or_default(),
             "parallel_tool_calls": self.parallel_tool_calls.unwrap_or(true),
             "previous_response_id": self.previous_response_id,
             "store": self.store.unwrap_or(true),
@@ -222,4 +274,34 @@ impl ResponsesRequest {
 /// The form of texts if none is requested.
 fn plain_text() -> Value {
     json!({"format": {"type": "text"}})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_that_the_response_repeats_have_the_documented_types() {
+        let read =
+            |field: &str, value: Value| serde_json::from_value::<ResponsesRequest>(json!({"input": "a", field: value}));
+        for (field, value) in [
+            ("tools", json!([{"type": "web_search"}, 7])),
+            ("prompt_cache_key", json!(7)),
+            ("safety_identifier", json!([])),
+            ("service_tier", json!(true)),
+            ("max_tool_calls", json!("many")),
+            ("top_logprobs", json!("many")),
+            ("reasoning", json!({"summary": 7})),
+        ] {
+            let error = read(field, value).expect("a request").check().unwrap_err().to_string();
+            assert!(error.starts_with(&format!("{field}: ")), "{error}");
+        }
+        assert!(read("metadata", json!("text")).is_err());
+        assert!(
+            read("metadata", json!({"key": "value"}))
+                .expect("a request")
+                .check()
+                .is_ok()
+        );
+    }
 }

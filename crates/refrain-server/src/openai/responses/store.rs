@@ -1,14 +1,21 @@
 //! Responses and conversations that are kept for later requests, in bounded memory.
 //!
 //! Each entry belongs to the API key that made it; other keys cannot see it. The oldest entries are dropped when the
-//! store is full. Nothing is written to disk.
+//! store is full. Entries are written to disk only if the operator names a directory.
+
+mod disk;
 
 use std::collections::VecDeque;
+use std::io;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use axum::http::HeaderMap;
 use axum::http::header::AUTHORIZATION;
+use ring::digest::{Context, Digest, SHA256};
 use serde_json::Value;
+
+use disk::DiskStore;
 
 /// Limit of the memory of all entries, in bytes.
 const MAX_BYTES: usize = 64 << 20;
@@ -31,6 +38,28 @@ impl Owner {
         let key = bearer.or_else(|| header("x-api-key")).unwrap_or_default();
         Owner(key.trim().to_owned())
     }
+
+    /// A hash that stands for the owner on disk.
+    fn hash(&self) -> String {
+        hex(&[b"owner", self.0.as_bytes()])
+    }
+}
+
+fn digest(parts: &[&[u8]]) -> Digest {
+    let mut context = Context::new(&SHA256);
+    for part in parts {
+        context.update(&part.len().to_le_bytes());
+        context.update(part);
+    }
+    context.finish()
+}
+
+fn hex(parts: &[&[u8]]) -> String {
+    digest(parts)
+        .as_ref()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }
 
 /// A response or a conversation.
@@ -63,9 +92,15 @@ fn bytes(value: &Value) -> usize {
         }
 }
 
-/// Keeps responses and conversations.
+/// Keeps responses and conversations for later requests. Clones share them.
+#[derive(Debug, Clone, Default)]
+pub struct ResponseStore(Arc<Layers>);
+
 #[derive(Debug, Default)]
-pub(crate) struct ResponseStore(Mutex<Entries>);
+struct Layers {
+    memory: Mutex<Entries>,
+    disk: Option<DiskStore>,
+}
 
 #[derive(Debug, Default)]
 struct Entries {
@@ -86,50 +121,79 @@ impl Entries {
             self.bytes -= bytes;
         }
     }
-}
 
-impl ResponseStore {
-    /// Keeps an entry, in the place of an earlier one with its id. An entry beyond the limit is not kept.
-    pub fn put(&self, entry: StoredEntry) {
+    fn put(&mut self, entry: StoredEntry) {
         let bytes = entry.bytes();
-        let mut all = self.lock();
-        if let Some(index) = all.position(&entry.owner, &entry.id) {
-            all.remove(index);
+        if let Some(index) = self.position(&entry.owner, &entry.id) {
+            self.remove(index);
         }
         if bytes > MAX_BYTES {
             return;
         }
-        while all.bytes + bytes > MAX_BYTES || all.entries.len() >= MAX_ENTRIES {
-            all.remove(0);
+        while self.bytes + bytes > MAX_BYTES || self.entries.len() >= MAX_ENTRIES {
+            self.remove(0);
         }
-        all.bytes += bytes;
-        all.entries.push_back((entry, bytes));
+        self.bytes += bytes;
+        self.entries.push_back((entry, bytes));
+    }
+}
+
+impl ResponseStore {
+    /// Keeps entries in a directory too, so that they outlive the server. At most 1 GiB; the oldest make room.
+    ///
+    /// # Errors
+    /// If another server uses the directory, or it cannot be read or written.
+    pub fn on_disk(directory: &Path) -> io::Result<ResponseStore> {
+        Ok(ResponseStore(Arc::new(Layers {
+            memory: Mutex::default(),
+            disk: Some(DiskStore::open(directory)?),
+        })))
+    }
+
+    /// Keeps an entry, in the place of an earlier one with its id. An entry beyond the limit is not kept.
+    ///
+    /// If it cannot be written to disk, it is kept in memory only.
+    pub(crate) fn put(&self, entry: StoredEntry) {
+        self.with_disk(|disk| disk.put(&entry).ok());
+        self.lock().put(entry);
     }
 
     /// Returns an entry of this owner.
-    pub fn get(&self, owner: &Owner, id: &str) -> Option<StoredEntry> {
-        let all = self.lock();
-        let index = all.position(owner, id)?;
-        Some(all.entries[index].0.clone())
+    pub(crate) fn get(&self, owner: &Owner, id: &str) -> Option<StoredEntry> {
+        let found = {
+            let all = self.lock();
+            all.position(owner, id).map(|index| all.entries[index].0.clone())
+        };
+        found.or_else(|| self.with_disk(|disk| disk.get(owner, id)))
     }
 
     /// Returns the item of this id in any entry of this owner.
-    pub fn item(&self, owner: &Owner, id: &str) -> Option<Arc<Value>> {
-        let all = self.lock();
-        let entries = all.entries.iter().rev().filter(|(entry, _)| entry.owner == *owner);
-        let mut items = entries.flat_map(|(entry, _)| &entry.items);
-        items.find(|item| item["id"] == id).cloned()
+    pub(crate) fn item(&self, owner: &Owner, id: &str) -> Option<Arc<Value>> {
+        let found = {
+            let all = self.lock();
+            let entries = all.entries.iter().rev().filter(|(entry, _)| entry.owner == *owner);
+            let mut items = entries.flat_map(|(entry, _)| &entry.items);
+            items.find(|item| item["id"] == id).cloned()
+        };
+        found.or_else(|| self.with_disk(|disk| disk.item(owner, id)))
     }
 
     /// Removes an entry of this owner. Returns whether there was one.
-    pub fn remove(&self, owner: &Owner, id: &str) -> bool {
+    pub(crate) fn remove(&self, owner: &Owner, id: &str) -> bool {
+        let was_on_disk = self.with_disk(|disk| disk.remove(owner, id).then_some(()));
         let mut all = self.lock();
         let index = all.position(owner, id);
-        index.map(|index| all.remove(index)).is_some()
+        index.map(|index| all.remove(index)).is_some() || was_on_disk.is_some()
+    }
+
+    /// Uses the disk, if there is one. Other tasks of this thread go on elsewhere.
+    fn with_disk<T>(&self, work: impl FnOnce(&DiskStore) -> Option<T>) -> Option<T> {
+        let disk = self.0.disk.as_ref()?;
+        tokio::task::block_in_place(|| work(disk))
     }
 
     fn lock(&self) -> MutexGuard<'_, Entries> {
-        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.0.memory.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 
@@ -178,5 +242,19 @@ mod tests {
         }
         let all = store.lock();
         assert!(all.entries.len() == MAX_ENTRIES && all.bytes <= MAX_BYTES);
+    }
+
+    #[test]
+    fn entries_on_disk_are_found_after_a_restart() {
+        let directory = tempfile::tempdir().unwrap();
+        let owner = Owner("a".to_owned());
+        let store = ResponseStore::on_disk(directory.path()).unwrap();
+        store.put(entry("1", "a", 1));
+        store.put(entry("2", "a", MAX_BYTES));
+        assert!(store.get(&owner, "2").is_some(), "too large for the memory alone");
+        drop(store);
+        let store = ResponseStore::on_disk(directory.path()).unwrap();
+        assert!(store.get(&owner, "1").is_some() && store.item(&owner, "item-2").is_some());
+        assert!(store.remove(&owner, "1") && store.get(&owner, "1").is_none() && !store.remove(&owner, "1"));
     }
 }

@@ -3,6 +3,7 @@
 use super::{MarkedReader, State};
 use crate::dialects::Notation;
 use crate::dialects::call::{CallHead, Outcome, opening};
+use crate::dialects::expressions::python_head;
 use crate::dialects::marks::{Found, at_front};
 use crate::dialects::notations::{ALTERNATIVES, ASSUMED};
 use crate::dialects::reader::AnswerPiece;
@@ -54,7 +55,7 @@ impl MarkedReader {
         } else {
             open.len()
         };
-        CallHead::read(&self.held[call_at..], notation, is_final).behind(call_at)
+        CallHead::read(&self.held[call_at..], notation, &self.functions, is_final).behind(call_at)
     }
 
     /// What looked like a call is text.
@@ -71,9 +72,9 @@ impl MarkedReader {
         };
         let text = self.held.trim_start();
         if !text.starts_with(['{', '[']) {
-            return Found::No;
+            return self.builtin_call(is_final);
         }
-        match CallHead::read(text, notation, is_final) {
+        match CallHead::read(text, notation, &self.functions, is_final) {
             Outcome::Read(head, length) if self.functions.contains(&head.name) => {
                 let consumed = self.held.len() - text.len() + length;
                 self.begin(head, consumed);
@@ -81,6 +82,30 @@ impl MarkedReader {
             }
             Outcome::Incomplete if !is_final => Found::Perhaps,
             _ => Found::No,
+        }
+    }
+
+    /// Takes `NAME.call(key="value")` behind a mark, as Llama 3 writes calls of tools that it knows.
+    fn builtin_call(&mut self, is_final: bool) -> Found {
+        const METHOD: &str = ".call";
+        let text = self.held.trim_start();
+        let is_other = |at: usize| !text[..at].ends_with(METHOD);
+        if !self.is_behind_mark || text.find('(').is_some_and(is_other) {
+            return Found::No;
+        }
+        match python_head(text, is_final) {
+            Outcome::Read(mut head, length) => {
+                let name = head.name.strip_suffix(METHOD).unwrap_or_default().to_owned();
+                if !self.functions.contains(&name) {
+                    return Found::No;
+                }
+                head.name = name;
+                let consumed = self.held.len() - text.len() + length;
+                self.begin(head, consumed);
+                Found::Yes
+            }
+            Outcome::Incomplete if !is_final => Found::Perhaps,
+            Outcome::Incomplete | Outcome::Other => Found::No,
         }
     }
 

@@ -9,8 +9,8 @@ use super::{CallForm, CallId, Marks, NamedCall, Notation, ObjectKeys};
 use expressions::{GEMMA_4, LFM2, LLAMA_4};
 use named::{DEEPSEEK_V3, DEEPSEEK_V3_1, FUNCTIONARY_3_1, KIMI_K2, MISTRAL, SOLAR};
 use objects::{
-    APERTUS, COHERE2_MOE, COMMAND_A, COMMAND_R, FIREFUNCTION, GIGACHAT_3, GIGACHAT_3_1, GRANITE_3, LLAMA_3, NEMOTRON_2,
-    PHI_4, TOOL_CALLS,
+    APERTUS, COHERE2_MOE, COMMAND_A, COMMAND_R, FIREFUNCTION, GIGACHAT_3, GIGACHAT_3_1, GRANITE_3, LLAMA_3,
+    MISTRAL_LIST, NEMOTRON_2, PHI_4, TOOL_CALLS,
 };
 use tagged::{DEEPSEEK_V3_2, DEEPSEEK_V4, GLM, HUNYUAN, KIMI_K3, MINICPM_5, MINIMAX_M2, MINIMAX_M3, QWEN_XML, SEED};
 
@@ -100,7 +100,7 @@ pub(in crate::dialects) const REASONING: [Marks; 14] = [
 
 /// The notations by which an answer with calls may be read, in the order in which they are tried: of two that read the
 /// same, the one with more marks stands first.
-pub(in crate::dialects) const NOTATIONS: [&Notation; 31] = [
+pub(in crate::dialects) const NOTATIONS: [&Notation; 32] = [
     &HERMES,
     &QWEN_XML,
     &SEED,
@@ -114,6 +114,7 @@ pub(in crate::dialects) const NOTATIONS: [&Notation; 31] = [
     &DEEPSEEK_V3,
     &KIMI_K2,
     &KIMI_K3,
+    &MISTRAL_LIST,
     &MISTRAL,
     &COMMAND_A,
     &COHERE2_MOE,

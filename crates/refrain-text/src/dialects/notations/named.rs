@@ -36,7 +36,7 @@ pub(super) const KIMI_K2: Notation = Notation {
     ignored: &[],
 };
 
-/// Mistral from Small 3.2 on, Devstral, Ministral: `[TOOL_CALLS]NAME[ARGS]{…}`. Older ones, as Nemo: `[TOOL_CALLS][{…}]`.
+/// Mistral from Small 3.2 on, Devstral, Ministral: `[TOOL_CALLS]NAME[ARGS]{…}`. It also reads the list of older ones.
 pub(super) const MISTRAL: Notation = Notation {
     name: "mistral",
     section: None,

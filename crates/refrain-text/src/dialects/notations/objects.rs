@@ -98,6 +98,14 @@ pub(super) const GRANITE_3: Notation = notation(
     OBJECT_LIST,
 );
 
+/// Mistral up to Nemo and Small 3.1: `[TOOL_CALLS][{"name": …, "arguments": …}]`.
+pub(super) const MISTRAL_LIST: Notation = notation(
+    "mistral-list",
+    Some(marks("[TOOL_CALLS]", "")),
+    marks("", ""),
+    OBJECT_LIST,
+);
+
 /// FireFunction.
 pub(super) const FIREFUNCTION: Notation =
     notation("firefunction", Some(marks("functools", "")), marks("", ""), OBJECT_LIST);
