@@ -192,6 +192,9 @@ pub fn gumbel(shape: &[i64], dtype: DType, given: Option<&Value>) -> Result<Valu
 /// Indices (uint32) of an axis of logits, drawn with the probabilities softmax(logits). `shape` is that of the samples,
 /// whose last axes are those of the logits without the axis; `count` adds a last axis of that many samples instead.
 ///
+/// As in MLX, samples of several distributions are drawn with Gumbel noise, those of a single one from its cumulated
+/// probabilities, unless the result is a scalar.
+///
 /// # Errors
 /// Fails if both are given, if the axis does not exist, or if shapes do not fit.
 pub fn categorical(
@@ -203,42 +206,51 @@ pub fn categorical(
 ) -> Result<Value> {
     const OP: &str = "categorical";
     if shape.is_some() && count.is_some() {
-        return Err(Error::value(
-            "[categorical] At most one of shape or num_samples can be specified.",
-        ));
+        return Err(Error::value("[categorical] At most one of shape or num_samples can be specified."));
     }
     let axis = shape::axis(OP, axis, logits.ndim())?;
     let logits = logits.cast(logits.dtype().at_least_float())?;
     let rank = logits.ndim();
-    let mut rest: Vec<i64> = logits.shape().iter().map(|&n| n as i64).collect();
+    let extents_of = |value: &Value| value.shape().iter().map(|&n| n as i64).collect::<Vec<_>>();
+    let mut rest = extents_of(&logits);
     let n = rest.remove(axis);
-    // One noise for each sample and class, with the classes in the place of their axis, as MLX counts them.
-    let (samples, offset) = match (shape, count) {
-        (None, None) => (rest.clone(), 0),
-        (None, Some(count)) => {
-            let mut noise: Vec<i64> = logits.shape().iter().map(|&n| n as i64).collect();
-            noise.push(count);
-            let scores = ops::expand_dims(&logits, &[-1])?;
-            let scores = ops::add(&gumbel(&noise, DType::F32, given)?.into(), &scores.into())?;
-            return ops::argmax(&scores, Some(axis as i64), false);
-        }
-        (Some(shape), None) => {
-            let spread = ops::broadcast_shapes(&[&extents(OP, &rest)?, &extents(OP, shape)?])?;
-            if spread != extents(OP, shape)? {
-                let message = format!(
-                    "[categorical] Requested shape {} is not broadcast compatible.",
-                    tuple(shape)
-                );
-                return Err(Error::value(message));
-            }
-            (shape.to_vec(), shape.len() - rest.len())
-        }
-        _ => unreachable!("both were rejected"),
+    let samples = match (shape, count) {
+        (Some(shape), _) => shape.to_vec(),
+        (None, Some(count)) => [&rest[..], &[count]].concat(),
+        (None, None) => rest.clone(),
     };
+    if logits.size() as i64 == n && !samples.is_empty() {
+        return one_distribution(&logits, &samples, given);
+    }
+    // One noise for each sample and class, with the classes in the place of their axis, as MLX counts them.
+    if let Some(count) = count {
+        let noise = [&extents_of(&logits)[..], &[count]].concat();
+        let scores = ops::expand_dims(&logits, &[-1])?;
+        let scores = ops::add(&gumbel(&noise, DType::F32, given)?.into(), &scores.into())?;
+        return ops::argmax(&scores, Some(axis as i64), false);
+    }
+    let spread = ops::broadcast_shapes(&[&extents(OP, &rest)?, &extents(OP, &samples)?])?;
+    if spread != extents(OP, &samples)? {
+        let message = format!("[categorical] Requested shape {} is not broadcast compatible.", tuple(&samples));
+        return Err(Error::value(message));
+    }
+    let offset = samples.len() - rest.len();
     let mut noise = samples;
     noise.insert(axis + offset, n);
     let scores = ops::add(&gumbel(&noise, DType::F32, given)?.into(), &logits.into())?;
     ops::argmax(&scores, Some((axis as i64) - rank as i64), false)
+}
+
+/// Samples of a single distribution: the number of classes whose cumulated probability a uniform number reaches.
+fn one_distribution(logits: &Value, samples: &[i64], given: Option<&Value>) -> Result<Value> {
+    let probabilities = ops::softmax(&ops::reshape(&logits.cast(DType::F32)?, &[-1])?, None, true)?;
+    let cumulated = ops::cumsum(&probabilities, Some(0), false, true)?;
+    let reached = ops::expand_dims(&unit(samples, DType::F32, given)?, &[-1])?;
+    let passed = ops::less_equal(&cumulated.into(), &reached.into())?;
+    let index = ops::sum(&passed, Some(&[-1]), false)?;
+    // The cumulated probabilities may end below 1.
+    let last = Operand::from(logits.size() as i64 - 1);
+    ops::minimum(&index.into(), &last)?.cast(DType::U32)
 }
 
 /// Laplace distributed with mean `loc` and scale `scale`.

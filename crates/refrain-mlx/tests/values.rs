@@ -267,10 +267,18 @@ fn sorting_and_scans() {
 
 #[test]
 fn quantised_values_survive_packing() {
+    let words = [
+        (2, [3413519832u32, 3716904685, 1658633074, 3073236151]),
+        (3, [2501094504, 3472533111, 4012517208, 2979919180]),
+    ];
     for bits in [2, 3, 4, 5, 6, 8] {
         let w: Vec<f32> = (0..2 * 64).map(|n| ((n * 37) % 64) as f32 / 16.0 - 2.0).collect();
         let w = floats(&w, &[2, 64]);
         let planes = ops::quantize(&w, Some(32), Some(bits), "affine").expect("quantises");
+        if let Some((_, expected)) = words.iter().find(|(known, _)| *known == bits) {
+            let found: Vec<u32> = planes[0].to_vec().expect("u32");
+            assert_eq!(found[..4], *expected, "{bits} bits");
+        }
         assert_eq!(planes[0].shape(), [2, 2 * bits as usize]);
         let back = ops::dequantize(
             &planes[0],
@@ -284,7 +292,7 @@ fn quantised_values_survive_packing() {
         let step = 4.0 / ((1 << bits) - 1) as f32;
         for (found, expected) in read(&back.expect("dequantises")).iter().zip(read(&w)) {
             assert!(
-                (found - expected).abs() <= 0.6 * step,
+                (found - expected).abs() <= 1.1 * step,
                 "{bits} bits: {found} instead of {expected}"
             );
         }
@@ -330,7 +338,7 @@ fn convolutions_are_sums_over_the_kernel() {
     );
     let w = floats(&[1.0, 10.0, 100.0, 1000.0], &[1, 2, 2]);
     let full = ops::conv1d(&x, &w, 2, 1, 1, 1).expect("convolves");
-    assert_eq!((full.shape(), read(&full)), (&[1, 2, 1][..], vec![2100.0, 6543.0]));
+    assert_eq!((full.shape(), read(&full)), (&[1, 3, 1][..], vec![2100.0, 6543.0, 87.0]));
 }
 
 #[test]
@@ -359,6 +367,9 @@ fn random_numbers_are_those_of_mlx() {
         (drawn.shape(), read(&drawn)),
         (&[1, 5][..], vec![2.0, 1.0, 2.0, 2.0, 2.0])
     );
+    let rows = floats(&[0.1, 2.0, 3.0, 3.0, 2.0, 0.1], &[2, 3]);
+    let drawn = random::categorical(&rows, -1, None, None, Some(&key)).expect("draws");
+    assert_eq!(read(&drawn), [2.0, 0.0]);
     let (low, high) = (Operand::from(0i64), Operand::from(10i64));
     let integers = random::randint(&low, &high, &[6], DType::I32, Some(&key)).expect("draws");
     assert_eq!(read(&integers), [5.0, 0.0, 7.0, 8.0, 5.0, 4.0]);
