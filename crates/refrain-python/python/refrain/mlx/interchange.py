@@ -1,0 +1,64 @@
+"""Arrays as NumPy arrays and through DLPack."""
+
+from refrain import _core
+
+
+def to_numpy(array: "_core.array", dtype: object = None, copy: bool | None = None) -> object:
+    """The elements as a NumPy array of its own memory."""
+    import numpy
+
+    if copy is False:
+        raise ValueError("[array] the elements are in the device's memory: they must be copied")
+    if array.dtype == _core.bfloat16:
+        # NumPy has no bfloat16; ml_dtypes adds it where it is installed.
+        try:
+            import ml_dtypes
+        except ModuleNotFoundError as error:
+            message = "NumPy has no bfloat16: convert the array with astype(mx.float32), or install ml_dtypes"
+            raise RuntimeError(message) from error
+        elements = numpy.frombuffer(bytearray(bytes(array)), ml_dtypes.bfloat16)
+    else:
+        name = repr(array.dtype).removeprefix("mlx.core.").removesuffix("_")
+        elements = numpy.frombuffer(bytearray(bytes(array)), name)
+    elements = elements.reshape(array.shape)
+    return elements if dtype is None else elements.astype(dtype)
+
+
+def to_dlpack(
+    array: "_core.array",
+    *,
+    stream: object = None,
+    max_version: tuple[int, int] | None = None,
+    dl_device: tuple[int, int] | None = None,
+    copy: bool | None = None,
+) -> object:
+    """A DLPack capsule of a copy in host memory."""
+    if dl_device is not None and tuple(dl_device) != (1, 0):
+        raise BufferError("[__dlpack__] arrays are given in host memory only")
+    host = to_numpy(array)
+    return host.__dlpack__(max_version=max_version) if max_version is not None else host.__dlpack__()
+
+
+def dlpack_device(array: "_core.array") -> tuple[int, int]:
+    """Where DLPack gives the elements: in host memory."""
+    return (1, 0)
+
+
+def from_dlpack(x: object, /, *, copy: bool | None = None) -> "_core.array":
+    """An array with the elements of an object that has DLPack's methods."""
+    import numpy
+
+    if isinstance(x, _core.array):
+        return x
+    if not hasattr(x, "__dlpack__"):
+        raise TypeError(f"[from_dlpack] {type(x).__name__} has no method __dlpack__")
+    if copy is False:
+        raise ValueError("[from_dlpack] the elements must be copied: pass copy=None or copy=True")
+    return _core.array(numpy.from_dlpack(x), dtype=_dtype_of(x))
+
+
+def _dtype_of(x: object) -> "_core.Dtype | None":
+    """The dtype of NumPy's double precision, which `array` would convert."""
+    return _core.float64 if str(getattr(x, "dtype", "")).endswith("float64") else None
+
+
