@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use safetensors::tensor::Metadata;
+
 use crate::device::compute_device;
 use crate::{Error, ErrorKind, Result, Value};
 
@@ -30,11 +32,11 @@ fn metadata(path: &Path) -> Result<Vec<(String, String)>> {
     let mut length = [0; 8];
     file.read_exact(&mut length).map_err(|error| failed(&error))?;
     let length = u64::from_le_bytes(length).min(MAX_HEADER_BYTES);
-    let mut bytes = length.to_le_bytes().to_vec();
+    let mut bytes = Vec::new();
     file.take(length)
         .read_to_end(&mut bytes)
         .map_err(|error| failed(&error))?;
-    let (_, header) = safetensors::SafeTensors::read_metadata(&bytes).map_err(|error| failed(&error))?;
+    let header: Metadata = serde_json::from_slice(&bytes).map_err(|error| failed(&error))?;
     let texts: BTreeMap<_, _> = header.metadata().clone().unwrap_or_default().into_iter().collect();
     Ok(texts.into_iter().collect())
 }

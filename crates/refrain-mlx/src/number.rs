@@ -1,7 +1,7 @@
 //! Numbers and operands.
 
 use crate::dtype::Category;
-use crate::{DType, Result, Value};
+use crate::{DType, Error, Result, Value};
 
 /// A number of the program: weak in promotion, as Python's numbers are.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -33,6 +33,23 @@ impl Number {
             Number::Int(_) => dtype,
             Number::Float(_) if dtype.category() >= Category::Floating => dtype,
             Number::Float(_) => DType::F32,
+        }
+    }
+
+    /// Fails for integers that `dtype` does not hold.
+    fn check_range(self, dtype: DType) -> Result<()> {
+        let range = match dtype {
+            DType::U8 => 0..=i64::from(u8::MAX),
+            DType::U32 => 0..=i64::from(u32::MAX),
+            DType::I32 => i64::from(i32::MIN)..=i64::from(i32::MAX),
+            _ => return Ok(()),
+        };
+        match self {
+            Number::Int(n) if !range.contains(&n) => {
+                let message = format!("Converting {n} to {dtype} would result in overflow.");
+                Err(Error::value(message))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -123,7 +140,9 @@ impl Operand {
         match (self, other) {
             (Operand::Value(value), _) => Ok(value.clone()),
             (Operand::Number(number), Operand::Value(other)) => {
-                Value::scalar(*number, Some(number.dtype_beside(other.dtype())))
+                let dtype = number.dtype_beside(other.dtype());
+                number.check_range(dtype)?;
+                Value::scalar(*number, Some(dtype))
             }
             (Operand::Number(number), Operand::Number(_)) => Value::scalar(*number, None),
         }

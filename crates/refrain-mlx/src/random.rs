@@ -165,7 +165,8 @@ pub fn randint(low: &Operand, high: &Operand, shape: &[i64], dtype: DType, given
     }
     let wide = |bound: &Operand| -> Result<Operand> { Ok(bound.value()?.cast(DType::F32)?.into()) };
     let x = uniform(&wide(low)?, &wide(high)?, shape, DType::F32, given)?;
-    ops::maximum(&low.value()?.cast(dtype)?.into(), &x.cast(dtype)?.into())
+    let x = ops::floor(&x.into())?.cast(dtype)?;
+    ops::maximum(&low.value()?.cast(dtype)?.into(), &x.into())
 }
 
 /// Truth values that are true with probability `p`, which broadcasts to the shape (by default p's).
@@ -206,7 +207,9 @@ pub fn categorical(
 ) -> Result<Value> {
     const OP: &str = "categorical";
     if shape.is_some() && count.is_some() {
-        return Err(Error::value("[categorical] At most one of shape or num_samples can be specified."));
+        return Err(Error::value(
+            "[categorical] At most one of shape or num_samples can be specified.",
+        ));
     }
     let axis = shape::axis(OP, axis, logits.ndim())?;
     let logits = logits.cast(logits.dtype().at_least_float())?;
@@ -231,7 +234,10 @@ pub fn categorical(
     }
     let spread = ops::broadcast_shapes(&[&extents(OP, &rest)?, &extents(OP, &samples)?])?;
     if spread != extents(OP, &samples)? {
-        let message = format!("[categorical] Requested shape {} is not broadcast compatible.", tuple(&samples));
+        let message = format!(
+            "[categorical] Requested shape {} is not broadcast compatible.",
+            tuple(&samples)
+        );
         return Err(Error::value(message));
     }
     let offset = samples.len() - rest.len();
@@ -267,7 +273,7 @@ pub fn laplace(shape: &[i64], dtype: DType, loc: f64, scale: f64, given: Option<
     let x = u.array();
     let one = Operand::from(Value::of(-x.abs())?);
     let logarithm = ops::log1p(&one)?;
-    let mut x = Value::of(x.sign() * -logarithm.array())?;
+    let mut x = Value::of(x.sign() * logarithm.array())?;
     if scale != 1.0 {
         x = ops::multiply(&x.into(), &scale.into())?;
     }

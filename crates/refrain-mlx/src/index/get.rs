@@ -12,13 +12,23 @@ use crate::{DType, Result, Value, ops};
 /// Fails for too many items, integers out of range, and indices that are no integers or do not broadcast.
 pub fn get(a: &Value, items: &[Index]) -> Result<Value> {
     let items = resolved(a, items)?;
-    selected(a, &items)
+    selected(a, &items, Integers::AsArrays)
+}
+
+/// What integers are beside arrays of indices.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Integers {
+    /// Arrays of one index, as NumPy has it and MLX when it reads.
+    AsArrays,
+    /// Removed before the arrays are applied, as MLX has it when it sets.
+    First,
 }
 
 /// The elements that resolved items select.
-pub(super) fn selected(a: &Value, items: &[Item]) -> Result<Value> {
+pub(super) fn selected(a: &Value, items: &[Item], integers: Integers) -> Result<Value> {
     let has_arrays = items.iter().any(|item| matches!(item, Item::Many(_)));
-    let ranged = ranges(a, items, has_arrays)?;
+    let keep_ones = has_arrays && integers == Integers::AsArrays;
+    let ranged = ranges(a, items, keep_ones)?;
     if !has_arrays {
         return Ok(ranged);
     }
@@ -31,6 +41,7 @@ pub(super) fn selected(a: &Value, items: &[Item]) -> Result<Value> {
                 axes.push(axis);
                 indices.push(value.clone());
             }
+            Item::One(_) if !keep_ones => continue,
             Item::One(index) => {
                 axes.push(axis);
                 indices.push(Value::full(&[], (*index as i64).into(), DType::I32)?);

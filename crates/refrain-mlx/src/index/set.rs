@@ -2,7 +2,7 @@
 
 use refrain::{Array, Combine};
 
-use super::get::selected;
+use super::get::{Integers, selected};
 use super::{Index, Item, misfit, resolved};
 use crate::ops::{reversed, scattered};
 use crate::shape::{broadcast, signed};
@@ -51,7 +51,7 @@ pub fn update(a: &Value, items: &[Index], value: &Operand, update: Update) -> Re
     let items = resolved(a, items)?;
     if !items.iter().any(|item| matches!(item, Item::Many(_))) {
         let (current, value) = (
-            Operand::from(selected(a, &items)?),
+            Operand::from(selected(a, &items, Integers::First)?),
             Operand::from(fitted(&value, &shape_of(&items))?),
         );
         let combined = match update {
@@ -194,7 +194,7 @@ fn scatter(a: &Value, items: &[Item], value: &Value, combine: Option<Combine>) -
     });
     let (leading, others) = items.split_at(cut.unwrap_or(items.len()));
     // 0 stands for an index out of range, which the gather answers with zero.
-    let selected = selected(&numbers, leading)?;
+    let selected = selected(&numbers, leading, Integers::First)?;
     let tail: Vec<usize> = others
         .iter()
         .scan(row.iter(), |row, item| {

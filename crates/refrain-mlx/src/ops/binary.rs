@@ -5,7 +5,7 @@ use refrain::Array;
 use super::{approximations, integer};
 use crate::dtype::Category;
 use crate::promotion::promoted;
-use crate::{DType, Error, Operand, Result, Value, promote};
+use crate::{DType, Error, ErrorKind, Operand, Result, Value, promote};
 
 /// A function of two arrays of one dtype.
 fn binary(a: &Operand, b: &Operand, function: impl Fn(&Array, &Array) -> Array) -> Result<Value> {
@@ -175,12 +175,12 @@ pub fn arctan2(a: &Operand, b: &Operand) -> Result<Value> {
 
 /// A bitwise function, logical for bool.
 fn bitwise(op: &str, a: &Operand, b: &Operand, function: impl Fn(&Array, &Array) -> Array) -> Result<Value> {
-    let ([a, b], dtype) = promoted(a, b)?;
-    if dtype.category() >= Category::Floating {
-        return Err(Error::value(format!(
-            "[{op}] Bitwise operations are not defined for {dtype}."
-        )));
+    let [x, y] = [a.value_beside(b)?.dtype(), b.value_beside(a)?.dtype()];
+    if promote(x, y).category() >= Category::Floating {
+        let message = format!("[{op}] Only allowed on integer or boolean types but got types {x} and {y}.");
+        return Err(Error::new(ErrorKind::Runtime, message));
     }
+    let ([a, b], _) = promoted(a, b)?;
     Value::of(function(a.array(), b.array()))
 }
 

@@ -43,7 +43,7 @@ pub(super) fn floor_quotient(a: &Array, b: &Array) -> Array {
     is_inexact.bit_and(&differ).select(&(&truncated - 1), &truncated)
 }
 
-/// aᵇ by repeated squaring; negative exponents count as 0 unless a is 1 or −1.
+/// aᵇ by repeated squaring; 0 for negative exponents, as in MLX.
 pub(super) fn power(a: &Value, b: &Value) -> Result<Value> {
     let (mut base, mut exponent) = (a.array().clone(), b.array().clone());
     let one = Array::full(base.device(), base.dtype(), &[], 1);
@@ -56,8 +56,7 @@ pub(super) fn power(a: &Value, b: &Value) -> Result<Value> {
     }
     if b.dtype() == DType::I32 {
         let negative = b.array().lt(0);
-        let unit = a.array().eq(1).select(&one, &(&one - &one));
-        result = negative.select(&unit, &result);
+        result = negative.select(&(&one - &one), &result);
     }
     Value::of(result)
 }

@@ -103,18 +103,14 @@ pub fn tensordot(a: &Value, b: &Value, axes: [&[i64]; 2]) -> Result<Value> {
     let kept = |value: &Value, summed: &[usize]| (0..value.ndim()).filter(|d| !summed.contains(d)).collect::<Vec<_>>();
     let (kept_a, kept_b) = (kept(a, &summed_a), kept(b, &summed_b));
     let (a, b) = floats("tensordot", a, b)?;
-    let matrix = |value: &Value, order: Vec<usize>, columns: usize| {
-        let order: Vec<isize> = order.into_iter().map(|d| d as isize).collect();
-        let rows = value.size().checked_div(columns).unwrap_or(0);
-        value
-            .array()
-            .permute(&order)
-            .reshape(&[rows as isize, columns as isize])
+    let product = |value: &Value, axes: &[usize]| extents(value, axes).iter().product::<usize>() as isize;
+    let matrix = |value: &Value, [rows, columns]: [&[usize]; 2]| {
+        let order: Vec<isize> = [rows, columns].concat().into_iter().map(|d| d as isize).collect();
+        let shape = [product(value, rows), product(value, columns)];
+        value.array().permute(&order).reshape(&shape)
     };
-    let inner: usize = extents(&a, &summed_a).iter().product();
-    let outer_b: usize = extents(&b, &kept_b).iter().product();
-    let left = matrix(&a, [&kept_a[..], &summed_a].concat(), inner);
-    let right = matrix(&b, [&summed_b[..], &kept_b].concat(), outer_b);
+    let left = matrix(&a, [&kept_a, &summed_a]);
+    let right = matrix(&b, [&summed_b, &kept_b]);
     let shape = [extents(&a, &kept_a), extents(&b, &kept_b)].concat();
     Value::of(left.matmul(&right).reshape(&signed(&shape)))
 }
@@ -122,10 +118,10 @@ pub fn tensordot(a: &Value, b: &Value, axes: [&[i64]; 2]) -> Result<Value> {
 /// The Kronecker product.
 ///
 /// # Errors
-/// Fails for values without axes, or if the promoted dtype is not supported.
+/// Fails for values without elements, or if the promoted dtype is not supported.
 pub fn kron(a: &Value, b: &Value) -> Result<Value> {
-    if a.ndim() == 0 || b.ndim() == 0 {
-        return Err(Error::value("[kron] Inputs must have at least one dimension."));
+    if a.size() == 0 || b.size() == 0 {
+        return Err(Error::value("[kron] Input arrays cannot be empty."));
     }
     let rank = a.ndim().max(b.ndim());
     let padded = |value: &Value| [vec![1; rank - value.ndim()], value.shape().to_vec()].concat();

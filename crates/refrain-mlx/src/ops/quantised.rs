@@ -236,21 +236,17 @@ pub fn quantize(w: &Value, group: Option<i64>, bits: Option<i64>, mode: &str) ->
 fn fp4_codes(x: &Array) -> (Array, Array) {
     use refrain::DType::{F32, U8, U32};
     let largest = x.abs().max(&[-1]);
-    // The largest code is 6: the scale is the power of two nearest to largest / 6.
-    let exponent = ((&largest / 6.0).log() / std::f32::consts::LN_2).round();
-    let exponent = largest.eq(0.0).select(-127.0, &exponent).maximum(-127.0).minimum(127.0);
-    let scale = Array::full(x.device(), F32, &[], 2.0).pow(&exponent).expand_dims(-1);
-    let magnitude = x.abs() / scale;
+    let power = |exponent: &Array| Array::full(x.device(), F32, &[], 2.0).pow(exponent);
+    // The largest code is 6: the scale is the lowest power of two that is not below largest / 6.
+    let near = ((&largest / 6.0).log() / std::f32::consts::LN_2).round();
+    let near = near.maximum(-126.0).minimum(126.0);
+    let exponent = &near + &largest.gt(&(power(&near) * 6.0)).astype(F32);
+    let exponent = largest.eq(0.0).select(0.0, &exponent);
+    let magnitude = x.abs() / power(&exponent).expand_dims(-1);
     let mut code = Array::zeros(x.device(), U32, x.shape());
-    for (number, pair) in FP4[..8].windows(2).enumerate() {
-        let middle = (pair[0] + pair[1]) / 2.0;
-        // Ties go to the even code.
-        let above = if number % 2 == 0 {
-            magnitude.gt(middle)
-        } else {
-            magnitude.ge(middle)
-        };
-        code = code + above.astype(U32);
+    for pair in FP4[..8].windows(2) {
+        // Ties go to the lower magnitude, as in MLX.
+        code = code + magnitude.gt((pair[0] + pair[1]) / 2.0).astype(U32);
     }
     let sign = x.lt(0.0).astype(U32) * 8;
     (code + sign, (exponent + 127.0).astype(U8))

@@ -106,6 +106,9 @@ pub fn any(a: &Value, axes: Option<&[i64]>, keepdims: bool) -> Result<Value> {
 /// # Errors
 /// Fails if an axis does not exist, or if there are no elements.
 pub fn logsumexp(a: &Value, axes: Option<&[i64]>, keepdims: bool) -> Result<Value> {
+    if a.size() == 0 {
+        return Err(Error::value("[logsumexp] Received empty array."));
+    }
     reduced("logsumexp", a, axes, keepdims, |a, axes| a.logsumexp(axes))
 }
 
@@ -142,10 +145,15 @@ pub fn median(a: &Value, axes: Option<&[i64]>, keepdims: bool) -> Result<Value> 
     let reduced = shape::axes("median", axes, a.ndim())?;
     let kept: Vec<usize> = (0..a.ndim()).filter(|axis| !reduced.contains(axis)).collect();
     let order: Vec<i64> = kept.iter().chain(&reduced).map(|&axis| axis as i64).collect();
-    let lengths: Vec<i64> = kept.iter().map(|&axis| a.shape()[axis] as i64).collect();
+    let n: usize = reduced.iter().map(|&axis| a.shape()[axis]).product();
+    let lengths: Vec<i64> = kept
+        .iter()
+        .map(|&axis| a.shape()[axis])
+        .chain([n])
+        .map(|n| n as i64)
+        .collect();
     let a = a.cast(a.dtype().at_least_float())?;
-    let rows = ops::reshape(&ops::transpose(&a, Some(&order))?, &[&lengths[..], &[-1]].concat())?;
-    let n = *rows.shape().last().expect("there is a last axis");
+    let rows = ops::reshape(&ops::transpose(&a, Some(&order))?, &lengths)?;
     let sorted = rows.array().sort(-1);
     let middle = sorted.slice(-1, (n - 1) / 2, n / 2 + 1).mean(&[-1]);
     let mut shape = a.shape().to_vec();

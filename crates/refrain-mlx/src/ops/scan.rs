@@ -67,13 +67,16 @@ pub fn cumsum(a: &Value, axis: Option<i64>, reverse: bool, inclusive: bool) -> R
     })
 }
 
-/// Running product; bool gives int32.
+/// Running product.
 ///
 /// # Errors
 /// Fails if the axis does not exist.
 pub fn cumprod(a: &Value, axis: Option<i64>, reverse: bool, inclusive: bool) -> Result<Value> {
+    if a.dtype() == DType::Bool {
+        return cummin(a, axis, reverse, inclusive);
+    }
     let options = [reverse, inclusive];
-    accumulated(&summed(a)?, |a| {
+    accumulated(a, |a| {
         scanned("cumprod", a, axis, options, Number::Int(1), |x, y| x * y)
     })
 }

@@ -166,22 +166,15 @@ pub fn slice(a: &Value, start: &Value, axes: &[i64], sizes: &[i64]) -> Result<Va
 /// Fails if arguments do not fit.
 pub fn slice_update(a: &Value, update: &Value, start: &Value, axes: &[i64]) -> Result<Value> {
     let rank = a.ndim();
-    if update.ndim() > rank {
-        return Err(Error::value(
-            "[slice_update] The update has more dimensions than the array.",
-        ));
+    if update.ndim() != rank || update.shape().iter().zip(a.shape()).any(|(size, n)| size > n) {
+        let message = format!(
+            "[slice_update] Update of shape {} does not fit an array of shape {}.",
+            tuple(update.shape()),
+            tuple(a.shape())
+        );
+        return Err(Error::value(message));
     }
-    let sizes: Vec<usize> = {
-        let padded = [&vec![1; rank - update.ndim()][..], update.shape()].concat();
-        let fixed = |axis: usize| !axes.iter().any(|&a| a.rem_euclid(rank.max(1) as i64) == axis as i64);
-        (0..rank)
-            .map(|axis| if fixed(axis) { a.shape()[axis] } else { padded[axis] })
-            .collect()
-    };
-    let update = ops::broadcast_to(
-        &update.cast(a.dtype())?,
-        &sizes.iter().map(|&n| n as i64).collect::<Vec<_>>(),
-    )?;
+    let (sizes, update) = (update.shape().to_vec(), update.cast(a.dtype())?);
     // Flat indices of the updated elements.
     let device = a.array().device();
     let first = starts("slice_update", a, start, axes, &sizes)?;
