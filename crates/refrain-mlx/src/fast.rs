@@ -1,4 +1,7 @@
 //! The operations of `mlx.core.fast`.
+//!
+//! Half-precision floats are rounded where MLX's CPU rounds them: after a norm and before its weight, the cosines and
+//! sines of rotations, scores and weights of attention.
 
 use refrain::Array;
 
@@ -8,13 +11,19 @@ use crate::{DType, Error, Result, Value, ops, promote};
 
 const F32: refrain::DType = refrain::DType::F32;
 
-/// x / √(mean(x²) + eps) · weight over the last axis, computed in f32; the result has x's dtype.
+/// x / √(mean(x²) + eps) · weight over the last axis, computed in f32; the result has the promoted dtype of both.
 ///
 /// # Errors
 /// Fails if x has no axes or is no float, or if the weight does not fit.
 pub fn rms_norm(x: &Value, weight: Option<&Value>, eps: f32) -> Result<Value> {
     check_norm("rms_norm", x, &[weight])?;
-    Value::of(refrain::fast::rms_norm(x.array(), weight.map(Value::array), eps))
+    match weight {
+        Some(weight) if [x.dtype(), weight.dtype()] != [DType::F32; 2] => {
+            let normed = Value::of(refrain::fast::rms_norm(x.array(), None, eps))?;
+            ops::multiply(&normed.into(), &weight.into())
+        }
+        _ => Value::of(refrain::fast::rms_norm(x.array(), weight.map(Value::array), eps)),
+    }
 }
 
 fn check_norm(op: &str, x: &Value, planes: &[Option<&Value>]) -> Result<()> {
@@ -55,14 +64,14 @@ pub fn layer_norm(x: &Value, weight: Option<&Value>, bias: Option<&Value>, eps: 
     let keep = || refrain::Axes::keepdims(&[-1]);
     let centred = &wide - wide.mean(keep());
     let variance = (&centred * &centred).mean(keep());
-    let mut normed = centred * (variance + eps).rsqrt();
+    let mut normed = Value::of(centred * (variance + eps).rsqrt())?.cast(x.dtype())?;
     if let Some(weight) = weight {
-        normed = normed * weight.array().astype(F32);
+        normed = ops::multiply(&normed.into(), &weight.into())?;
     }
     if let Some(bias) = bias {
-        normed = normed + bias.array().astype(F32);
+        normed = ops::add(&normed.into(), &bias.into())?;
     }
-    Value::of(normed)?.cast(x.dtype())
+    Ok(normed)
 }
 
 /// The position of the first token in [`rope`].
@@ -108,8 +117,8 @@ pub fn rope(
     };
     let (tokens, half) = (x.shape()[rank - 2], dims / 2);
     let angles = angles(x, [tokens, half], base, scale, offset, freqs)?;
-    let (cos, sin) = (angles.cos(), angles.sin());
-    let rotated = x.array().slice(-1, 0, dims).astype(F32);
+    let (cos, sin) = (angles.cos().astype(x.stored()), angles.sin().astype(x.stored()));
+    let rotated = x.array().slice(-1, 0, dims);
     let turned = if traditional {
         let mut pairs: Vec<isize> = signed(&x.shape()[..rank - 1]);
         pairs.extend([half as isize, 2]);
@@ -126,7 +135,6 @@ pub fn rope(
         let turned = [&low * &cos - &high * &sin, &low * &sin + &high * &cos];
         refrain::concatenate(&[&turned[0], &turned[1]], -1)
     };
-    let turned = turned.astype(x.stored());
     if dims == width {
         return Value::of(turned);
     }
@@ -184,10 +192,16 @@ pub enum Mask {
 }
 
 /// A score that no softmax sees; finite, because differences of infinities are NaN.
-const MASKED: f32 = f32::MIN / 2.0;
+fn masked_score(dtype: DType) -> f32 {
+    match dtype {
+        DType::F16 => half::f16::MIN.to_f32(),
+        DType::BF16 => half::bf16::MIN.to_f32(),
+        _ => f32::MIN,
+    }
+}
 
 /// softmax(q · kᵀ · scale + mask) · v with q `[B, H, Tq, D]`, k `[B, KVH, Tk, D]` and v `[B, KVH, Tk, E]`. A sink is one
-/// more score of each head that has no value. Computed in f32.
+/// more score of each head that has no value.
 ///
 /// # Errors
 /// Fails if shapes or dtypes do not fit.
@@ -216,31 +230,15 @@ pub fn scaled_dot_product_attention(
         return Err(Error::value(format!("[{OP}] Received unsupported type {dtype}.")));
     }
     // The query heads of a key head get an axis of their own, so that keys and values are not repeated.
+    let stored = dtype.stored()?;
     let group = |x: &Value, heads: usize, t: usize, n: usize| {
         x.array()
-            .astype(F32)
+            .astype(stored)
             .reshape(&[b, kvh, heads, t, n].map(|n| n as isize))
     };
     let (queries, keys, values) = (group(q, h / kvh, tq, d), group(k, 1, tk, d), group(v, 1, tk, e));
-    let grouped = |x: &Array| x.reshape(&[b, kvh, h / kvh, tq, tk].map(|n| n as isize));
     let scores = (queries * scale).matmul(&keys.swap_axes(-1, -2));
-    let mut scores = match mask {
-        Mask::None => scores,
-        Mask::Causal => {
-            let index = |n: usize| Array::arange(scores.device(), refrain::DType::I32, n);
-            let last = index(tq).reshape(&[-1, 1]) + (tk as i64 - tq as i64);
-            index(tk).le(&last).select(&scores, MASKED)
-        }
-        Mask::Value(mask) => {
-            let spread = ops::broadcast_to(mask, &[b, h, tq, tk].map(|n| n as i64))?;
-            let spread = grouped(spread.array());
-            if mask.dtype() == DType::Bool {
-                spread.select(&scores, MASKED)
-            } else {
-                scores + spread.astype(F32).maximum(MASKED)
-            }
-        }
-    };
+    let mut scores = Value::of(masked(scores, mask, dtype, [b, h, tq, tk])?)?.array().clone();
     if let Some(sinks) = sinks {
         if sinks.shape() != [h] {
             let message = format!("[{OP}] Received invalid shape for sinks {}.", tuple(sinks.shape()));
@@ -248,14 +246,36 @@ pub fn scaled_dot_product_attention(
         }
         let sinks = sinks
             .array()
-            .astype(F32)
+            .astype(stored)
             .reshape(&[1, kvh as isize, (h / kvh) as isize, 1, 1]);
         let column = sinks.broadcast_to(&[b, kvh, h / kvh, tq, 1]);
         scores = refrain::concatenate(&[&scores, &column], -1);
     }
     let weights = scores.softmax().slice(-1, 0, tk);
-    let attended = weights.matmul(&values).reshape(&[b, h, tq, e].map(|n| n as isize));
-    Value::of(attended)?.cast(dtype)
+    Value::of(weights.matmul(&values).reshape(&[b, h, tq, e].map(|n| n as isize)))
+}
+
+/// Applies a mask to scores `[B, KVH, H / KVH, Tq, Tk]`; `shape` is `[B, H, Tq, Tk]`.
+fn masked(scores: Array, mask: &Mask, dtype: DType, shape: [usize; 4]) -> Result<Array> {
+    let [_, _, tq, tk] = shape;
+    let lowest = masked_score(dtype);
+    Ok(match mask {
+        Mask::None => scores,
+        Mask::Causal => {
+            let index = |n: usize| Array::arange(scores.device(), refrain::DType::I32, n);
+            let last = index(tq).reshape(&[-1, 1]) + (tk as i64 - tq as i64);
+            index(tk).le(&last).select(&scores, lowest)
+        }
+        Mask::Value(mask) => {
+            let spread = ops::broadcast_to(mask, &shape.map(|n| n as i64))?;
+            let spread = spread.array().reshape(&signed(scores.shape()));
+            if mask.dtype() == DType::Bool {
+                spread.select(&scores, lowest)
+            } else {
+                scores + spread.astype(dtype.stored()?).maximum(lowest)
+            }
+        }
+    })
 }
 
 /// Cross entropy of logits `[.., n]` with the indices of the right classes `[..]`: logsumexp − the class's logit.

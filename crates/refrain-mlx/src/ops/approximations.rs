@@ -1,8 +1,17 @@
-//! Functions that the core has no step for, composed of those that it has. All take and return f32.
+//! Functions that the core has no step for, composed of those that it has. All but [`sigmoid`] take and return f32.
 
 use std::f32::consts::{FRAC_PI_2, FRAC_PI_4, PI};
 
 use refrain::Array;
+
+/// 1 / (1 + e⁻ˣ). In half precision, e^|x| is rounded as on MLX's CPU, whose results decide what programs for it expect.
+pub(super) fn sigmoid(x: &Array) -> Array {
+    if x.dtype() == refrain::DType::F32 {
+        return x.sigmoid();
+    }
+    let below = 1.0 / (x.abs().exp().astype(refrain::DType::F32) + 1.0);
+    x.lt(0.0).select(&below, &(1.0 - &below)).astype(x.dtype())
+}
 
 /// eˣ − 1 without cancellation near 0 (Kahan): (u − 1) · x / ln u with u = eˣ.
 pub(super) fn expm1(x: &Array) -> Array {

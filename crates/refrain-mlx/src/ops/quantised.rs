@@ -135,7 +135,8 @@ const FP4: [f32; 16] = [
     0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0,
 ];
 
-/// The dequantised values of a matrix in f32.
+/// The dequantised values of a matrix, in the dtype of the scales, or in bf16 if these are exponents. Rounded after the
+/// product and after the sum, as on MLX's CPU.
 fn dequantised(mode: Mode, w: &Array, scales: &Array, biases: Option<&Array>) -> Array {
     let q = unpacked(w, mode.bits);
     let shape = signed(q.shape());
@@ -143,18 +144,15 @@ fn dequantised(mode: Mode, w: &Array, scales: &Array, biases: Option<&Array>) ->
     let columns = grouped.pop().unwrap_or(0);
     grouped.extend([columns / mode.group as isize, mode.group as isize]);
     let q = q.reshape(&grouped);
-    let f32 = refrain::DType::F32;
     let values = match biases {
-        Some(biases) => {
-            let plane = |plane: &Array| plane.astype(f32).expand_dims(-1);
-            q.astype(f32) * plane(scales) + plane(biases)
-        }
+        Some(biases) => q.astype(scales.dtype()) * scales.expand_dims(-1) + biases.expand_dims(-1),
         None => {
+            let f32 = refrain::DType::F32;
             let book = Array::from_slice(w.device(), &FP4, &[16]);
             // An E8M0 exponent is the exponent of a binary32.
             let exponents = scales.astype(f32) - 127.0;
             let scales = Array::full(w.device(), f32, &[], 2.0).pow(&exponents);
-            book.take(&q, 0) * scales.expand_dims(-1)
+            (book.take(&q, 0) * scales.expand_dims(-1)).astype(refrain::DType::BF16)
         }
     };
     values.reshape(&shape)

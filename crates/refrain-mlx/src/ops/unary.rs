@@ -77,7 +77,7 @@ functions! {
     /// Inverse hyperbolic tangent.
     arctanh(in_f32, approximations::arctanh);
     /// 1 / (1 + e⁻ˣ).
-    sigmoid(floating, Array::sigmoid);
+    sigmoid(floating, approximations::sigmoid);
     /// Gauss's error function.
     erf(floating, Array::erf);
     /// Inverse of [`erf`].
