@@ -46,13 +46,14 @@ impl<'py> FromPyObject<'_, 'py> for OperandArg {
         if let Some(value) = array_protocol(&object)? {
             return Ok(OperandArg(Operand::Value(value)));
         }
-        match buffer(&object)? {
-            Some(value) => Ok(OperandArg(Operand::Value(value))),
-            None => Err(PyTypeError::new_err(format!(
-                "expected a number or an array, not {}",
-                type_name(&object)
-            ))),
+        if let Some(value) = buffer(&object)? {
+            return Ok(OperandArg(Operand::Value(value)));
         }
+        if object.hasattr(intern!(object.py(), "__float__"))? {
+            return Ok(OperandArg(Operand::Number(Number::Float(object.extract()?))));
+        }
+        let message = format!("expected a number or an array, not {}", type_name(&object));
+        Err(PyTypeError::new_err(message))
     }
 }
 

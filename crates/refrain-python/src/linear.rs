@@ -47,12 +47,29 @@ fn tensordot(
     on(py, stream, || ops::tensordot(&a.0, &b.0, [&left, &right])).map(PyArray::new)
 }
 
+/// A convolution along any number of axes, with padding before and after each.
+#[pyfunction]
+#[pyo3(name = "_convolve")]
+fn convolve(
+    py: Python<'_>,
+    input: ArrayArg,
+    weight: ArrayArg,
+    strides: Vec<i64>,
+    padding: Vec<(i64, i64)>,
+    dilation: Vec<i64>,
+    groups: i64,
+) -> PyResult<PyArray> {
+    let convolution = || ops::conv_general(&input.0, &weight.0, &strides, &padding, &dilation, groups);
+    on(py, None, convolution).map(PyArray::new)
+}
+
 /// Adds the functions.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     for function in [
         wrap_pyfunction!(einsum, module)?,
         wrap_pyfunction!(kron, module)?,
         wrap_pyfunction!(tensordot, module)?,
+        wrap_pyfunction!(convolve, module)?,
     ] {
         module.add_function(function)?;
     }

@@ -7,6 +7,7 @@ import types
 from refrain import _core
 from refrain.mlx import (
     compositions,
+    convolutions,
     distributed,
     dtypes,
     files,
@@ -129,7 +130,7 @@ def build(device: str | None = None) -> types.ModuleType:
     for name in surface.TOP_LEVEL:
         namespace[name] = surface.unsupported(name)
     namespace.update(
-        _public(compositions, dtypes, files, interchange, kernels, memory, printing, streams, transforms)
+        _public(compositions, convolutions, dtypes, files, interchange, kernels, memory, printing, streams, transforms)
     )
     namespace.update({name: value for name, value in vars(_core).items() if name in surface.TOP_LEVEL})
     namespace.update(_constants())
