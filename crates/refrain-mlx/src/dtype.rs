@@ -2,10 +2,12 @@
 
 use std::fmt;
 
+use refrain::Array;
+
 use crate::{Error, Result};
 
-/// A dtype of MLX. Arrays of seven of them exist ([`DType::is_supported`]); the others are names for promotion and for
-/// error messages.
+/// A dtype of MLX. There are no arrays of `float64` and `complex64` ([`DType::is_supported`]). Numbers of `int64` and
+/// `uint64` are kept in 32 bits: larger ones are rejected where they enter, and results beyond wrap.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum DType {
     /// `bool_`.
@@ -137,22 +139,36 @@ impl DType {
         }
     }
 
-    /// The dtype of the stored elements.
+    /// The dtype of the stored elements. Integers that the core has no dtype for are stored in words of 32 bits: narrow
+    /// ones are wrapped after each operation ([`DType::wrapped`]), and wide ones lose their upper half.
     pub(crate) fn stored(self) -> Result<refrain::DType> {
         Ok(match self {
             DType::Bool => refrain::DType::Bool,
             DType::U8 => refrain::DType::U8,
-            DType::U32 => refrain::DType::U32,
-            DType::I32 => refrain::DType::I32,
+            DType::U16 | DType::U32 | DType::U64 => refrain::DType::U32,
+            DType::I8 | DType::I16 | DType::I32 | DType::I64 => refrain::DType::I32,
             DType::F16 => refrain::DType::F16,
             DType::BF16 => refrain::DType::BF16,
             DType::F32 => refrain::DType::F32,
-            _ => {
-                let supported = "bool, uint8, uint32, int32, float16, bfloat16 and float32";
-                let message = format!("{self} arrays are not supported yet; there are {supported}.");
-                return Err(Error::not_implemented(message));
+            DType::F64 | DType::C64 => {
+                return Err(Error::not_implemented(format!("{self} arrays are not supported yet.")));
             }
         })
+    }
+
+    /// Stored words as numbers of this dtype, if it is narrower than its words.
+    pub(crate) fn wrapped(self, words: Array) -> Array {
+        match self {
+            DType::I8 => words.shift_left(24).shift_right(24),
+            DType::I16 => words.shift_left(16).shift_right(16),
+            DType::U16 => words.bit_and(0xffff),
+            _ => words,
+        }
+    }
+
+    /// Whether elements are stored as the core stores its own dtype.
+    pub(crate) fn is_native(self) -> bool {
+        self.stored().is_ok_and(|stored| DType::from(stored) == self)
     }
 }
 

@@ -47,6 +47,10 @@ fn metadata(path: &Path) -> Result<Vec<(String, String)>> {
 /// # Errors
 /// Fails as [`crate::eval`], or if the file cannot be written.
 pub fn save_safetensors(path: &Path, values: &[(&str, &Value)], metadata: &[(String, String)]) -> Result<()> {
+    if let Some((name, value)) = values.iter().find(|(_, value)| !value.dtype().is_native()) {
+        let message = format!("{name:?}: {} arrays cannot be saved yet.", value.dtype());
+        return Err(Error::not_implemented(message));
+    }
     let all: Vec<Value> = values.iter().map(|(_, value)| (*value).clone()).collect();
     crate::async_eval(&all)?;
     let arrays = values.iter().map(|(name, value)| (*name, value.array()));

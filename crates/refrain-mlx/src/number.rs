@@ -38,19 +38,42 @@ impl Number {
 
     /// Fails for integers that `dtype` does not hold.
     fn check_range(self, dtype: DType) -> Result<()> {
-        let range = match dtype {
-            DType::U8 => 0..=i64::from(u8::MAX),
-            DType::U32 => 0..=i64::from(u32::MAX),
-            DType::I32 => i64::from(i32::MIN)..=i64::from(i32::MAX),
-            _ => return Ok(()),
+        let Number::Int(n) = self else {
+            return Ok(());
         };
-        match self {
-            Number::Int(n) if !range.contains(&n) => {
-                let message = format!("Converting {n} to {dtype} would result in overflow.");
-                Err(Error::value(message))
-            }
-            _ => Ok(()),
+        let range = match dtype {
+            DType::I8 => i64::from(i8::MIN)..=i64::from(i8::MAX),
+            DType::I16 => i64::from(i16::MIN)..=i64::from(i16::MAX),
+            DType::I32 => i64::from(i32::MIN)..=i64::from(i32::MAX),
+            DType::U8 => 0..=i64::from(u8::MAX),
+            DType::U16 => 0..=i64::from(u16::MAX),
+            DType::U32 => 0..=i64::from(u32::MAX),
+            DType::U64 => 0..=i64::MAX,
+            _ => return self.check_width(dtype),
+        };
+        if range.contains(&n) {
+            return self.check_width(dtype);
         }
+        Err(Error::value(format!(
+            "Converting {n} to {dtype} would result in overflow."
+        )))
+    }
+
+    /// Fails for integers that 64-bit dtypes hold, but 32 bits do not.
+    pub(crate) fn check_width(self, dtype: DType) -> Result<()> {
+        let fits = match (self, dtype) {
+            (Number::Int(n), DType::I64) => i32::try_from(n).is_ok(),
+            (Number::Int(n), DType::U64) => u32::try_from(n).is_ok(),
+            _ => true,
+        };
+        if fits {
+            return Ok(());
+        }
+        let message = format!(
+            "{dtype} numbers beyond 32 bits are not supported yet: {}.",
+            self.to_i64()
+        );
+        Err(Error::not_implemented(message))
     }
 
     /// The value as a float.
@@ -75,9 +98,12 @@ impl Number {
     pub(crate) fn in_dtype(self, dtype: DType) -> refrain::Number {
         let integer = |n: i64| {
             refrain::Number::Integer(match dtype {
-                DType::I32 => i128::from(n as i32),
-                DType::U32 => i128::from(n as u32),
+                DType::I8 => i128::from(n as i8),
+                DType::I16 => i128::from(n as i16),
+                DType::I32 | DType::I64 => i128::from(n as i32),
                 DType::U8 => i128::from(n as u8),
+                DType::U16 => i128::from(n as u16),
+                DType::U32 | DType::U64 => i128::from(n as u32),
                 _ => i128::from(n),
             })
         };

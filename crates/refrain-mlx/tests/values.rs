@@ -57,10 +57,42 @@ fn numbers_are_weak() {
 
 #[test]
 fn unsupported_dtypes_are_named() {
-    let (a, b) = (counted(&[2]), counted(&[2]).cast(DType::U32).expect("converts"));
-    let error = ops::add(&a.into(), &b.into()).expect_err("int64 is missing");
+    let error = counted(&[2]).cast(DType::F64).expect_err("float64 is missing");
     assert_eq!(error.kind, ErrorKind::NotImplemented);
-    assert!(error.message.starts_with("int64 arrays are not supported"), "{error}");
+    assert!(error.message.starts_with("float64 arrays are not supported"), "{error}");
+}
+
+#[test]
+fn narrow_integers_wrap() {
+    let bytes = Value::from_bytes(&[127, 0x80, 0xff], DType::I8, &[3]).expect("fits");
+    assert_eq!(read(&bytes), [127.0, -128.0, -1.0]);
+    let more = ops::add(&(&bytes).into(), &Operand::from(1i64)).expect("adds");
+    assert_eq!((more.dtype(), read(&more)), (DType::I8, vec![-128.0, -127.0, 0.0]));
+    assert_eq!(more.to_bytes().expect("reads"), [0x80, 0x81, 0]);
+    let wide = ops::add(&bytes.into(), &counted(&[3]).cast(DType::U8).expect("converts").into()).expect("adds");
+    assert_eq!(wide.dtype(), DType::I16);
+    assert_eq!(wide.to_bytes().expect("reads"), [127, 0, 0x81, 0xff, 1, 0]);
+    let total = ops::sum(&wide, None, false).expect("sums");
+    assert_eq!((total.dtype(), read(&total)), (DType::I32, vec![1.0]));
+}
+
+#[test]
+fn wide_integers_are_checked_where_they_enter() {
+    let bytes: Vec<u8> = [-5i64, 7].into_iter().flat_map(i64::to_le_bytes).collect();
+    let wide = Value::from_bytes(&bytes, DType::I64, &[2]).expect("fits");
+    let first = index::get(&wide, &[Index::Int(0)]).expect("in range");
+    assert_eq!(
+        (first.dtype(), first.item().expect("one")),
+        (DType::I64, Number::Int(-5))
+    );
+    assert_eq!(wide.to_bytes().expect("reads"), bytes);
+    let mixed = ops::add(&counted(&[2]).into(), &wide.into()).expect("adds");
+    assert_eq!((mixed.dtype(), read(&mixed)), (DType::I64, vec![-5.0, 8.0]));
+    let error = Value::from_bytes(&(1i64 << 40).to_le_bytes(), DType::I64, &[]).expect_err("it is too large");
+    assert_eq!(error.kind, ErrorKind::NotImplemented);
+    let u = counted(&[2]).cast(DType::U32).expect("converts");
+    let promoted = ops::add(&u.into(), &counted(&[2]).into()).expect("adds");
+    assert_eq!((promoted.dtype(), read(&promoted)), (DType::I64, vec![0.0, 2.0]));
 }
 
 #[test]
@@ -338,7 +370,10 @@ fn convolutions_are_sums_over_the_kernel() {
     );
     let w = floats(&[1.0, 10.0, 100.0, 1000.0], &[1, 2, 2]);
     let full = ops::conv1d(&x, &w, 2, 1, 1, 1).expect("convolves");
-    assert_eq!((full.shape(), read(&full)), (&[1, 3, 1][..], vec![2100.0, 6543.0, 87.0]));
+    assert_eq!(
+        (full.shape(), read(&full)),
+        (&[1, 3, 1][..], vec![2100.0, 6543.0, 87.0])
+    );
 }
 
 #[test]

@@ -73,7 +73,7 @@ fn ranges(a: &Value, items: &[Item], keep_ones: bool) -> Result<Value> {
         }
         axis += 1;
     }
-    Value::of(x.reshape(&shape))
+    a.like(x.reshape(&shape))
 }
 
 /// `count` elements of an axis from `first` on, `step` apart.
@@ -123,7 +123,7 @@ fn gathered(x: &Value, axes: &[usize], indices: &[Value]) -> Result<Value> {
     };
     let adjacent = axes.windows(2).all(|pair| pair[1] == pair[0] + 1);
     if !adjacent {
-        return Value::of(taken);
+        return x.like(taken);
     }
     // Behind the axes that stand before the first index.
     let (new, before) = (shape.len(), axes[0]);
@@ -132,5 +132,5 @@ fn gathered(x: &Value, axes: &[usize], indices: &[Value]) -> Result<Value> {
         .chain(new + before..taken.rank())
         .map(|d| d as isize)
         .collect();
-    Value::of(taken.permute(&order))
+    x.like(taken.permute(&order))
 }

@@ -111,7 +111,7 @@ fn masked(a: &Value, mask: &Value, value: &Value) -> Result<Value> {
     let count = ops::cumsum(&ops::flatten(mask, 0, -1)?, None, false, true)?;
     let number = ops::subtract(&count.into(), &Operand::from(1i64))?;
     let taken = ops::take(value, &number, Some(0))?;
-    let taken = Value::of(taken.array().reshape(&signed(a.shape())))?;
+    let taken = taken.like(taken.array().reshape(&signed(a.shape())))?;
     ops::where_(&over.into(), &taken.into(), &a.into())
 }
 
@@ -135,7 +135,7 @@ fn fitted(value: &Value, shape: &[usize]) -> Result<Value> {
     if broadcast("broadcast_shapes", &[&kept, shape])? != shape {
         return Err(misfit(value.shape(), shape));
     }
-    Value::of(value.array().reshape(&signed(&kept)).broadcast_to(shape))
+    value.like(value.array().reshape(&signed(&kept)).broadcast_to(shape))
 }
 
 /// Replaces what items without arrays select.
@@ -164,7 +164,7 @@ fn replaced(a: &Value, items: &[Item], value: &Value) -> Result<Value> {
     for axis in descending {
         part = reversed(&part, axis);
     }
-    Value::of(a.array().slice_update(&part, &start, &stop, &step))
+    a.like(a.array().slice_update(&part, &start, &stop, &step))
 }
 
 /// Replaces, or combines with, what items with arrays of indices select.
@@ -210,5 +210,5 @@ fn scatter(a: &Value, items: &[Item], value: &Value, combine: Option<Combine>) -
     let count = selected.size() as isize;
     let values = value.array().reshape(&[count, width as isize]);
     let flat = a.array().reshape(&[rows as isize, width as isize]);
-    Value::of(scattered(&flat, &values, &slots, combine).reshape(&signed(a.shape())))
+    a.arithmetic(scattered(&flat, &values, &slots, combine).reshape(&signed(a.shape())))
 }

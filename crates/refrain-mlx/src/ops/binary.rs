@@ -10,7 +10,7 @@ use crate::{DType, Error, ErrorKind, Operand, Result, Value, promote};
 /// A function of two arrays of one dtype.
 fn binary(a: &Operand, b: &Operand, function: impl Fn(&Array, &Array) -> Array) -> Result<Value> {
     let ([a, b], _) = promoted(a, b)?;
-    Value::of(function(a.array(), b.array()))
+    a.arithmetic(function(a.array(), b.array()))
 }
 
 /// A function of two arrays of a floating dtype.
@@ -181,7 +181,7 @@ fn bitwise(op: &str, a: &Operand, b: &Operand, function: impl Fn(&Array, &Array)
         return Err(Error::new(ErrorKind::Runtime, message));
     }
     let ([a, b], _) = promoted(a, b)?;
-    Value::of(function(a.array(), b.array()))
+    a.arithmetic(function(a.array(), b.array()))
 }
 
 macro_rules! bitwise {
@@ -236,7 +236,7 @@ pub fn logical_or(a: &Operand, b: &Operand) -> Result<Value> {
 pub fn where_(condition: &Operand, x: &Operand, y: &Operand) -> Result<Value> {
     let condition = truth(condition)?;
     let ([x, y], _) = promoted(x, y)?;
-    Value::of(condition.array().select(x.array(), y.array()))
+    x.like(condition.array().select(x.array(), y.array()))
 }
 
 /// The elements within the bounds that are given.

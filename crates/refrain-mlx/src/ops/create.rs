@@ -32,7 +32,7 @@ pub fn full(shape: &[i64], value: &Operand, dtype: Option<DType>) -> Result<Valu
         Operand::Number(number) => Value::full(&shape, *number, dtype.unwrap_or(number.dtype())),
         Operand::Value(value) => {
             let value = value.cast(dtype.unwrap_or(value.dtype()))?;
-            Value::of(value.array().broadcast_to(&shape))
+            value.like(value.array().broadcast_to(&shape))
         }
     }
 }

@@ -8,7 +8,8 @@ use crate::{DType, Result, Value};
 pub(super) fn all_ones(dtype: DType) -> i64 {
     match dtype {
         DType::U8 => u8::MAX.into(),
-        DType::U32 => u32::MAX.into(),
+        DType::U16 => u16::MAX.into(),
+        DType::U32 | DType::U64 => u32::MAX.into(),
         _ => -1,
     }
 }
@@ -54,9 +55,9 @@ pub(super) fn power(a: &Value, b: &Value) -> Result<Value> {
         base = &base * &base;
         exponent = exponent.shift_right(1);
     }
-    if b.dtype() == DType::I32 {
+    if b.stored() == refrain::DType::I32 {
         let negative = b.array().lt(0);
         result = negative.select(&(&one - &one), &result);
     }
-    Value::of(result)
+    a.arithmetic(result)
 }

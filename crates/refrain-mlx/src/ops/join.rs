@@ -46,7 +46,7 @@ pub fn concatenate(values: &[Value], axis: Option<i64>) -> Result<Value> {
         return Ok(only.clone());
     }
     let arrays: Vec<&Array> = values.iter().map(Value::array).collect();
-    Value::of(refrain::concatenate(&arrays, axis as isize))
+    values[0].like(refrain::concatenate(&arrays, axis as isize))
 }
 
 /// Values of one shape joined along a new axis.
@@ -106,7 +106,7 @@ pub fn split(a: &Value, sections: &Sections, axis: i64) -> Result<Vec<Value>> {
     };
     let part = |pair: &[usize]| {
         let (start, stop) = (pair[0], pair[1].max(pair[0]));
-        Value::of(a.array().slice(axis as isize, start, stop))
+        a.like(a.array().slice(axis as isize, start, stop))
     };
     bounds.windows(2).map(part).collect()
 }
@@ -127,7 +127,7 @@ pub fn repeat(a: &Value, repeats: i64, axis: Option<i64>) -> Result<Value> {
     let mut shape = a.shape().to_vec();
     shape[axis] *= repeats;
     let repeated = a.array().expand_dims(axis as isize + 1).broadcast_to(&wide);
-    Value::of(repeated.reshape(&signed(&shape)))
+    a.like(repeated.reshape(&signed(&shape)))
 }
 
 /// The whole value repeated along each axis.
@@ -143,7 +143,7 @@ pub fn tile(a: &Value, repeats: &[i64]) -> Result<Value> {
     let wide: Vec<usize> = pairs().flat_map(|(&n, &times)| [times, n]).collect();
     let tiled: Vec<usize> = pairs().map(|(n, times)| n * times).collect();
     let repeated = a.array().reshape(&signed(&ones)).broadcast_to(&wide);
-    Value::of(repeated.reshape(&signed(&tiled)))
+    a.like(repeated.reshape(&signed(&tiled)))
 }
 
 /// What stands in the padding.
@@ -182,9 +182,9 @@ pub fn pad(a: &Value, widths: &[(i64, i64)], padding: &Padding) -> Result<Value>
             shape[axis] = width as usize;
             let border = match padding {
                 Padding::Constant(value) => value.value_beside(&(&x).into())?.cast(x.dtype())?,
-                Padding::Edge => Value::of(x.array().slice(axis as isize, at, at + 1))?,
+                Padding::Edge => x.like(x.array().slice(axis as isize, at, at + 1))?,
             };
-            Value::of(border.array().broadcast_to(&shape))
+            border.like(border.array().broadcast_to(&shape))
         };
         let n = x.shape()[axis];
         let mut parts = vec![];

@@ -12,7 +12,7 @@ use crate::{DType, Error, Number, Result, Value, ops};
 /// Fails if there are fewer than two axes.
 pub fn tril(a: &Value, k: i64) -> Result<Value> {
     let mask = triangle("tril", a, k)?;
-    Value::of(mask.array().select(a.array(), zero(a)?.array()))
+    a.like(mask.array().select(a.array(), zero(a)?.array()))
 }
 
 /// The elements on and above diagonal `k` of the last two axes, zeros below.
@@ -21,7 +21,7 @@ pub fn tril(a: &Value, k: i64) -> Result<Value> {
 /// Fails if there are fewer than two axes.
 pub fn triu(a: &Value, k: i64) -> Result<Value> {
     let mask = triangle("triu", a, k - 1)?;
-    Value::of(mask.array().select(zero(a)?.array(), a.array()))
+    a.like(mask.array().select(zero(a)?.array(), a.array()))
 }
 
 fn triangle(op: &str, a: &Value, k: i64) -> Result<Value> {
@@ -61,7 +61,7 @@ pub fn diagonal(a: &Value, offset: i64, axis1: i64, axis2: i64) -> Result<Value>
     let index = Array::arange(x.device(), refrain::DType::I32, count) * (m + 1) + (first_row * m + first_column);
     let mut flat: Vec<isize> = x.shape()[..rank - 2].iter().map(|&n| n as isize).collect();
     flat.push((n * m) as isize);
-    Value::of(x.reshape(&flat).take(&index, -1))
+    a.like(x.reshape(&flat).take(&index, -1))
 }
 
 /// A matrix with this diagonal, or diagonal `k` of a matrix.
@@ -77,7 +77,7 @@ pub fn diag(a: &Value, k: i64) -> Result<Value> {
             let (before, after) = if k < 0 { (-k, 0) } else { (0, k) };
             let zero = ops::Padding::Constant(Number::Int(0).into());
             let rows = ops::pad(a, &[(before, after)], &zero)?.array().reshape(&[-1, 1]);
-            Value::of(on.array().select(&rows, self::zero(a)?.array()))
+            a.like(on.array().select(&rows, self::zero(a)?.array()))
         }
         2 => diagonal(a, k, 0, 1),
         rank => Err(Error::value(format!(

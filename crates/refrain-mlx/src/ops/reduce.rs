@@ -21,19 +21,19 @@ fn reduced(
     } else {
         Axes::from(&axes[..])
     };
-    Value::of(function(a.array(), axes))
+    a.like(function(a.array(), axes))
 }
 
-/// bool as int32: the dtype in which MLX sums it.
-pub(super) fn summed(a: &Value) -> Result<Value> {
-    if a.dtype() == DType::Bool {
-        a.cast(DType::I32)
-    } else {
-        Ok(a.clone())
+/// bool, int8 and int16 as int32, uint16 as uint32: the dtypes in which MLX sums them.
+fn summed(a: &Value) -> Result<Value> {
+    match a.dtype() {
+        DType::Bool | DType::I8 | DType::I16 => a.cast(DType::I32),
+        DType::U16 => a.cast(DType::U32),
+        _ => Ok(a.clone()),
     }
 }
 
-/// Sum; bool gives int32, uint8 gives uint32. 0 for no elements.
+/// Sum; bool and narrow integers give int32 or uint32. 0 for no elements.
 ///
 /// # Errors
 /// Fails if an axis does not exist.

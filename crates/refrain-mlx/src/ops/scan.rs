@@ -3,7 +3,6 @@
 use refrain::{Array, concatenate};
 
 use super::binary::log_add_exp;
-use super::reduce::summed;
 use crate::shape;
 use crate::{DType, Number, Result, Value};
 
@@ -23,7 +22,7 @@ fn scanned(
     };
     let n = flat.shape()[axis];
     if flat.count() == 0 {
-        return Value::of(flat);
+        return a.like(flat);
     }
     let shifted = |x: &Array, distance: usize| {
         let mut border = x.shape().to_vec();
@@ -42,7 +41,7 @@ fn scanned(
         x = combine(&shifted(&x, distance), &x);
         distance *= 2;
     }
-    Value::of(x)
+    a.arithmetic(x)
 }
 
 /// Scans floats in f32, so that roundings of half-precision floats do not accumulate.
@@ -62,7 +61,12 @@ fn accumulated(a: &Value, scan: impl Fn(&Value) -> Result<Value>) -> Result<Valu
 /// Fails if the axis does not exist.
 pub fn cumsum(a: &Value, axis: Option<i64>, reverse: bool, inclusive: bool) -> Result<Value> {
     let options = [reverse, inclusive];
-    accumulated(&summed(a)?, |a| {
+    let a = if a.dtype() == DType::Bool {
+        a.cast(DType::I32)?
+    } else {
+        a.clone()
+    };
+    accumulated(&a, |a| {
         scanned("cumsum", a, axis, options, Number::Int(0), |x, y| x + y)
     })
 }
@@ -86,9 +90,9 @@ pub fn cumprod(a: &Value, axis: Option<i64>, reverse: bool, inclusive: bool) -> 
 /// # Errors
 /// Fails if the axis does not exist.
 pub fn cummax(a: &Value, axis: Option<i64>, reverse: bool, inclusive: bool) -> Result<Value> {
-    let lowest = match a.dtype() {
-        DType::I32 => Number::Int(i32::MIN.into()),
-        dtype if dtype.is_floating() => Number::Float(f64::NEG_INFINITY),
+    let lowest = match a.stored() {
+        refrain::DType::I32 => Number::Int(i32::MIN.into()),
+        stored if stored.is_float() => Number::Float(f64::NEG_INFINITY),
         _ => Number::Int(0),
     };
     scanned("cummax", a, axis, [reverse, inclusive], lowest, |x, y| x.maximum(y))
@@ -99,10 +103,10 @@ pub fn cummax(a: &Value, axis: Option<i64>, reverse: bool, inclusive: bool) -> R
 /// # Errors
 /// Fails if the axis does not exist.
 pub fn cummin(a: &Value, axis: Option<i64>, reverse: bool, inclusive: bool) -> Result<Value> {
-    let highest = match a.dtype() {
-        DType::I32 => Number::Int(i32::MAX.into()),
-        DType::Bool => Number::Int(1),
-        dtype if dtype.is_floating() => Number::Float(f64::INFINITY),
+    let highest = match a.stored() {
+        refrain::DType::I32 => Number::Int(i32::MAX.into()),
+        refrain::DType::Bool => Number::Int(1),
+        stored if stored.is_float() => Number::Float(f64::INFINITY),
         _ => Number::Int(-1),
     };
     scanned("cummin", a, axis, [reverse, inclusive], highest, |x, y| x.minimum(y))

@@ -34,7 +34,7 @@ pub fn reshape(a: &Value, shape: &[i64]) -> Result<Value> {
         return Err(Error::value(message));
     }
     let shape: Vec<isize> = shape.iter().map(|&n| n as isize).collect();
-    Value::of(a.array().reshape(&shape))
+    a.like(a.array().reshape(&shape))
 }
 
 /// Axes `start` to `end`, both included, merged into one.
@@ -59,7 +59,7 @@ pub fn flatten(a: &Value, start: i64, end: i64) -> Result<Value> {
     let (first, last) = (first as usize, last as usize);
     let merged: usize = a.shape()[first..=last].iter().product();
     let shape = [&a.shape()[..first], &[merged], &a.shape()[last + 1..]].concat();
-    Value::of(a.array().reshape(&signed(&shape)))
+    a.like(a.array().reshape(&signed(&shape)))
 }
 
 /// An axis split into several; one extent may be −1.
@@ -96,7 +96,7 @@ pub fn unflatten(a: &Value, axis: i64, shape: &[i64]) -> Result<Value> {
 /// Fails unless every axis is named once.
 pub fn transpose(a: &Value, axes: Option<&[i64]>) -> Result<Value> {
     let Some(axes) = axes else {
-        return Value::of(a.array().transpose());
+        return a.like(a.array().transpose());
     };
     if axes.len() != a.ndim() {
         let message = format!(
@@ -108,7 +108,7 @@ pub fn transpose(a: &Value, axes: Option<&[i64]>) -> Result<Value> {
     }
     shape::axes("transpose", Some(axes), a.ndim())?;
     let axes: Vec<isize> = axes.iter().map(|&axis| axis as isize).collect();
-    Value::of(a.array().permute(&axes))
+    a.like(a.array().permute(&axes))
 }
 
 /// Two axes swapped.
@@ -118,7 +118,7 @@ pub fn transpose(a: &Value, axes: Option<&[i64]>) -> Result<Value> {
 pub fn swapaxes(a: &Value, axis1: i64, axis2: i64) -> Result<Value> {
     let axis1 = shape::axis("swapaxes", axis1, a.ndim())?;
     let axis2 = shape::axis("swapaxes", axis2, a.ndim())?;
-    Value::of(a.array().swap_axes(axis1 as isize, axis2 as isize))
+    a.like(a.array().swap_axes(axis1 as isize, axis2 as isize))
 }
 
 /// An axis moved to another position.
@@ -130,7 +130,7 @@ pub fn moveaxis(a: &Value, source: i64, destination: i64) -> Result<Value> {
     let destination = shape::axis("moveaxis", destination, a.ndim())?;
     let mut order: Vec<isize> = (0..a.ndim()).filter(|&d| d != source).map(|d| d as isize).collect();
     order.insert(destination, source as isize);
-    Value::of(a.array().permute(&order))
+    a.like(a.array().permute(&order))
 }
 
 /// New axes of extent 1, at these positions of the result.
@@ -150,7 +150,7 @@ pub fn expand_dims(a: &Value, axes: &[i64]) -> Result<Value> {
             }
         })
         .collect();
-    Value::of(a.array().reshape(&signed(&shape)))
+    a.like(a.array().reshape(&signed(&shape)))
 }
 
 /// Axes of extent 1 removed; `None` removes all of them.
@@ -169,7 +169,7 @@ pub fn squeeze(a: &Value, axes: Option<&[i64]>) -> Result<Value> {
     }
     let kept = (0..a.ndim()).filter(|d| !removed.contains(d));
     let shape: Vec<usize> = kept.map(|d| a.shape()[d]).collect();
-    Value::of(a.array().reshape(&signed(&shape)))
+    a.like(a.array().reshape(&signed(&shape)))
 }
 
 /// Broadcast to a shape.
@@ -186,7 +186,7 @@ pub fn broadcast_to(a: &Value, shape: &[i64]) -> Result<Value> {
         );
         return Err(Error::value(message));
     }
-    Value::of(a.array().broadcast_to(&shape))
+    a.like(a.array().broadcast_to(&shape))
 }
 
 /// The common shape of several shapes.
@@ -206,7 +206,7 @@ pub fn broadcast_arrays(values: &[Value]) -> Result<Vec<Value>> {
     let shape = shape::broadcast("broadcast_arrays", &shapes)?;
     values
         .iter()
-        .map(|value| Value::of(value.array().broadcast_to(&shape)))
+        .map(|value| value.like(value.array().broadcast_to(&shape)))
         .collect()
 }
 
@@ -215,7 +215,7 @@ pub fn broadcast_arrays(values: &[Value]) -> Result<Vec<Value>> {
 /// # Errors
 /// Never fails today.
 pub fn contiguous(a: &Value) -> Result<Value> {
-    Value::of(a.array().contiguous())
+    a.like(a.array().contiguous())
 }
 
 /// Elements in reverse order along axes.
@@ -227,7 +227,7 @@ pub fn flip(a: &Value, axes: Option<&[i64]>) -> Result<Value> {
     for axis in shape::axes("flip", axes, a.ndim())? {
         x = reversed(&x, axis);
     }
-    Value::of(x)
+    a.like(x)
 }
 
 /// An array in reverse order along an axis.
@@ -248,7 +248,7 @@ pub fn roll(a: &Value, shifts: &[i64], axes: Option<&[i64]>) -> Result<Value> {
     let Some(axes) = axes else {
         let flat = reshape(a, &[-1])?;
         let rolled = roll(&flat, &[shifts.iter().sum()], Some(&[0]))?;
-        return Value::of(rolled.array().reshape(&signed(a.shape())));
+        return a.like(rolled.array().reshape(&signed(a.shape())));
     };
     let shifts = if shifts.len() == 1 {
         vec![shifts[0]; axes.len()]
@@ -274,7 +274,7 @@ pub fn roll(a: &Value, shifts: &[i64], axes: Option<&[i64]>) -> Result<Value> {
             x = refrain::concatenate(&[&x.slice(axis, cut, n), &x.slice(axis, 0, cut)], axis);
         }
     }
-    Value::of(x)
+    a.like(x)
 }
 
 /// Elements of the flattened array at `offset` + Σ strides · indices.
@@ -306,7 +306,7 @@ pub fn as_strided(a: &Value, shape: Option<&[i64]>, strides: Option<&[i64]>, off
         along[d] = n as isize;
         index = index + &(Array::arange(device, refrain::DType::I32, n).reshape(&along) * stride);
     }
-    Value::of(a.array().reshape(&[-1]).take(&index.broadcast_to(&shape), 0))
+    a.like(a.array().reshape(&[-1]).take(&index.broadcast_to(&shape), 0))
 }
 
 /// The same bytes as elements of another dtype. The last extent changes with the size of the elements.

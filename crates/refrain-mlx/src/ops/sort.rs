@@ -21,9 +21,9 @@ fn along(op: &str, a: &Value, axis: Option<i64>) -> Result<(Array, usize)> {
 pub fn sort(a: &Value, axis: Option<i64>) -> Result<Value> {
     let (x, axis) = along("sort", a, axis)?;
     if x.count() == 0 {
-        return Value::of(x);
+        return a.like(x);
     }
-    Value::of(x.sort(axis as isize))
+    a.like(x.sort(axis as isize))
 }
 
 /// Elements whose order is the reverse of `x`'s; NaN of floats stays the largest.
@@ -95,9 +95,9 @@ pub fn topk(a: &Value, k: i64, axis: Option<i64>) -> Result<Value> {
         let message = format!("[topk] Received invalid k={k} along axis of size {n}.");
         Error::value(message)
     })?;
-    let sorted = Value::of(x)?;
+    let sorted = a.like(x)?;
     let sorted = sort(&sorted, Some(axis as i64))?;
-    Value::of(sorted.array().slice(axis as isize, n - k, n))
+    a.like(sorted.array().slice(axis as isize, n - k, n))
 }
 
 /// The positions (uint32) at which `values` would be inserted into a sorted sequence: before equal elements, or after

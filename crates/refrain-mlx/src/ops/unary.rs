@@ -146,7 +146,7 @@ pub fn abs(a: &Operand) -> Result<Value> {
     let a = a.value()?;
     match a.dtype().category() {
         Category::Bool | Category::Unsigned => Ok(a),
-        _ => Value::of(a.array().abs()),
+        _ => a.arithmetic(a.array().abs()),
     }
 }
 
@@ -172,7 +172,7 @@ pub fn negative(a: &Operand) -> Result<Value> {
         let message = "[negative] Not supported for bool, use logical_not instead.";
         return Err(Error::value(message));
     }
-    Value::of(-a.array())
+    a.arithmetic(-a.array())
 }
 
 /// x².
@@ -183,7 +183,7 @@ pub fn square(a: &Operand) -> Result<Value> {
     let a = a.value()?;
     match a.dtype() {
         DType::Bool => Ok(a),
-        _ => Value::of(a.array() * a.array()),
+        _ => a.arithmetic(a.array() * a.array()),
     }
 }
 
@@ -203,7 +203,7 @@ pub fn bitwise_invert(a: &Operand) -> Result<Value> {
     let a = a.value()?;
     match a.dtype() {
         DType::Bool => logical_not(&a.into()),
-        dtype if dtype.is_integer() => Value::of(a.array().bit_xor(super::integer::all_ones(dtype))),
+        dtype if dtype.is_integer() => a.arithmetic(a.array().bit_xor(super::integer::all_ones(dtype))),
         dtype => Err(Error::value(format!(
             "[bitwise_invert] Bitwise inversion only allowed on integer types, not {dtype}."
         ))),

@@ -2,6 +2,7 @@
 
 use refrain::{Array, Combine};
 
+use crate::dtype::Category;
 use crate::shape::{self, from_last, signed, to_last, tuple};
 use crate::{DType, Error, Result, Value, ops};
 
@@ -9,8 +10,8 @@ use crate::{DType, Error, Result, Value, ops};
 pub(crate) fn wrapped(op: &str, indices: &Value, extent: usize) -> Result<Array> {
     let array = indices.array();
     match indices.dtype() {
-        DType::U32 => Ok(array.clone()),
-        DType::I32 => Ok(array.lt(0).select(&(array + extent as i64), array)),
+        DType::U16 | DType::U32 | DType::U64 => Ok(array.clone()),
+        dtype if dtype.category() == Category::Signed => Ok(array.lt(0).select(&(array + extent as i64), array)),
         DType::U8 | DType::Bool => Ok(array.astype(refrain::DType::U32)),
         dtype => Err(Error::value(format!(
             "[{op}] Got indices with invalid dtype {dtype}. Indices must be integral."
@@ -34,7 +35,7 @@ pub fn take(a: &Value, indices: &Value, axis: Option<i64>) -> Result<Value> {
             "[take] Cannot do a non-empty take from an array with zero elements.",
         ));
     }
-    Value::of(x.take(&wrapped("take", indices, extent)?, axis as isize))
+    a.like(x.take(&wrapped("take", indices, extent)?, axis as isize))
 }
 
 /// Both in the form `[rows, n]` and `[rows, m]`, with the axis last, and the leading shape.
@@ -71,7 +72,7 @@ pub fn take_along_axis(a: &Value, indices: &Value, axis: Option<i64>) -> Result<
     };
     let (x, index, _, axis) = rows_of("take_along_axis", a, indices, axis)?;
     let taken = x.take_along(&index);
-    Value::of(taken.permute(&from_last(axis, a.ndim())))
+    a.like(taken.permute(&from_last(axis, a.ndim())))
 }
 
 /// The value with elements along an axis, chosen as by [`take_along_axis`], replaced by `values`, which broadcast.
@@ -84,7 +85,7 @@ pub fn put_along_axis(a: &Value, indices: &Value, values: &Value, axis: Option<i
         let flat = ops::reshape(a, &[-1])?;
         let values = ops::broadcast_to(values, &[indices.size() as i64]).or_else(|_| ops::reshape(values, &[-1]))?;
         let put = put_along_axis(&flat, &ops::reshape(indices, &[-1])?, &values, Some(0))?;
-        return Value::of(put.array().reshape(&signed(a.shape())));
+        return a.like(put.array().reshape(&signed(a.shape())));
     };
     let (x, index, leading, axis) = rows_of(OP, a, indices, axis)?;
     let rank = a.ndim();
@@ -113,7 +114,7 @@ pub fn put_along_axis(a: &Value, indices: &Value, values: &Value, axis: Option<i
     let inside = index.ge(0).bit_and(&index.lt(n as i64));
     let slots = inside.select(&(&index + &first.reshape(&[-1, 1])), -1).reshape(&[-1]);
     let put = x.reshape(&[-1]).scatter_rows(&replaced.reshape(&[-1]), &slots);
-    Value::of(put.reshape(&signed(x.shape())).permute(&from_last(axis, rank)))
+    a.like(put.reshape(&signed(x.shape())).permute(&from_last(axis, rank)))
 }
 
 /// Start indices of some axes, clamped so that `sizes` elements follow.
@@ -157,7 +158,7 @@ pub fn slice(a: &Value, start: &Value, axes: &[i64], sizes: &[i64]) -> Result<Va
     for (axis, &size) in sizes.iter().enumerate() {
         x = x.slice(axis as isize, 0, size);
     }
-    Value::of(x)
+    a.like(x)
 }
 
 /// The value with `update` in it, from the start indices (a value) of `axes`, and from 0 of the other axes.
@@ -195,7 +196,7 @@ pub fn slice_update(a: &Value, update: &Value, start: &Value, axes: &[i64]) -> R
         .array()
         .reshape(&[-1])
         .scatter_rows(&update.array().reshape(&[-1]), &slots);
-    Value::of(updated.reshape(&signed(a.shape())))
+    a.like(updated.reshape(&signed(a.shape())))
 }
 
 /// Rows `[rows, width]` of `x` replaced by, or combined with, rows of `values`.
