@@ -3,44 +3,55 @@
 use refrain::{Array, QuantFormat, Quantised};
 
 use super::linear::{batch_indices, chosen};
+use super::low_precision::{MAX_FP4, MAX_FP8, fp8_codes, fp8_values, from_e8m0, from_fp4, to_e8m0, to_fp4};
 use crate::shape::{signed, tuple};
 use crate::{DType, Error, Result, Value, ops};
 
-/// The settings of a mode: group size, bits, and whether there are biases.
+/// How values are stored.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Unsigned integers with a float scale and bias per group.
+    Affine,
+    /// FP4 with a power of two per group.
+    Mxfp4,
+    /// FP8 with a power of two per group.
+    Mxfp8,
+    /// FP4 with an FP8 scale per group.
+    Nvfp4,
+}
+
+/// The settings of a mode.
 #[derive(Clone, Copy)]
 struct Mode {
+    kind: Kind,
+    /// Values that share a scale.
     group: usize,
     bits: usize,
-    affine: bool,
 }
 
 impl Mode {
     /// Checks the settings; `None` takes the mode's default.
     fn of(op: &str, group: Option<i64>, bits: Option<i64>, mode: &str) -> Result<Mode> {
-        let (default_group, default_bits, affine) = match mode {
-            "affine" => (64, 4, true),
-            "mxfp4" => (32, 4, false),
-            "mxfp8" | "nvfp4" => {
-                return Err(Error::not_implemented(format!(
-                    "[{op}] Mode {mode} is not supported yet."
-                )));
-            }
+        let (kind, default) = match mode {
+            "affine" => (Kind::Affine, [64, 4]),
+            "mxfp4" => (Kind::Mxfp4, [32, 4]),
+            "mxfp8" => (Kind::Mxfp8, [32, 8]),
+            "nvfp4" => (Kind::Nvfp4, [16, 4]),
             _ => return Err(Error::value(format!("[{op}] Invalid quantization mode '{mode}'."))),
         };
-        let (group, bits) = (group.unwrap_or(default_group), bits.unwrap_or(default_bits));
-        let fits = if affine {
-            [32, 64, 128].contains(&group) && [2, 3, 4, 5, 6, 8].contains(&bits)
-        } else {
-            (group, bits) == (default_group, default_bits)
+        let (group, bits) = (group.unwrap_or(default[0]), bits.unwrap_or(default[1]));
+        let fits = match kind {
+            Kind::Affine => [32, 64, 128].contains(&group) && [2, 3, 4, 5, 6, 8].contains(&bits),
+            _ => [group, bits] == default,
         };
         if !fits {
             let message = format!("[{op}] Mode {mode} does not support group size {group} with {bits} bits.");
             return Err(Error::value(message));
         }
         Ok(Mode {
+            kind,
             group: group as usize,
             bits: bits as usize,
-            affine,
         })
     }
 
@@ -49,8 +60,12 @@ impl Mode {
             let message = format!("[{op}] The weight matrix should be uint32 with at least two dimensions.");
             return Err(Error::value(message));
         }
-        if self.affine != biases.is_some() {
-            let what = if self.affine { "needs biases" } else { "has no biases" };
+        if (self.kind == Kind::Affine) != biases.is_some() {
+            let what = if self.kind == Kind::Affine {
+                "needs biases"
+            } else {
+                "has no biases"
+            };
             return Err(Error::value(format!("[{op}] This quantization mode {what}.")));
         }
         let groups = self.columns(w) / self.group;
@@ -77,11 +92,12 @@ impl Mode {
         w.shape().last().copied().unwrap_or(0) * 32 / self.bits
     }
 
-    fn format(&self) -> QuantFormat {
-        if self.affine {
-            QuantFormat::mlx(self.bits as u32, self.group as u32)
-        } else {
-            QuantFormat::MXFP4
+    /// The format of the kernel that multiplies with such matrices, if there is one.
+    fn format(&self) -> Option<QuantFormat> {
+        match self.kind {
+            Kind::Affine => Some(QuantFormat::mlx(self.bits as u32, self.group as u32)),
+            Kind::Mxfp4 => Some(QuantFormat::MXFP4),
+            Kind::Mxfp8 | Kind::Nvfp4 => None,
         }
     }
 }
@@ -130,11 +146,6 @@ fn packed(q: &Array, bits: usize) -> Array {
     stream.reshape(&shape).shift_left(&index(32)).sum(&[-1])
 }
 
-/// The values of FP4 (E2M1), by code.
-const FP4: [f32; 16] = [
-    0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0,
-];
-
 /// The dequantised values of a matrix, in the dtype of the scales, or in bf16 if these are exponents. Rounded after the
 /// product and after the sum, as on MLX's CPU.
 fn dequantised(mode: Mode, w: &Array, scales: &Array, biases: Option<&Array>) -> Array {
@@ -147,12 +158,17 @@ fn dequantised(mode: Mode, w: &Array, scales: &Array, biases: Option<&Array>) ->
     let values = match biases {
         Some(biases) => q.astype(scales.dtype()) * scales.expand_dims(-1) + biases.expand_dims(-1),
         None => {
-            let f32 = refrain::DType::F32;
-            let book = Array::from_slice(w.device(), &FP4, &[16]);
-            // An E8M0 exponent is the exponent of a binary32.
-            let exponents = scales.astype(f32) - 127.0;
-            let scales = Array::full(w.device(), f32, &[], 2.0).pow(&exponents);
-            (book.take(&q, 0) * scales.expand_dims(-1)).astype(refrain::DType::BF16)
+            let q = if mode.kind == Kind::Mxfp8 {
+                fp8_values(&q)
+            } else {
+                from_fp4(&q)
+            };
+            let scales = if mode.kind == Kind::Nvfp4 {
+                fp8_values(scales)
+            } else {
+                from_e8m0(scales)
+            };
+            (q * scales.expand_dims(-1)).astype(refrain::DType::BF16)
         }
     };
     values.reshape(&shape)
@@ -173,7 +189,11 @@ pub fn dequantize(
 ) -> Result<Value> {
     let mode = Mode::of("dequantize", group, bits, mode)?;
     mode.check("dequantize", w, scales, biases)?;
-    let default = if mode.affine { scales.dtype() } else { DType::BF16 };
+    let default = if mode.kind == Kind::Affine {
+        scales.dtype()
+    } else {
+        DType::BF16
+    };
     let values = dequantised(mode, w.array(), scales.array(), biases.map(Value::array));
     Value::of(values)?.cast(dtype.unwrap_or(default))
 }
@@ -205,10 +225,10 @@ pub fn quantize(w: &Value, group: Option<i64>, bits: Option<i64>, mode: &str) ->
     grouped.extend([(columns / settings.group) as isize, settings.group as isize]);
     let x = w.array().astype(refrain::DType::F32).reshape(&grouped);
     let whole = signed(w.shape());
-    if !settings.affine {
-        let (q, exponents) = fp4_codes(&x);
-        let words = packed(&q.reshape(&whole), settings.bits);
-        return Ok(vec![Value::of(words)?, Value::of(exponents)?]);
+    if settings.kind != Kind::Affine {
+        let (codes, scales) = float_codes(settings.kind, &x);
+        let words = packed(&codes.reshape(&whole), settings.bits);
+        return Ok(vec![Value::of(words)?, Value::of(scales)?]);
     }
     let largest = x.max(&[-1]);
     let smallest = x.min(&[-1]);
@@ -230,24 +250,29 @@ pub fn quantize(w: &Value, group: Option<i64>, bits: Option<i64>, mode: &str) ->
     Ok(vec![Value::of(words)?, plane(scale)?, plane(bias)?])
 }
 
-/// FP4 codes of groups of f32, and the groups' E8M0 exponents.
-fn fp4_codes(x: &Array) -> (Array, Array) {
-    use refrain::DType::{F32, U8, U32};
+/// Codes (u32) of groups of f32, and the codes (u8) of the groups' scales.
+fn float_codes(kind: Kind, x: &Array) -> (Array, Array) {
     let largest = x.abs().max(&[-1]);
-    let power = |exponent: &Array| Array::full(x.device(), F32, &[], 2.0).pow(exponent);
-    // The largest code is 6: the scale is the lowest power of two that is not below largest / 6.
-    let near = ((&largest / 6.0).log() / std::f32::consts::LN_2).round();
-    let near = near.maximum(-126.0).minimum(126.0);
-    let exponent = &near + &largest.gt(&(power(&near) * 6.0)).astype(F32);
-    let exponent = largest.eq(0.0).select(0.0, &exponent);
-    let magnitude = x.abs() / power(&exponent).expand_dims(-1);
-    let mut code = Array::zeros(x.device(), U32, x.shape());
-    for pair in FP4[..8].windows(2) {
-        // Ties go to the lower magnitude, as in MLX.
-        code = code + magnitude.gt((pair[0] + pair[1]) / 2.0).astype(U32);
-    }
-    let sign = x.lt(0.0).astype(U32) * 8;
-    (code + sign, (exponent + 127.0).astype(U8))
+    let (codes, scale) = match kind {
+        Kind::Nvfp4 => {
+            let codes = fp8_codes(&(largest / MAX_FP4));
+            let scale = fp8_values(&codes);
+            (codes, scale)
+        }
+        _ => {
+            let codes = to_e8m0(&(largest / if kind == Kind::Mxfp8 { MAX_FP8 } else { MAX_FP4 }));
+            let scale = from_e8m0(&codes);
+            (codes, scale)
+        }
+    };
+    let scale = scale.eq(0.0).select(1.0, &scale).expand_dims(-1);
+    let scaled = x / scale;
+    let q = if kind == Kind::Mxfp8 {
+        fp8_codes(&scaled).astype(refrain::DType::U32)
+    } else {
+        to_fp4(&scaled)
+    };
+    (q, codes)
 }
 
 /// x · Wᵀ with a quantised W, or x · W if not `transpose`. The result has x's dtype.
@@ -284,9 +309,13 @@ pub fn quantized_matmul(
         return Err(Error::value(message));
     }
     let same_plane = biases.is_none_or(|biases| biases.dtype() == scales.dtype());
-    if transpose && w.ndim() == 2 && same_plane {
+    if let Some(format) = mode.format()
+        && transpose
+        && w.ndim() == 2
+        && same_plane
+    {
         let matrix = Quantised {
-            format: mode.format(),
+            format,
             quants: w.array().clone(),
             scales: scales.array().clone(),
             biases: biases.map(|biases| biases.array().clone()),
