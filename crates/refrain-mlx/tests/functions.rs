@@ -2,8 +2,18 @@
 
 mod common;
 
-use common::{counted, floats, integers, near, read};
+use common::{counted, floats, integers, read};
 use refrain_mlx::{DType, Number, Operand, Value, fast, ops, random};
+
+/// Fails unless the elements are within rounding.
+fn near(value: &Value, expected: &[f32]) {
+    let found = read(value);
+    assert_eq!(found.len(), expected.len(), "{found:?}");
+    for (found, expected) in found.iter().zip(expected) {
+        let bound = 2e-6 * expected.abs().max(1e-3);
+        assert!((found - expected).abs() <= bound, "{found} instead of {expected}");
+    }
+}
 
 #[test]
 fn integer_division_rounds_down() {

@@ -26,13 +26,3 @@ pub fn read(value: &Value) -> Vec<f32> {
         .to_vec()
         .expect("it computes")
 }
-
-/// Fails unless the elements are within rounding.
-pub fn near(value: &Value, expected: &[f32]) {
-    let found = read(value);
-    assert_eq!(found.len(), expected.len(), "{found:?}");
-    for (found, expected) in found.iter().zip(expected) {
-        let bound = 2e-6 * expected.abs().max(1e-3);
-        assert!((found - expected).abs() <= bound, "{found} instead of {expected}");
-    }
-}
