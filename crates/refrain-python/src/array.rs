@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
-use pyo3::{intern, IntoPyObjectExt};
+use pyo3::{IntoPyObjectExt, intern};
 use refrain_mlx::{Operand, Value, ops};
 
 use crate::control::check_process;
@@ -26,7 +26,9 @@ pub struct PyArray {
 impl PyArray {
     /// An object that holds `value`.
     pub fn new(value: Value) -> PyArray {
-        PyArray { value: Mutex::new(value) }
+        PyArray {
+            value: Mutex::new(value),
+        }
     }
 
     /// The value that the object holds now.
@@ -163,7 +165,9 @@ impl PyArray {
     fn __index__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let value = self.value();
         if !value.dtype().is_integer() || value.size() != 1 {
-            return Err(PyTypeError::new_err("only integer arrays of one element can be an index"));
+            return Err(PyTypeError::new_err(
+                "only integer arrays of one element can be an index",
+            ));
         }
         self.scalar(py)
     }
@@ -188,7 +192,9 @@ impl PyArray {
         if spec.is_empty() {
             return slf.str()?.into_bound_py_any(slf.py());
         }
-        Err(PyTypeError::new_err("unsupported format string passed to array.__format__"))
+        Err(PyTypeError::new_err(
+            "unsupported format string passed to array.__format__",
+        ))
     }
 
     fn __copy__(&self) -> PyArray {
@@ -220,7 +226,10 @@ impl PyArray {
     #[pyo3(signature = (dtype, stream = None))]
     fn astype(&self, py: Python<'_>, dtype: &Bound<'_, PyAny>, stream: Option<StreamArg>) -> PyResult<PyArray> {
         let Ok(dtype) = dtype.cast::<PyDtype>() else {
-            return Err(PyTypeError::new_err(format!("expected a Dtype, not {}", type_name(dtype))));
+            return Err(PyTypeError::new_err(format!(
+                "expected a Dtype, not {}",
+                type_name(dtype)
+            )));
         };
         on(py, stream, || ops::astype(&self.value(), dtype.get().0)).map(PyArray::new)
     }

@@ -46,7 +46,8 @@ fn arrays_in(arguments: &Bound<'_, PyTuple>) -> PyResult<Vec<Value>> {
 fn eval(py: Python<'_>, args: &Bound<'_, PyTuple>) -> PyResult<()> {
     check_process()?;
     let values = arrays_in(args)?;
-    py.detach(move || refrain_mlx::eval(&values)).map_err(|error| raise(py, error))
+    py.detach(move || refrain_mlx::eval(&values))
+        .map_err(|error| raise(py, error))
 }
 
 /// Starts to compute the arrays in the arguments.
@@ -55,7 +56,8 @@ fn eval(py: Python<'_>, args: &Bound<'_, PyTuple>) -> PyResult<()> {
 fn async_eval(py: Python<'_>, args: &Bound<'_, PyTuple>) -> PyResult<()> {
     check_process()?;
     let values = arrays_in(args)?;
-    py.detach(move || refrain_mlx::async_eval(&values)).map_err(|error| raise(py, error))
+    py.detach(move || refrain_mlx::async_eval(&values))
+        .map_err(|error| raise(py, error))
 }
 
 /// Waits for everything that was started.
@@ -123,7 +125,10 @@ pub fn check_process() -> PyResult<()> {
 #[pyo3(name = "_gpu_names")]
 fn gpu_names() -> Vec<String> {
     let vulkan = Vulkan::load(Options::default());
-    vulkan.map_or_else(|_| Vec::new(), |vulkan| vulkan.devices().iter().map(|info| info.name.clone()).collect())
+    vulkan.map_or_else(
+        |_| Vec::new(),
+        |vulkan| vulkan.devices().iter().map(|info| info.name.clone()).collect(),
+    )
 }
 
 /// Bytes of memory: in use, and the most that ever were.
@@ -136,10 +141,7 @@ fn memory_bytes() -> (u64, u64) {
 /// The arrays and the metadata of a safetensors file.
 #[pyfunction]
 #[pyo3(name = "_load_safetensors")]
-fn load_safetensors<'py>(
-    py: Python<'py>,
-    path: PathBuf,
-) -> PyResult<(Bound<'py, PyDict>, HashMap<String, String>)> {
+fn load_safetensors<'py>(py: Python<'py>, path: PathBuf) -> PyResult<(Bound<'py, PyDict>, HashMap<String, String>)> {
     let (values, metadata) = on(py, None, || files::load_safetensors(&path))?;
     let arrays = PyDict::new(py);
     for (name, value) in values {

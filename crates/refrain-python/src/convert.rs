@@ -1,6 +1,6 @@
 //! Arguments of Python calls: numbers and arrays, axes, shapes, streams.
 
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyFloat, PyInt, PyMemoryView, PyString};
 use pyo3::{Borrowed, intern};
@@ -8,6 +8,7 @@ use refrain_mlx::{DType, Number, Operand, Value};
 
 use crate::array::PyArray;
 use crate::dtype::from_format;
+use crate::elements;
 use crate::error::raise;
 
 /// An argument that must be an array.
@@ -46,7 +47,7 @@ impl<'py> FromPyObject<'_, 'py> for OperandArg {
         if let Some(value) = array_protocol(&object)? {
             return Ok(OperandArg(Operand::Value(value)));
         }
-        if let Some(value) = buffer(&object)? {
+        if let Some(value) = buffer(&object, None)? {
             return Ok(OperandArg(Operand::Value(value)));
         }
         if object.hasattr(intern!(object.py(), "__float__"))? {
@@ -66,7 +67,10 @@ impl OperandArg {
 
 /// The class name of an object, for messages.
 pub fn type_name(object: &Bound<'_, PyAny>) -> String {
-    object.get_type().name().map_or_else(|_| "?".to_owned(), |name| name.to_string())
+    object
+        .get_type()
+        .name()
+        .map_or_else(|_| "?".to_owned(), |name| name.to_string())
 }
 
 /// A Python number, or nothing where the object is none.
@@ -75,7 +79,9 @@ pub fn number(object: &Bound<'_, PyAny>) -> PyResult<Option<Number>> {
         return Ok(Some(Number::Bool(value.is_true())));
     }
     if object.is_instance_of::<PyInt>() {
-        let whole = object.extract::<i64>().or_else(|_| object.extract::<u64>().map(|n| n.cast_signed()));
+        let whole = object
+            .extract::<i64>()
+            .or_else(|_| object.extract::<u64>().map(|n| n.cast_signed()));
         let whole = whole.map_err(|_| PyValueError::new_err(format!("{object} does not fit 64 bits")))?;
         return Ok(Some(Number::Int(whole)));
     }
@@ -90,15 +96,18 @@ fn array_protocol(object: &Bound<'_, PyAny>) -> PyResult<Option<Value>> {
     match object.getattr_opt(intern!(object.py(), "__mlx_array__"))? {
         Some(method) => {
             let made = method.call0()?;
-            let made = made.cast::<PyArray>().map_err(|_| PyTypeError::new_err("__mlx_array__ returned no array"))?;
+            let made = made
+                .cast::<PyArray>()
+                .map_err(|_| PyTypeError::new_err("__mlx_array__ returned no array"))?;
             Ok(Some(made.get().value()))
         }
         None => Ok(None),
     }
 }
 
-/// An array of the elements in an object's buffer (NumPy arrays and scalars, `bytes`, `memoryview`), copied.
-pub fn buffer(object: &Bound<'_, PyAny>) -> PyResult<Option<Value>> {
+/// An array of the elements in an object's buffer (NumPy arrays and scalars, `bytes`, `memoryview`), copied, for an
+/// array of `wanted` or of the dtype of the elements.
+pub fn buffer(object: &Bound<'_, PyAny>, wanted: Option<DType>) -> PyResult<Option<Value>> {
     let py = object.py();
     let (view, reinterpreted) = match PyMemoryView::from(object) {
         Ok(view) => (view, None),
@@ -112,9 +121,18 @@ pub fn buffer(object: &Bound<'_, PyAny>) -> PyResult<Option<Value>> {
         None => from_format(&view.getattr("format")?.extract::<String>()?)?,
     };
     let shape: Vec<usize> = view.getattr("shape")?.extract()?;
+    if let Some(extent) = shape.iter().find(|&&extent| i32::try_from(extent).is_err()) {
+        return Err(PyOverflowError::new_err(format!(
+            "Shape dimension {extent} is outside the supported range [-2147483648, 2147483647]. MLX currently uses \
+             32-bit integers for shape dimensions."
+        )));
+    }
     let bytes = view.call_method0("tobytes")?;
     let bytes: &[u8] = bytes.extract()?;
-    Value::from_bytes(bytes, dtype, &shape).map(Some).map_err(|error| raise(py, error))
+    let (bytes, dtype) = elements::narrowed(bytes, dtype, wanted);
+    Value::from_bytes(&bytes, dtype, &shape)
+        .map(Some)
+        .map_err(|error| raise(py, error))
 }
 
 /// The words of a NumPy array of `ml_dtypes.bfloat16`, which has no buffer of its own.
@@ -123,9 +141,7 @@ fn bfloat16_words<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py,
         return Ok(None);
     };
     match dtype.getattr_opt("name")? {
-        Some(name) if name.eq("bfloat16")? => {
-            PyMemoryView::from(&object.call_method1("view", ("uint16",))?).map(Some)
-        }
+        Some(name) if name.eq("bfloat16")? => PyMemoryView::from(&object.call_method1("view", ("uint16",))?).map(Some),
         _ => Ok(None),
     }
 }
@@ -197,9 +213,10 @@ impl<'py> FromPyObject<'_, 'py> for StreamArg {
         // thread.
         match object.getattr_opt(intern!(object.py(), "_use"))? {
             Some(check) => check.call0().map(|_| StreamArg),
-            None => {
-                Err(PyTypeError::new_err(format!("expected a stream or a device, not {}", type_name(&object))))
-            }
+            None => Err(PyTypeError::new_err(format!(
+                "expected a stream or a device, not {}",
+                type_name(&object)
+            ))),
         }
     }
 }

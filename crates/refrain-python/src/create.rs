@@ -1,8 +1,8 @@
 //! Arrays from Python objects: numbers, nested lists, other arrays, buffers.
 
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::{PyNotImplementedError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyList, PyTuple};
+use pyo3::types::{PyBytes, PyComplex, PyList, PyTuple};
 use refrain_mlx::{DType, Number, Value, ops};
 
 use crate::array::PyArray;
@@ -10,14 +10,6 @@ use crate::convert::{ArrayArg, buffer, number, type_name};
 use crate::dtype::PyDtype;
 use crate::elements::from_numbers;
 use crate::error::raise;
-
-/// What a nested list holds.
-#[derive(Default)]
-struct Content {
-    numbers: Vec<Number>,
-    /// Whether an element is an array; then the list is stacked rather than copied.
-    arrays: bool,
-}
 
 /// The dtype that MLX gives a list of numbers.
 fn dtype_of(numbers: &[Number]) -> DType {
@@ -44,29 +36,51 @@ fn items<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<Vec<Bound<'py, PyAn
     Ok(None)
 }
 
+/// Whether a nested list holds an array.
+fn holds_array(object: &Bound<'_, PyAny>) -> PyResult<bool> {
+    match items(object)? {
+        Some(items) => {
+            for item in &items {
+                if holds_array(item)? {
+                    return Ok(true);
+                }
+            }
+            Ok(false)
+        }
+        None => Ok(object.is_instance_of::<PyArray>()
+            || object.hasattr("__mlx_array__")?
+            || (number(object)?.is_none() && object.hasattr("dtype")?)),
+    }
+}
+
 /// Collects the numbers of a nested list and checks that its rows are equally long.
-fn collect(object: &Bound<'_, PyAny>, depth: usize, shape: &mut Vec<usize>, content: &mut Content) -> PyResult<()> {
+fn collect(object: &Bound<'_, PyAny>, depth: usize, shape: &mut Vec<usize>, numbers: &mut Vec<Number>) -> PyResult<()> {
     let uneven = || PyValueError::new_err("Initialization encountered non-uniform length.");
     if let Some(items) = items(object)? {
         match shape.get(depth) {
-            None if content.numbers.is_empty() && !content.arrays => shape.push(items.len()),
+            None if numbers.is_empty() => shape.push(items.len()),
             Some(length) if *length == items.len() => {}
             _ => return Err(uneven()),
         }
         for item in &items {
-            collect(item, depth + 1, shape, content)?;
+            collect(item, depth + 1, shape, numbers)?;
         }
         return Ok(());
     }
-    if let Some(number) = number(object)? {
-        content.numbers.push(number);
-        return if depth == shape.len() { Ok(()) } else { Err(uneven()) };
+    match number(object)? {
+        Some(number) if depth == shape.len() => numbers.push(number),
+        Some(_) => return Err(uneven()),
+        None if object.is_instance_of::<PyComplex>() => return Err(no_complex()),
+        None => {
+            let message = format!("Invalid type {} received in array initialization.", type_name(object));
+            return Err(PyValueError::new_err(message));
+        }
     }
-    if object.is_instance_of::<PyArray>() || object.hasattr("__mlx_array__")? || object.hasattr("dtype")? {
-        content.arrays = true;
-        return Ok(());
-    }
-    Err(PyTypeError::new_err(format!("Invalid type {} received in array initialization.", type_name(object))))
+    Ok(())
+}
+
+fn no_complex() -> PyErr {
+    PyNotImplementedError::new_err("arrays of complex numbers are not supported by Refrain yet")
 }
 
 /// Stacks nested lists of arrays and numbers.
@@ -96,22 +110,18 @@ pub fn from_object(object: &Bound<'_, PyAny>, dtype: Option<DType>) -> PyResult<
         return Value::from_bytes(&from_numbers(&[number], dtype)?, dtype, &[]).map_err(|error| raise(py, error));
     }
     if items(object)?.is_none() {
-        return match buffer(object)? {
-            // MLX has no double precision outside its CPU: NumPy's default becomes float32.
-            Some(value) if dtype.is_none() && value.dtype() == DType::F64 => {
-                ops::astype(&value, DType::F32).map_err(|error| raise(py, error))
-            }
+        return match buffer(object, dtype)? {
             Some(value) => converted(value),
             None => from_other(object, dtype),
         };
     }
-    let (mut shape, mut content) = (Vec::new(), Content::default());
-    collect(object, 0, &mut shape, &mut content)?;
-    if content.arrays {
+    if holds_array(object)? {
         return converted(stacked(object)?);
     }
-    let dtype = dtype.unwrap_or_else(|| dtype_of(&content.numbers));
-    let bytes = from_numbers(&content.numbers, dtype)?;
+    let (mut shape, mut numbers) = (Vec::new(), Vec::new());
+    collect(object, 0, &mut shape, &mut numbers)?;
+    let dtype = dtype.unwrap_or_else(|| dtype_of(&numbers));
+    let bytes = from_numbers(&numbers, dtype)?;
     Value::from_bytes(&bytes, dtype, &shape).map_err(|error| raise(py, error))
 }
 
@@ -120,7 +130,13 @@ fn from_other(object: &Bound<'_, PyAny>, dtype: Option<DType>) -> PyResult<Value
     if object.hasattr("__array__")? {
         return from_object(&object.call_method0("__array__")?, dtype);
     }
-    Err(PyTypeError::new_err(format!("cannot make an array of {}", type_name(object))))
+    if object.is_instance_of::<PyComplex>() {
+        return Err(no_complex());
+    }
+    Err(PyTypeError::new_err(format!(
+        "cannot make an array of {}",
+        type_name(object)
+    )))
 }
 
 /// An array of elements in bytes; `pickle` calls it.

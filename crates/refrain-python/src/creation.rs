@@ -1,6 +1,6 @@
 //! Functions that make arrays of a shape.
 
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use refrain_mlx::{DType, Number, Value, ops};
 
@@ -103,7 +103,10 @@ fn arange(
         (None, None) => return Err(PyTypeError::new_err("arange needs the number at which it stops")),
     };
     let step = step.unwrap_or(Number::Int(1));
-    on(py, stream, || ops::arange(start, stop, step, dtype.map(|dtype| dtype.0))).map(PyArray::new)
+    on(py, stream, || {
+        ops::arange(start, stop, step, dtype.map(|dtype| dtype.0))
+    })
+    .map(PyArray::new)
 }
 
 /// A matrix with ones on the k-th diagonal.
@@ -117,7 +120,10 @@ fn eye(
     dtype: Option<PyDtype>,
     stream: Option<StreamArg>,
 ) -> PyResult<PyArray> {
-    on(py, stream, || ops::eye(n, m.unwrap_or(n), k, dtype_or(dtype, DType::F32))).map(PyArray::new)
+    on(py, stream, || {
+        ops::eye(n, m.unwrap_or(n), k, dtype_or(dtype, DType::F32))
+    })
+    .map(PyArray::new)
 }
 
 /// A square matrix with ones on its diagonal.
@@ -138,7 +144,10 @@ fn tri(
     dtype: Option<PyDtype>,
     stream: Option<StreamArg>,
 ) -> PyResult<PyArray> {
-    on(py, stream, || ops::tri(n, m.unwrap_or(n), k, dtype_or(dtype, DType::F32))).map(PyArray::new)
+    on(py, stream, || {
+        ops::tri(n, m.unwrap_or(n), k, dtype_or(dtype, DType::F32))
+    })
+    .map(PyArray::new)
 }
 
 /// Numbers of equal distance from `start` to `stop`.
@@ -153,16 +162,18 @@ fn linspace(
     dtype: Option<PyDtype>,
     stream: Option<StreamArg>,
 ) -> PyResult<PyArray> {
-    on(py, stream, || ops::linspace(start, stop, num, endpoint, dtype_or(dtype, DType::F32))).map(PyArray::new)
+    on(py, stream, || {
+        ops::linspace(start, stop, num, endpoint, dtype_or(dtype, DType::F32))
+    })
+    .map(PyArray::new)
 }
 
 /// An array of an object, without a copy where the object is an array already.
 #[pyfunction]
 #[pyo3(signature = (a, dtype = None, *, copy = None))]
 fn asarray(a: &Bound<'_, PyAny>, dtype: Option<PyDtype>, copy: Option<bool>) -> PyResult<PyArray> {
-    let same = a.cast::<PyArray>().is_ok_and(|array| dtype.is_none_or(|dtype| array.get().value().dtype() == dtype.0));
-    if copy == Some(false) && !same {
-        return Err(pyo3::exceptions::PyValueError::new_err(
+    if copy == Some(false) {
+        return Err(PyValueError::new_err(
             "[asarray] the elements must be copied: pass copy=None or copy=True",
         ));
     }

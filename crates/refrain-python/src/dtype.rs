@@ -72,6 +72,14 @@ const FORMATS: [(DType, &str); 13] = [
     (DType::C64, "Zf"),
 ];
 
+/// The item format of `dtype` in the buffer protocol. There is none for bfloat16.
+pub fn format_of(dtype: DType) -> Option<&'static str> {
+    FORMATS
+        .iter()
+        .find(|(known, _)| *known == dtype)
+        .map(|(_, format)| *format)
+}
+
 /// The dtype of a buffer's item format.
 ///
 /// # Errors
@@ -94,7 +102,9 @@ pub fn from_format(format: &str) -> PyResult<DType> {
 #[pyo3(name = "_dtype_named")]
 fn dtype_named(name: &str) -> PyResult<PyDtype> {
     let known = DType::ALL.into_iter().find(|dtype| dtype.name() == name);
-    known.map(PyDtype).ok_or_else(|| PyValueError::new_err(format!("there is no dtype {name}")))
+    known
+        .map(PyDtype)
+        .ok_or_else(|| PyValueError::new_err(format!("there is no dtype {name}")))
 }
 
 /// The dtype of a result of both dtypes.

@@ -1,5 +1,7 @@
 //! Elements of arrays as Python objects.
 
+use std::borrow::Cow;
+
 use half::{bf16, f16};
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::PyValueError;
@@ -49,6 +51,25 @@ pub fn to_lists<'py>(py: Python<'py>, bytes: &[u8], dtype: DType, shape: &[usize
     Ok(list.into_any())
 }
 
+/// Elements of NumPy's default dtypes as elements of 32 bits: doubles, as MLX does where nothing else is `wanted`, and
+/// integers that fit, until there are arrays of 64 bits.
+pub fn narrowed(bytes: &[u8], dtype: DType, wanted: Option<DType>) -> (Cow<'_, [u8]>, DType) {
+    match dtype {
+        DType::F64 if wanted != Some(DType::F64) => {
+            let single = |bytes: &[u8]| (f64::from_le_bytes(word(bytes)) as f32).to_le_bytes();
+            (bytes.chunks_exact(8).flat_map(single).collect(), DType::F32)
+        }
+        DType::I64 if wanted != Some(DType::I64) && !DType::I64.is_supported() => {
+            let narrow = |bytes: &[u8]| i32::try_from(i64::from_le_bytes(word(bytes)));
+            match bytes.chunks_exact(8).map(narrow).collect::<Result<Vec<_>, _>>() {
+                Ok(narrow) => (narrow.into_iter().flat_map(i32::to_le_bytes).collect(), DType::I32),
+                Err(_) => (Cow::Borrowed(bytes), dtype),
+            }
+        }
+        _ => (Cow::Borrowed(bytes), dtype),
+    }
+}
+
 /// The bytes of `numbers` as elements of `dtype`.
 ///
 /// # Errors
@@ -75,7 +96,10 @@ pub fn from_numbers(numbers: &[Number], dtype: DType) -> PyResult<Vec<u8>> {
     if bytes.len() == numbers.len() * dtype.size() {
         return Ok(bytes);
     }
-    Err(PyValueError::new_err(format!("cannot make elements of {} from numbers", dtype.name())))
+    Err(PyValueError::new_err(format!(
+        "cannot make elements of {} from numbers",
+        dtype.name()
+    )))
 }
 
 fn single(number: Number) -> f32 {

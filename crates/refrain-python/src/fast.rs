@@ -35,7 +35,10 @@ fn layer_norm(
     eps: f32,
     stream: Option<StreamArg>,
 ) -> PyResult<PyArray> {
-    let (weight, bias) = (weight.as_ref().map(|weight| &weight.0), bias.as_ref().map(|bias| &bias.0));
+    let (weight, bias) = (
+        weight.as_ref().map(|weight| &weight.0),
+        bias.as_ref().map(|bias| &bias.0),
+    );
     on(py, stream, || fast::layer_norm(&x.0, weight, bias, eps)).map(PyArray::new)
 }
 
@@ -59,7 +62,10 @@ fn rope(
         _ => Offset::Value(offset.extract::<ArrayArg>()?.0),
     };
     let frequencies = freqs.as_ref().map(|freqs| &freqs.0);
-    on(py, stream, || fast::rope(&a.0, dims, traditional, base, scale, &offset, frequencies)).map(PyArray::new)
+    on(py, stream, || {
+        fast::rope(&a.0, dims, traditional, base, scale, &offset, frequencies)
+    })
+    .map(PyArray::new)
 }
 
 /// softmax(q @ k.T * scale + mask) @ v.
@@ -99,12 +105,7 @@ fn scaled_dot_product_attention(
 /// The negative log-probability of each target.
 #[pyfunction]
 #[pyo3(signature = (logits, targets, *, stream = None))]
-fn cross_entropy(
-    py: Python<'_>,
-    logits: ArrayArg,
-    targets: ArrayArg,
-    stream: Option<StreamArg>,
-) -> PyResult<PyArray> {
+fn cross_entropy(py: Python<'_>, logits: ArrayArg, targets: ArrayArg, stream: Option<StreamArg>) -> PyResult<PyArray> {
     on(py, stream, || fast::cross_entropy(&logits.0, &targets.0)).map(PyArray::new)
 }
 

@@ -2,7 +2,7 @@
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyEllipsis, PyInt, PyList, PySlice, PyTuple};
+use pyo3::types::{PyBool, PyEllipsis, PyInt, PyList, PySlice, PyTuple};
 use refrain_mlx::index::{self, Index, Update};
 use refrain_mlx::{Operand, Value};
 
@@ -10,17 +10,37 @@ use crate::array::PyArray;
 use crate::convert::{OperandArg, buffer, on, type_name};
 use crate::create;
 
+/// An index or a bound of a slice.
+fn position(object: &Bound<'_, PyAny>) -> PyResult<i64> {
+    let position: i64 = object.extract()?;
+    match i32::try_from(position) {
+        Ok(_) => Ok(position),
+        Err(_) => Err(PyValueError::new_err(format!("Index {position} does not fit 32 bits"))),
+    }
+}
+
 /// One item of a subscript.
 fn item(object: &Bound<'_, PyAny>) -> PyResult<Index> {
     if object.is_none() {
         return Ok(Index::NewAxis);
     }
     if object.is_instance_of::<PyInt>() {
-        return Ok(Index::Int(object.extract()?));
+        return position(object).map(Index::Int);
     }
     if object.is_instance_of::<PySlice>() {
-        let bound = |name| -> PyResult<Option<i64>> { object.getattr(name)?.extract() };
-        return Ok(Index::Slice { start: bound("start")?, stop: bound("stop")?, step: bound("step")? });
+        let bound = |name| -> PyResult<Option<i64>> {
+            let bound = object.getattr(name)?;
+            if bound.is_none() {
+                Ok(None)
+            } else {
+                position(&bound).map(Some)
+            }
+        };
+        return Ok(Index::Slice {
+            start: bound("start")?,
+            stop: bound("stop")?,
+            step: bound("step")?,
+        });
     }
     if let Ok(array) = object.cast::<PyArray>() {
         return Ok(Index::Array(array.get().value()));
@@ -31,7 +51,7 @@ fn item(object: &Bound<'_, PyAny>) -> PyResult<Index> {
     if object.is_instance_of::<PyList>() {
         return create::from_object(object, None).map(Index::Array);
     }
-    if let Some(value) = buffer(object)? {
+    if let Some(value) = buffer(object, None)? {
         return Ok(Index::Array(value));
     }
     match object.extract::<i64>() {
@@ -67,14 +87,23 @@ impl PyArray {
     }
 
     fn __setitem__(&self, key: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> PyResult<()> {
-        let (items, value) = (subscript(key)?, assigned(value)?);
+        let items = match key.cast::<PyBool>() {
+            // All elements, or none.
+            Ok(_) => vec![Index::Array(create::from_object(key, None)?)],
+            Err(_) => subscript(key)?,
+        };
+        let value = assigned(value)?;
         self.set(on(key.py(), None, || index::set(&self.value(), &items, &value))?);
         Ok(())
     }
 
     fn __iter__(slf: &Bound<'_, Self>) -> PyResult<ArrayIterator> {
         match slf.get().value().shape().first() {
-            Some(&length) => Ok(ArrayIterator { value: slf.get().value(), next: 0, length }),
+            Some(&length) => Ok(ArrayIterator {
+                value: slf.get().value(),
+                next: 0,
+                length,
+            }),
             None => Err(PyTypeError::new_err("iteration over an array without dimensions")),
         }
     }
@@ -82,7 +111,10 @@ impl PyArray {
     /// Updates of parts that count every occurrence of a repeated index: `a.at[i].add(x)`.
     #[getter]
     fn at(&self) -> ArrayAt {
-        ArrayAt { value: self.value(), items: Vec::new() }
+        ArrayAt {
+            value: self.value(),
+            items: None,
+        }
     }
 }
 
@@ -114,7 +146,7 @@ impl ArrayIterator {
 #[pyclass(frozen, name = "ArrayAt", module = "mlx.core")]
 pub struct ArrayAt {
     value: Value,
-    items: Vec<Index>,
+    items: Option<Vec<Index>>,
 }
 
 macro_rules! updates {
@@ -123,7 +155,10 @@ macro_rules! updates {
         impl ArrayAt {
             fn $name(&self, value: &Bound<'_, PyAny>) -> PyResult<PyArray> {
                 let operand = assigned(value)?;
-                let update = || index::update(&self.value, &self.items, &operand, Update::$update);
+                let Some(items) = &self.items else {
+                    return Err(PyValueError::new_err("Must give indices to array.at: array.at[indices]"));
+                };
+                let update = || index::update(&self.value, items, &operand, Update::$update);
                 on(value.py(), None, update).map(PyArray::new)
             }
         }
@@ -142,7 +177,10 @@ updates! {
 #[pymethods]
 impl ArrayAt {
     fn __getitem__(&self, key: &Bound<'_, PyAny>) -> PyResult<ArrayAt> {
-        Ok(ArrayAt { value: self.value.clone(), items: subscript(key)? })
+        Ok(ArrayAt {
+            value: self.value.clone(),
+            items: Some(subscript(key)?),
+        })
     }
 }
 

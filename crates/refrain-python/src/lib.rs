@@ -16,6 +16,7 @@ mod elementwise;
 mod error;
 mod fast;
 mod indexing;
+mod interchange;
 mod linear;
 mod operators;
 mod products;
@@ -39,10 +40,14 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     products::register(module)?;
     linear::register(module)?;
     indexing::register(module)?;
+    interchange::register(module)?;
     control::register(module)?;
     error::register(module)?;
     let py = module.py();
-    for (name, register) in [("fast", fast::register as fn(&Bound<'_, PyModule>) -> PyResult<()>), ("random", random::register)] {
+    for (name, register) in [
+        ("fast", fast::register as fn(&Bound<'_, PyModule>) -> PyResult<()>),
+        ("random", random::register),
+    ] {
         let submodule = PyModule::new(py, name)?;
         register(&submodule)?;
         module.add_submodule(&submodule)?;

@@ -10,12 +10,7 @@ use crate::convert::{ArrayArg, StreamArg, on};
 /// A sum of products as subscripts say, for example "ij,jk->ik".
 #[pyfunction]
 #[pyo3(signature = (subscripts, *operands, stream = None))]
-fn einsum(
-    py: Python<'_>,
-    subscripts: &str,
-    operands: Vec<ArrayArg>,
-    stream: Option<StreamArg>,
-) -> PyResult<PyArray> {
+fn einsum(py: Python<'_>, subscripts: &str, operands: Vec<ArrayArg>, stream: Option<StreamArg>) -> PyResult<PyArray> {
     let values: Vec<Value> = operands.into_iter().map(|operand| operand.0).collect();
     on(py, stream, || ops::einsum(subscripts, &values)).map(PyArray::new)
 }

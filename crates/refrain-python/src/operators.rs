@@ -7,7 +7,7 @@ use pyo3::basic::CompareOp;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBool;
-use refrain_mlx::{Operand, Result, Value, ops};
+use refrain_mlx::{Number, Operand, Result, Value, ops};
 
 use crate::array::PyArray;
 use crate::convert::{OperandArg, on, type_name};
@@ -23,7 +23,17 @@ fn binary(
         let message = format!("Cannot perform {word} on an mlx.core.array and {}", type_name(other));
         return Err(PyValueError::new_err(message));
     };
-    on(other.py(), None, || operation(&slf.operand(), &other_side.0))
+    let is_floating = |side: &Operand| match side {
+        Operand::Value(value) => value.dtype().is_floating(),
+        Operand::Number(number) => matches!(number, Number::Float(_)),
+    };
+    let own = slf.operand();
+    if word.starts_with("bitwise") && (is_floating(&own) || is_floating(&other_side.0)) {
+        return Err(PyValueError::new_err(format!(
+            "Floating point types not allowed with {word}"
+        )));
+    }
+    on(other.py(), None, || operation(&own, &other_side.0))
 }
 
 macro_rules! operators {
@@ -50,7 +60,6 @@ operators! {
     __add__ __radd__ __iadd__ add "addition";
     __sub__ __rsub__ __isub__ subtract "subtraction";
     __mul__ __rmul__ __imul__ multiply "multiplication";
-    __truediv__ __rtruediv__ __itruediv__ divide "division";
     __floordiv__ __rfloordiv__ __ifloordiv__ floor_divide "floor division";
     __mod__ __rmod__ __imod__ remainder "modulus";
     __and__ __rand__ __iand__ bitwise_and "bitwise and";
@@ -67,6 +76,24 @@ fn matmul(a: &Operand, b: &Operand) -> Result<Value> {
 
 #[pymethods]
 impl PyArray {
+    fn __truediv__(&self, other: &Bound<'_, PyAny>) -> PyResult<PyArray> {
+        binary(self, other, "division", ops::divide).map(PyArray::new)
+    }
+
+    fn __rtruediv__(&self, other: &Bound<'_, PyAny>) -> PyResult<PyArray> {
+        binary(self, other, "division", |a, b| ops::divide(b, a)).map(PyArray::new)
+    }
+
+    fn __itruediv__(&self, other: &Bound<'_, PyAny>) -> PyResult<()> {
+        if !self.value().dtype().is_floating() {
+            return Err(PyValueError::new_err(
+                "In place division cannot be performed on integer arrays",
+            ));
+        }
+        self.set(binary(self, other, "division", ops::divide)?);
+        Ok(())
+    }
+
     fn __matmul__(&self, other: &Bound<'_, PyAny>) -> PyResult<PyArray> {
         binary(self, other, "matrix multiplication", matmul).map(PyArray::new)
     }

@@ -1,9 +1,9 @@
 //! `mlx.core.random`. The key of each thread is kept by Python (refrain/mlx/random_state.py); these functions take one.
 
 use pyo3::exceptions::PyTypeError;
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyInt;
-use pyo3::intern;
 use refrain_mlx::{DType, Number, Operand, Value, random};
 
 use crate::array::PyArray;
@@ -73,7 +73,15 @@ fn normal(
 ) -> PyResult<PyArray> {
     let (shape, key) = (shape_or_scalar(shape), key_or_next(py, key)?);
     let (loc, scale) = (loc.map(|loc| loc.0), scale.map(|scale| scale.0));
-    let numbers = || random::normal(&shape, dtype_or(dtype, DType::F32), loc.as_ref(), scale.as_ref(), Some(&key));
+    let numbers = || {
+        random::normal(
+            &shape,
+            dtype_or(dtype, DType::F32),
+            loc.as_ref(),
+            scale.as_ref(),
+            Some(&key),
+        )
+    };
     on(py, stream, numbers).map(PyArray::new)
 }
 
@@ -138,7 +146,10 @@ fn gumbel(
     stream: Option<StreamArg>,
 ) -> PyResult<PyArray> {
     let (shape, key) = (shape_or_scalar(shape), key_or_next(py, key)?);
-    on(py, stream, || random::gumbel(&shape, dtype_or(dtype, DType::F32), Some(&key))).map(PyArray::new)
+    on(py, stream, || {
+        random::gumbel(&shape, dtype_or(dtype, DType::F32), Some(&key))
+    })
+    .map(PyArray::new)
 }
 
 /// Numbers of a Laplace distribution.
@@ -154,7 +165,10 @@ fn laplace(
     stream: Option<StreamArg>,
 ) -> PyResult<PyArray> {
     let (shape, key) = (shape_or_scalar(shape), key_or_next(py, key)?);
-    on(py, stream, || random::laplace(&shape, dtype_or(dtype, DType::F32), loc, scale, Some(&key))).map(PyArray::new)
+    on(py, stream, || {
+        random::laplace(&shape, dtype_or(dtype, DType::F32), loc, scale, Some(&key))
+    })
+    .map(PyArray::new)
 }
 
 /// Normally distributed numbers between bounds.
@@ -171,8 +185,15 @@ fn truncated_normal(
 ) -> PyResult<PyArray> {
     let key = key_or_next(py, key)?;
     let shape = shape.map(|shape| shape.0);
-    let numbers =
-        || random::truncated_normal(&lower.0, &upper.0, shape.as_deref(), dtype_or(dtype, DType::F32), Some(&key));
+    let numbers = || {
+        random::truncated_normal(
+            &lower.0,
+            &upper.0,
+            shape.as_deref(),
+            dtype_or(dtype, DType::F32),
+            Some(&key),
+        )
+    };
     on(py, stream, numbers).map(PyArray::new)
 }
 

@@ -198,7 +198,11 @@ fn searchsorted(
     let after = match side {
         "left" => false,
         "right" => true,
-        _ => return Err(PyValueError::new_err(format!("[searchsorted] side must be 'left' or 'right', not '{side}'"))),
+        _ => {
+            return Err(PyValueError::new_err(format!(
+                "[searchsorted] side must be 'left' or 'right', not '{side}'"
+            )));
+        }
     };
     on(py, stream, || ops::searchsorted(&sorted_sequence.0, &values.0, after)).map(PyArray::new)
 }
@@ -206,13 +210,7 @@ fn searchsorted(
 /// exp(a) divided by its sum along axes, or over all elements.
 #[pyfunction]
 #[pyo3(signature = (a, /, axis = AxesArg(None), *, precise = false, stream = None))]
-fn softmax(
-    py: Python<'_>,
-    a: ArrayArg,
-    axis: AxesArg,
-    precise: bool,
-    stream: Option<StreamArg>,
-) -> PyResult<PyArray> {
+fn softmax(py: Python<'_>, a: ArrayArg, axis: AxesArg, precise: bool, stream: Option<StreamArg>) -> PyResult<PyArray> {
     on(py, stream, || ops::softmax(&a.0, axis.as_deref(), precise)).map(PyArray::new)
 }
 

@@ -12,7 +12,14 @@ use crate::dtype::PyDtype;
 
 /// Several values as a tuple of arrays.
 pub fn tuple(py: Python<'_>, values: Vec<Value>) -> PyResult<Bound<'_, PyTuple>> {
-    PyTuple::new(py, values.into_iter().map(PyArray::new).map(|array| Bound::new(py, array)).collect::<PyResult<Vec<_>>>()?)
+    PyTuple::new(
+        py,
+        values
+            .into_iter()
+            .map(PyArray::new)
+            .map(|array| Bound::new(py, array))
+            .collect::<PyResult<Vec<_>>>()?,
+    )
 }
 
 /// Several values as a list of arrays.
@@ -43,13 +50,7 @@ fn flatten(
 /// An axis as several.
 #[pyfunction]
 #[pyo3(signature = (a, /, axis, shape, *, stream = None))]
-fn unflatten(
-    py: Python<'_>,
-    a: ArrayArg,
-    axis: i64,
-    shape: ShapeArg,
-    stream: Option<StreamArg>,
-) -> PyResult<PyArray> {
+fn unflatten(py: Python<'_>, a: ArrayArg, axis: i64, shape: ShapeArg, stream: Option<StreamArg>) -> PyResult<PyArray> {
     on(py, stream, || ops::unflatten(&a.0, axis, &shape.0)).map(PyArray::new)
 }
 
@@ -197,7 +198,9 @@ fn pad_widths(object: &Bound<'_, PyAny>, rank: usize) -> PyResult<Vec<(i64, i64)
         return match widths[..] {
             [width] => Ok(vec![(width, width); rank]),
             [before, after] => Ok(vec![(before, after); rank]),
-            _ => Err(PyValueError::new_err("pad_width must be an integer, a pair or a list of pairs")),
+            _ => Err(PyValueError::new_err(
+                "pad_width must be an integer, a pair or a list of pairs",
+            )),
         };
     }
     let pairs: Vec<Vec<i64>> = object.extract()?;
@@ -229,7 +232,9 @@ fn pad(
         "constant" => Padding::Constant(constant_values.0),
         "edge" => Padding::Edge,
         "reflect" | "symmetric" => {
-            return Err(PyNotImplementedError::new_err(format!("[pad] mode '{mode}' is not supported by Refrain yet")));
+            return Err(PyNotImplementedError::new_err(format!(
+                "[pad] mode '{mode}' is not supported by Refrain yet"
+            )));
         }
         _ => return Err(PyValueError::new_err(format!("[pad] Invalid padding mode ({mode})"))),
     };
@@ -247,7 +252,10 @@ fn as_strided(
     offset: i64,
     stream: Option<StreamArg>,
 ) -> PyResult<PyArray> {
-    on(py, stream, || ops::as_strided(&a.0, shape.as_deref(), strides.as_deref(), offset)).map(PyArray::new)
+    on(py, stream, || {
+        ops::as_strided(&a.0, shape.as_deref(), strides.as_deref(), offset)
+    })
+    .map(PyArray::new)
 }
 
 /// The array in memory of its own, row by row.
@@ -261,13 +269,7 @@ fn contiguous(py: Python<'_>, a: ArrayArg, allow_col_major: bool, stream: Option
 /// The elements shifted along axes; what leaves at one end enters at the other.
 #[pyfunction]
 #[pyo3(signature = (a, shift, axis = AxesArg(None), *, stream = None))]
-fn roll(
-    py: Python<'_>,
-    a: ArrayArg,
-    shift: ShapeArg,
-    axis: AxesArg,
-    stream: Option<StreamArg>,
-) -> PyResult<PyArray> {
+fn roll(py: Python<'_>, a: ArrayArg, shift: ShapeArg, axis: AxesArg, stream: Option<StreamArg>) -> PyResult<PyArray> {
     let shifts = match &axis.0 {
         Some(axes) if shift.0.len() == 1 => vec![shift.0[0]; axes.len()],
         Some(axes) if shift.0.len() != axes.len() => {
@@ -343,7 +345,9 @@ fn meshgrid<'py>(
     stream: Option<StreamArg>,
 ) -> PyResult<Bound<'py, PyTuple>> {
     if !["xy", "ij"].contains(&indexing) {
-        return Err(PyValueError::new_err("[meshgrid] Invalid indexing value. Valid values are 'xy' and 'ij'."));
+        return Err(PyValueError::new_err(
+            "[meshgrid] Invalid indexing value. Valid values are 'xy' and 'ij'.",
+        ));
     }
     let values: Vec<Value> = arrays.into_iter().map(|array| array.0).collect();
     tuple(py, on(py, stream, || ops::meshgrid(&values, sparse, indexing == "xy"))?)
@@ -402,7 +406,10 @@ fn slice(
     slice_size: ShapeArg,
     stream: Option<StreamArg>,
 ) -> PyResult<PyArray> {
-    on(py, stream, || ops::slice(&a.0, &start_indices.0, &axes.0, &slice_size.0)).map(PyArray::new)
+    on(py, stream, || {
+        ops::slice(&a.0, &start_indices.0, &axes.0, &slice_size.0)
+    })
+    .map(PyArray::new)
 }
 
 /// The array with `update` in the part that starts at indices held by an array.
@@ -416,7 +423,10 @@ fn slice_update(
     axes: ShapeArg,
     stream: Option<StreamArg>,
 ) -> PyResult<PyArray> {
-    on(py, stream, || ops::slice_update(&a.0, &update.0, &start_indices.0, &axes.0)).map(PyArray::new)
+    on(py, stream, || {
+        ops::slice_update(&a.0, &update.0, &start_indices.0, &axes.0)
+    })
+    .map(PyArray::new)
 }
 
 /// The inputs, which are computed after the dependencies. Operations have no effects but their results, so these are

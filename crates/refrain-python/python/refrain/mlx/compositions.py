@@ -30,6 +30,24 @@ def matrix_transpose(a: "_core.array", /, *, stream: object = None) -> "_core.ar
     return _core.swapaxes(a, -1, -2)
 
 
+def real(a: "_core.array", /, *, stream: object = None) -> "_core.array":
+    """The real parts: the array itself, as there are no complex ones."""
+    return a
+
+
+def imag(a: "_core.array", /, *, stream: object = None) -> "_core.array":
+    """The imaginary parts: zeros, as there are no complex arrays."""
+    return _core.zeros_like(a)
+
+
+def conj(a: "_core.array", /, *, stream: object = None) -> "_core.array":
+    """The conjugates: the array itself, as there are no complex ones."""
+    return a
+
+
+conjugate = conj
+
+
 def unstack(x: "_core.array", /, *, axis: int = 0, stream: object = None) -> tuple:
     """The parts of an array along an axis, without the axis."""
     if not -x.ndim <= axis < x.ndim:

@@ -2,6 +2,9 @@
 
 from refrain import _core
 
+# DLPack's device type and index of host memory.
+HOST = (1, 0)
+
 
 def to_numpy(array: "_core.array", dtype: object = None, copy: bool | None = None) -> object:
     """The elements as a NumPy array of its own memory."""
@@ -33,32 +36,24 @@ def to_dlpack(
     copy: bool | None = None,
 ) -> object:
     """A DLPack capsule of a copy in host memory."""
-    if dl_device is not None and tuple(dl_device) != (1, 0):
+    if dl_device is not None and tuple(dl_device) != HOST:
         raise BufferError("[__dlpack__] arrays are given in host memory only")
-    host = to_numpy(array)
-    return host.__dlpack__(max_version=max_version) if max_version is not None else host.__dlpack__()
+    if copy is False:
+        raise BufferError("[__dlpack__] the elements are in the device's memory: they must be copied")
+    return _core._to_dlpack(array)
 
 
 def dlpack_device(array: "_core.array") -> tuple[int, int]:
     """Where DLPack gives the elements: in host memory."""
-    return (1, 0)
+    return HOST
 
 
 def from_dlpack(x: object, /, *, copy: bool | None = None) -> "_core.array":
     """An array with the elements of an object that has DLPack's methods."""
-    import numpy
-
     if isinstance(x, _core.array):
         return x
     if not hasattr(x, "__dlpack__"):
         raise TypeError(f"[from_dlpack] {type(x).__name__} has no method __dlpack__")
     if copy is False:
         raise ValueError("[from_dlpack] the elements must be copied: pass copy=None or copy=True")
-    return _core.array(numpy.from_dlpack(x), dtype=_dtype_of(x))
-
-
-def _dtype_of(x: object) -> "_core.Dtype | None":
-    """The dtype of NumPy's double precision, which `array` would convert."""
-    return _core.float64 if str(getattr(x, "dtype", "")).endswith("float64") else None
-
-
+    return _core._from_dlpack(x.__dlpack__())

@@ -6,7 +6,7 @@ EDGE = 3
 
 
 class PrintOptions:
-    """How numbers print: `precision` significant digits, or -1 for the default."""
+    """How numbers print: `precision` digits after the point, or -1 for six significant ones."""
 
     def __init__(self, precision: int = -1) -> None:
         self.precision = precision
@@ -47,7 +47,7 @@ def printoptions(precision: int = -1) -> _PrintOptionsContext:
 
 def _number(element: object) -> str:
     if isinstance(element, float):
-        return f"{element:.{6 if _options.precision < 0 else _options.precision}g}"
+        return f"{element:.6g}" if _options.precision < 0 else f"{element:.{_options.precision}f}"
     if isinstance(element, complex):
         sign = "" if element.imag < 0 else "+"
         return f"{_number(element.real)}{sign}{_number(element.imag)}j"
