@@ -12,6 +12,9 @@ use refrain_mlx::{Number, Operand, Result, Value, ops};
 use crate::array::PyArray;
 use crate::convert::{OperandArg, on, type_name};
 
+/// An operation of two operands.
+type Binary = fn(&Operand, &Operand) -> Result<Value>;
+
 /// Computes an operator; `word` names it when the other side is no operand.
 fn binary(
     slf: &PyArray,
@@ -138,7 +141,7 @@ impl PyArray {
 
     fn __richcmp__<'py>(&self, other: &Bound<'py, PyAny>, compare: CompareOp) -> PyResult<Bound<'py, PyAny>> {
         let py = other.py();
-        let (operation, word): (fn(&Operand, &Operand) -> Result<Value>, &str) = match compare {
+        let (operation, word): (Binary, &str) = match compare {
             CompareOp::Eq => (ops::equal, "equal"),
             CompareOp::Ne => (ops::not_equal, "not equal"),
             CompareOp::Lt => (ops::less, "less than"),

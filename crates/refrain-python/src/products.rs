@@ -2,7 +2,7 @@
 
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
-use refrain_mlx::ops;
+use refrain_mlx::{DType, ops};
 
 use crate::array::PyArray;
 use crate::convert::{ArrayArg, StreamArg, on};
@@ -161,6 +161,28 @@ fn without_global_scale(function: &str, scale: Option<&ArrayArg>) -> PyResult<()
     }
 }
 
+/// The elements as eight-bit floats (E4M3) in bytes.
+#[pyfunction]
+#[pyo3(signature = (x, *, stream = None))]
+fn to_fp8(py: Python<'_>, x: ArrayArg, stream: Option<StreamArg>) -> PyResult<PyArray> {
+    on(py, stream, || ops::to_fp8(&x.0)).map(PyArray::new)
+}
+
+/// The elements of eight-bit floats (E4M3) in bytes.
+#[pyfunction]
+#[pyo3(signature = (x, dtype = None, *, stream = None))]
+fn from_fp8(py: Python<'_>, x: ArrayArg, dtype: Option<PyDtype>, stream: Option<StreamArg>) -> PyResult<PyArray> {
+    let dtype = dtype.map_or(DType::BF16, |dtype| dtype.0);
+    on(py, stream, || ops::from_fp8(&x.0, dtype)).map(PyArray::new)
+}
+
+/// The Walsh-Hadamard transform along the last axis.
+#[pyfunction]
+#[pyo3(signature = (a, scale = None, stream = None))]
+fn hadamard_transform(py: Python<'_>, a: ArrayArg, scale: Option<f32>, stream: Option<StreamArg>) -> PyResult<PyArray> {
+    on(py, stream, || ops::hadamard_transform(&a.0, scale)).map(PyArray::new)
+}
+
 /// A convolution along one axis.
 #[pyfunction]
 #[pyo3(signature = (input, weight, /, stride = 1, padding = 0, dilation = 1, groups = 1, *, stream = None))]
@@ -191,6 +213,9 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
         wrap_pyfunction!(dequantize, module)?,
         wrap_pyfunction!(quantized_matmul, module)?,
         wrap_pyfunction!(gather_qmm, module)?,
+        wrap_pyfunction!(to_fp8, module)?,
+        wrap_pyfunction!(from_fp8, module)?,
+        wrap_pyfunction!(hadamard_transform, module)?,
         wrap_pyfunction!(conv1d, module)?,
     ] {
         module.add_function(function)?;

@@ -82,7 +82,7 @@ def _method(function: object):
 def _complete_array(namespace: dict[str, object]) -> None:
     """Gives `array` the methods that are functions of the module, and those that Python has."""
     array = _core.array
-    for name in surface.ARRAY_METHODS:
+    for name in surface.ARRAY_NAMES:
         if not hasattr(array, name) and name in namespace:
             setattr(array, name, _method(namespace[name]))
     array.__array__ = interchange.to_numpy

@@ -78,12 +78,20 @@ SUBMODULES = {
     ],
 }
 
-ARRAY_METHODS = [
-    "T", "abs", "all", "any", "argmax", "argmin", "astype", "at", "conj", "cos", "cummax", "cummin", "cumprod",
-    "cumsum", "diag", "diagonal", "dtype", "exp", "flatten", "imag", "item", "itemsize", "log", "log10",
-    "log1p", "log2", "logcumsumexp", "logsumexp", "mT", "max", "mean", "min", "moveaxis", "nbytes", "ndim",
-    "prod", "real", "reciprocal", "reshape", "round", "rsqrt", "shape", "sin", "size", "split", "sqrt",
-    "square", "squeeze", "std", "sum", "swapaxes", "tolist", "transpose", "var", "view",
+ARRAY_NAMES = [
+    "T", "__abs__", "__add__", "__and__", "__array__", "__array_namespace__", "__bool__", "__bytes__",
+    "__complex__", "__copy__", "__deepcopy__", "__div__", "__dlpack__", "__dlpack_device__", "__eq__",
+    "__float__", "__floordiv__", "__format__", "__ge__", "__getitem__", "__gt__", "__hash__", "__iadd__",
+    "__iand__", "__ifloordiv__", "__ilshift__", "__imatmul__", "__imod__", "__imul__", "__index__", "__init__",
+    "__int__", "__invert__", "__ior__", "__ipow__", "__irshift__", "__isub__", "__iter__", "__itruediv__",
+    "__ixor__", "__le__", "__len__", "__lshift__", "__lt__", "__matmul__", "__mod__", "__mul__", "__ne__",
+    "__neg__", "__or__", "__pos__", "__pow__", "__radd__", "__rdiv__", "__repr__", "__rfloordiv__", "__rmod__",
+    "__rmul__", "__rpow__", "__rshift__", "__rsub__", "__rtruediv__", "__setitem__", "__setstate__", "__sub__",
+    "__truediv__", "__xor__", "abs", "all", "any", "argmax", "argmin", "astype", "at", "conj", "cos", "cummax",
+    "cummin", "cumprod", "cumsum", "diag", "diagonal", "dtype", "exp", "flatten", "imag", "item", "itemsize",
+    "log", "log10", "log1p", "log2", "logcumsumexp", "logsumexp", "mT", "max", "mean", "min", "moveaxis",
+    "nbytes", "ndim", "prod", "real", "reciprocal", "reshape", "round", "rsqrt", "shape", "sin", "size",
+    "split", "sqrt", "square", "squeeze", "std", "sum", "swapaxes", "tolist", "transpose", "var", "view",
 ]
 
 

@@ -8,6 +8,7 @@ def _missing(name: str, what: str) -> Callable:
     def transform(*args: object, **kwargs: object) -> object:
         raise NotImplementedError(f"[{name}] {what} by Refrain yet")
 
+    transform.is_missing = True
     return transform
 
 
@@ -51,6 +52,9 @@ def vmap(fun: Callable, in_axes: object = 0, out_axes: object = 0) -> Callable:
     """A function that raises NotImplementedError."""
     return _missing("vmap", "functions are not vectorised")
 
+
+# They make functions that raise.
+grad.is_missing = value_and_grad.is_missing = vmap.is_missing = True
 
 jvp = _missing("jvp", "derivatives are not computed")
 vjp = _missing("vjp", "derivatives are not computed")
