@@ -25,6 +25,7 @@ mod error;
 pub mod fast;
 pub mod files;
 pub mod index;
+pub mod linalg;
 pub mod memory;
 mod number;
 pub mod ops;

@@ -15,8 +15,10 @@ mod elements;
 mod elementwise;
 mod error;
 mod fast;
+mod gather;
 mod indexing;
 mod interchange;
+mod linalg;
 mod linear;
 mod operators;
 mod products;
@@ -37,6 +39,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     elementwise::register(module)?;
     reductions::register(module)?;
     shapes::register(module)?;
+    gather::register(module)?;
     products::register(module)?;
     linear::register(module)?;
     indexing::register(module)?;
@@ -46,6 +49,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
     for (name, register) in [
         ("fast", fast::register as fn(&Bound<'_, PyModule>) -> PyResult<()>),
+        ("linalg", linalg::register),
         ("random", random::register),
     ] {
         let submodule = PyModule::new(py, name)?;

@@ -64,7 +64,7 @@ def _submodules() -> dict[str, types.ModuleType]:
         "distributed": _submodule("distributed", vars(distributed)),
         "fast": _submodule("fast", fast),
         "fft": _submodule("fft", vars(fourier)),
-        "linalg": _submodule("linalg", vars(linear_algebra)),
+        "linalg": _submodule("linalg", vars(_core.linalg) | vars(linear_algebra)),
         "metal": _submodule("metal", vars(metal)),
         "random": _random(),
     }
