@@ -240,6 +240,11 @@ pub fn scaled_dot_product_attention(
     let scores = (queries * scale).matmul(&keys.swap_axes(-1, -2));
     let mut scores = Value::of(masked(scores, mask, dtype, [b, h, tq, tk])?)?.array().clone();
     if let Some(sinks) = sinks {
+        if promote(sinks.dtype(), dtype) != dtype {
+            return Err(Error::value(format!(
+                "[{OP}] Type of sinks must promote to output type {dtype}."
+            )));
+        }
         if sinks.shape() != [h] {
             let message = format!("[{OP}] Received invalid shape for sinks {}.", tuple(sinks.shape()));
             return Err(Error::value(message));

@@ -166,7 +166,10 @@ pub fn randint(low: &Operand, high: &Operand, shape: &[i64], dtype: DType, given
     let wide = |bound: &Operand| -> Result<Operand> { Ok(bound.value()?.cast(DType::F32)?.into()) };
     let x = uniform(&wide(low)?, &wide(high)?, shape, DType::F32, given)?;
     let x = ops::floor(&x.into())?.cast(dtype)?;
-    ops::maximum(&low.value()?.cast(dtype)?.into(), &x.into())
+    // The interval may not be representable in f32.
+    let [low, high] = [low.value()?.cast(dtype)?, high.value()?.cast(dtype)?];
+    let last = ops::subtract(&high.into(), &Operand::from(1i64))?;
+    ops::maximum(&low.into(), &ops::minimum(&x.into(), &last.into())?.into())
 }
 
 /// Truth values that are true with probability `p`, which broadcasts to the shape (by default p's).
@@ -174,7 +177,13 @@ pub fn randint(low: &Operand, high: &Operand, shape: &[i64], dtype: DType, given
 /// # Errors
 /// Fails if `p` is no float or does not broadcast.
 pub fn bernoulli(p: &Operand, shape: Option<&[i64]>, given: Option<&Value>) -> Result<Value> {
-    let p = p.value()?.cast(DType::F32)?;
+    let p = p.value()?;
+    if !p.dtype().is_floating() {
+        return Err(Error::value(
+            "[bernoulli] bernoulli probability `p` must be a float type.",
+        ));
+    }
+    let p = p.cast(DType::F32)?;
     let own: Vec<i64> = p.shape().iter().map(|&n| n as i64).collect();
     let shape = shape.unwrap_or(&own);
     let spread = ops::broadcast_to(&p, shape)?;

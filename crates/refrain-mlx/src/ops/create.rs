@@ -52,8 +52,17 @@ pub fn arange(start: Number, stop: Number, step: Number, dtype: Option<DType>) -
     if first.is_nan() || last.is_nan() || by.is_nan() {
         return Err(Error::value("[arange] Cannot compute length."));
     }
-    let count = ((last - first) / by).ceil().max(0.0);
-    if !(count <= MAX_RANGE) {
+    // An infinite step reaches the first number alone.
+    let ratio = (last - first) / by;
+    let count = if by.is_infinite() && ratio >= 0.0 && first != last && (last > first) == (by > 0.0) {
+        1.0
+    } else {
+        ratio.ceil().max(0.0)
+    };
+    if ratio.is_nan() {
+        return Err(Error::value("[arange] Cannot compute length."));
+    }
+    if count > MAX_RANGE {
         return Err(Error::value("[arange] Maximum size exceeded."));
     }
     if dtype == DType::Bool {
@@ -62,11 +71,12 @@ pub fn arange(start: Number, stop: Number, step: Number, dtype: Option<DType>) -
     let (device, n) = (compute_device(), count as usize);
     if dtype.is_floating() {
         let index = Array::arange(&device, refrain::DType::F32, n);
-        return Value::of(index * by as f32 + first as f32)?.cast(dtype);
+        let scaled = if n > 1 { index * by as f32 } else { index };
+        return Value::of(scaled + first as f32)?.cast(dtype);
     }
     let index = Array::arange(&device, refrain::DType::I32, n);
     let by = if is_float { Number::Int(by as i64) } else { step };
-    let scaled = if by == Number::Int(1) {
+    let scaled = if n < 2 || by == Number::Int(1) {
         index
     } else {
         index * by.in_dtype(DType::I32)

@@ -136,7 +136,7 @@ pub fn std(a: &Value, axes: Option<&[i64]>, keepdims: bool, ddof: i64) -> Result
     Value::of(variance.array().sqrt())?.cast(a.dtype().at_least_float())
 }
 
-/// The middle element of the sorted ones, or the mean of the two in the middle.
+/// The middle element of the sorted ones, or the mean of the two in the middle; NaN if an element is.
 ///
 /// # Errors
 /// Fails if an axis does not exist, or if there are no elements.
@@ -155,7 +155,10 @@ pub fn median(a: &Value, axes: Option<&[i64]>, keepdims: bool) -> Result<Value> 
     let a = a.cast(a.dtype().at_least_float())?;
     let rows = ops::reshape(&ops::transpose(&a, Some(&order))?, &lengths)?;
     let sorted = rows.array().sort(-1);
+    // NaN is sorted to the end.
+    let last = sorted.slice(-1, n - 1, n).sum(&[-1]);
     let middle = sorted.slice(-1, (n - 1) / 2, n / 2 + 1).mean(&[-1]);
+    let middle = last.ne(&last).select(&last, &middle);
     let mut shape = a.shape().to_vec();
     if keepdims {
         reduced.iter().for_each(|&axis| shape[axis] = 1);

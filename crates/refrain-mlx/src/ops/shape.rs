@@ -192,8 +192,11 @@ pub fn broadcast_to(a: &Value, shape: &[i64]) -> Result<Value> {
 /// The common shape of several shapes.
 ///
 /// # Errors
-/// Fails if the shapes do not broadcast.
+/// Fails if there are no shapes, or if they do not broadcast.
 pub fn broadcast_shapes(shapes: &[&[usize]]) -> Result<Vec<usize>> {
+    if shapes.is_empty() {
+        return Err(Error::value("[broadcast_shapes] Must provide at least one shape."));
+    }
     shape::broadcast("broadcast_shapes", shapes)
 }
 

@@ -115,10 +115,18 @@ pub fn searchsorted(sorted: &Value, values: &Operand, right: bool) -> Result<Val
     }
     let values = values.value_beside(&sorted.into())?;
     let column = Operand::from(ops::expand_dims(&values, &[-1])?);
+    let sorted = Operand::from(sorted);
     let before = if right {
-        ops::less_equal(&sorted.into(), &column)?
+        ops::less_equal(&sorted, &column)?
     } else {
-        ops::less(&sorted.into(), &column)?
+        ops::less(&sorted, &column)?
     };
+    // NaN comes after all numbers.
+    let mut beyond = ops::isnan(&column)?;
+    if !right {
+        let number = ops::logical_not(&ops::isnan(&sorted)?.into())?;
+        beyond = ops::logical_and(&beyond.into(), &number.into())?;
+    }
+    let before = ops::logical_or(&before.into(), &beyond.into())?;
     ops::sum(&before, Some(&[-1]), false)?.cast(DType::U32)
 }

@@ -81,6 +81,9 @@ pub fn take_along_axis(a: &Value, indices: &Value, axis: Option<i64>) -> Result<
 /// As [`take_along_axis`].
 pub fn put_along_axis(a: &Value, indices: &Value, values: &Value, axis: Option<i64>) -> Result<Value> {
     const OP: &str = "put_along_axis";
+    if indices.size() == 0 {
+        return Ok(a.clone());
+    }
     let Some(axis) = axis else {
         let flat = ops::reshape(a, &[-1])?;
         let values = ops::broadcast_to(values, &[indices.size() as i64]).or_else(|_| ops::reshape(values, &[-1]))?;
