@@ -11,6 +11,7 @@ from refrain.mlx import surface
 # What is there, but not all of it.
 PARTLY = {
     "compile": "runs its function; operations are lazy and compiled when they are computed",
+    "vmap": "calls its function for each element",
     "checkpoint": "returns its function",
     "custom_function": "runs its function; keeps no derivatives",
     "disable_compile": "no effect",

@@ -22,6 +22,7 @@ from refrain.mlx import (
     streams,
     surface,
     transforms,
+    vectorise,
 )
 
 # The version of MLX whose names and meaning the module has.
@@ -130,7 +131,7 @@ def build(device: str | None = None) -> types.ModuleType:
     for name in surface.TOP_LEVEL:
         namespace[name] = surface.unsupported(name)
     namespace.update(
-        _public(compositions, convolutions, dtypes, files, interchange, kernels, memory, printing, streams, transforms)
+        _public(compositions, convolutions, dtypes, files, interchange, kernels, memory, printing, streams, transforms, vectorise)
     )
     namespace.update({name: value for name, value in vars(_core).items() if name in surface.TOP_LEVEL})
     namespace.update(_constants())

@@ -1,4 +1,4 @@
-"""Transformations of functions. `compile` runs its function; derivatives and `vmap` are not there yet."""
+"""Transformations of functions. `compile` runs its function; derivatives are not there yet."""
 
 from collections.abc import Callable, Sequence
 
@@ -48,13 +48,8 @@ def value_and_grad(
     return _missing("value_and_grad", "derivatives are not computed")
 
 
-def vmap(fun: Callable, in_axes: object = 0, out_axes: object = 0) -> Callable:
-    """A function that raises NotImplementedError."""
-    return _missing("vmap", "functions are not vectorised")
-
-
 # They make functions that raise.
-grad.is_missing = value_and_grad.is_missing = vmap.is_missing = True
+grad.is_missing = value_and_grad.is_missing = True
 
 jvp = _missing("jvp", "derivatives are not computed")
 vjp = _missing("vjp", "derivatives are not computed")
