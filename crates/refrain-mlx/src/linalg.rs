@@ -269,7 +269,35 @@ pub fn det(a: &Value) -> Result<Value> {
     batch.value(&batch.matrices().map(determinant).collect::<Vec<_>>(), &[])
 }
 
-/// The orthonormal factor and the upper triangle of matrices, by Gram and Schmidt, twice for accuracy.
+/// Replaces `r` (m × n) by its upper triangle, and applies the same reflections to the unit matrix: returns qᵀ (m × m).
+fn reflect(r: &mut [f64], m: usize, n: usize) -> Vec<f64> {
+    let mut q: Vec<f64> = (0..m * m).map(|at| f64::from(u8::from(at / m == at % m))).collect();
+    for k in 0..n.min(m) {
+        let below: f64 = (k + 1..m).map(|row| r[row * n + k].powi(2)).sum();
+        if below == 0.0 {
+            continue;
+        }
+        // As LAPACK does: away from the diagonal element, so that nothing cancels.
+        let pivot = r[k * n + k];
+        let length = -(pivot * pivot + below).sqrt().copysign(pivot);
+        let mut vector: Vec<f64> = (k..m).map(|row| r[row * n + k]).collect();
+        vector[0] -= length;
+        let size: f64 = vector.iter().map(|x| x * x).sum();
+        let apply = |a: &mut [f64], columns: usize| {
+            for column in 0..columns {
+                let along: f64 = (k..m).map(|row| vector[row - k] * a[row * columns + column]).sum();
+                for row in k..m {
+                    a[row * columns + column] -= 2.0 * along / size * vector[row - k];
+                }
+            }
+        };
+        apply(r, n);
+        apply(&mut q, m);
+    }
+    q
+}
+
+/// The orthonormal factor and the upper triangle of matrices, by Householder's reflections.
 ///
 /// # Errors
 /// Fails unless the matrices are float32.
@@ -279,27 +307,10 @@ pub fn qr(a: &Value) -> Result<[Value; 2]> {
     let k = m.min(n);
     let (mut q, mut r) = (vec![], vec![]);
     for matrix in batch.matrices() {
-        let (mut orthonormal, mut upper) = (vec![0.0; m * k], vec![0.0; k * n]);
-        for column in 0..n {
-            let mut vector: Vec<f64> = (0..m).map(|row| matrix[row * n + column]).collect();
-            for _ in 0..2 {
-                for j in 0..k.min(column) {
-                    let along: f64 = (0..m).map(|row| orthonormal[row * k + j] * vector[row]).sum();
-                    upper[j * n + column] += along;
-                    (0..m).for_each(|row| vector[row] -= along * orthonormal[row * k + j]);
-                }
-            }
-            if column < k {
-                // Householder's reflections, which MLX takes, make the diagonal negative.
-                let length = -vector.iter().map(|x| x * x).sum::<f64>().sqrt();
-                upper[column * n + column] = length;
-                if length != 0.0 {
-                    (0..m).for_each(|row| orthonormal[row * k + column] = vector[row] / length);
-                }
-            }
-        }
-        q.extend(orthonormal);
-        r.extend(upper);
+        let mut upper = matrix.to_vec();
+        let reflections = reflect(&mut upper, m, n);
+        q.extend((0..m * k).map(|at| reflections[at % k * m + at / k]));
+        r.extend((0..k * n).map(|at| if at % n < at / n { 0.0 } else { upper[at] }));
     }
     Ok([batch.value(&q, &[m, k])?, batch.value(&r, &[k, n])?])
 }
