@@ -60,14 +60,18 @@ DELTA = {
     "full_attention_interval": 2,
 }
 
-QWEN3_5 = DENSE | DELTA | {
-    "rope_parameters": {
-        "type": "default",
-        "mrope_section": [2, 1, 1],
-        "rope_theta": 100000,
-        "partial_rotary_factor": 0.25,
-    },
-}
+QWEN3_5 = (
+    DENSE
+    | DELTA
+    | {
+        "rope_parameters": {
+            "type": "default",
+            "mrope_section": [2, 1, 1],
+            "rope_theta": 100000,
+            "partial_rotary_factor": 0.25,
+        },
+    }
+)
 
 LLAMA3_ROPE = {
     "rope_type": "llama3",
@@ -370,13 +374,17 @@ def check(folder, names, only):
                 continue
             if case == "sampled":
                 passed = tokens == content["tokens"]
-                detail = f"{sum(a == b for a, b in zip(tokens, content['tokens'], strict=True))} of {len(tokens)} tokens"
+                detail = (
+                    f"{sum(a == b for a, b in zip(tokens, content['tokens'], strict=True))} of {len(tokens)} tokens"
+                )
             else:
                 allowed = max(bound, difference(theirs, exact))
                 far = difference(logprobs, exact)
                 clear, wrong = greedy(logprobs, theirs, bound)
                 passed = far <= allowed and wrong == 0
-                detail = f"log-probabilities within {far:.1e} ({allowed:.1e} allowed), {clear - wrong} of {clear} tokens"
+                detail = (
+                    f"log-probabilities within {far:.1e} ({allowed:.1e} allowed), {clear - wrong} of {clear} tokens"
+                )
             failures += not passed
             seconds = time.monotonic() - start
             print(f"{'ok  ' if passed else 'FAIL'} {name}, {case}: {detail}, {seconds:.1f} s", flush=True)

@@ -127,9 +127,7 @@ conv_transpose2d = _transposed("conv_transpose2d", 2)
 conv_transpose3d = _transposed("conv_transpose3d", 3)
 
 
-def convolve(
-    a: "_core.array", v: "_core.array", /, mode: str = "full", *, stream: object = None
-) -> "_core.array":
+def convolve(a: "_core.array", v: "_core.array", /, mode: str = "full", *, stream: object = None) -> "_core.array":
     """The discrete convolution of two vectors."""
     if a.ndim != 1 or v.ndim != 1:
         raise ValueError("[convolve] Inputs must be 1D.")

@@ -131,7 +131,19 @@ def build(device: str | None = None) -> types.ModuleType:
     for name in surface.TOP_LEVEL:
         namespace[name] = surface.unsupported(name)
     namespace.update(
-        _public(compositions, convolutions, dtypes, files, interchange, kernels, memory, printing, streams, transforms, vectorise)
+        _public(
+            compositions,
+            convolutions,
+            dtypes,
+            files,
+            interchange,
+            kernels,
+            memory,
+            printing,
+            streams,
+            transforms,
+            vectorise,
+        )
     )
     namespace.update({name: value for name, value in vars(_core).items() if name in surface.TOP_LEVEL})
     namespace.update(_constants())

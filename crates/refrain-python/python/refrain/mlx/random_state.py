@@ -5,7 +5,6 @@ import time
 
 from refrain import _core
 
-
 _state = threading.local()
 
 

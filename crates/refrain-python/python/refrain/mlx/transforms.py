@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 
 
-
 def _missing(name: str, what: str) -> Callable:
     def transform(*args: object, **kwargs: object) -> object:
         raise NotImplementedError(f"[{name}] {what} by Refrain yet")
@@ -34,9 +33,7 @@ def checkpoint(fun: Callable) -> Callable:
     return fun
 
 
-def grad(
-    fun: Callable, argnums: int | Sequence[int] | None = None, argnames: str | Sequence[str] = ()
-) -> Callable:
+def grad(fun: Callable, argnums: int | Sequence[int] | None = None, argnames: str | Sequence[str] = ()) -> Callable:
     """A function that raises NotImplementedError."""
     return _missing("grad", "derivatives are not computed")
 
@@ -90,5 +87,3 @@ class custom_function:
 
 def _gc_func(*args: object) -> None:
     """A placeholder for the class of MLX's compiled functions."""
-
-

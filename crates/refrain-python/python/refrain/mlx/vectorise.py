@@ -16,7 +16,9 @@ def _flatten(tree: object, axes: object, leaves: list) -> object:
     if isinstance(tree, dict):
         if isinstance(axes, list | tuple) or (isinstance(axes, dict) and axes.keys() != tree.keys()):
             raise no_prefix
-        return {key: _flatten(part, axes[key] if isinstance(axes, dict) else axes, leaves) for key, part in tree.items()}
+        return {
+            key: _flatten(part, axes[key] if isinstance(axes, dict) else axes, leaves) for key, part in tree.items()
+        }
     if isinstance(tree, list | tuple):
         if isinstance(axes, dict) or (isinstance(axes, list | tuple) and len(axes) != len(tree)):
             raise no_prefix
@@ -51,7 +53,9 @@ def _batch_size(leaves: list) -> int:
             raise ValueError(f"[vmap] Invalid vmap axis {axis} for an input of {array.ndim} dimensions.")
         sizes.add(array.shape[axis])
     if len(sizes) != 1:
-        raise ValueError(f"[vmap] Inconsistent axis sizes: {sorted(sizes)}." if sizes else "[vmap] No input has an axis.")
+        raise ValueError(
+            f"[vmap] Inconsistent axis sizes: {sorted(sizes)}." if sizes else "[vmap] No input has an axis."
+        )
     return sizes.pop()
 
 
