@@ -87,45 +87,6 @@ def main() -> None:
         missing = ", ".join(f"{block} ({count})" for block, count in blocks.most_common())
         rows.append(f"| {file.name} | {len(wanted)} | {len(wanted) - len(failed)} | {missing} |")
         details += [f"| {file.stem} | {name.partition('::')[2]} | {block} |" for name, block in failed.items()]
-    lines = [line for line in (child.text or "").splitlines() if line.startswith("E ")]
-                state, error = "failed", lines[0] if lines else child.get("message", "")
-            elif child.tag == "skipped":
-                state = "skipped"
-        # A test with subtests is reported several times: a failure counts.
-        if states.get(name, ("",))[0] != "failed":
-            states[name] = (state, error)
-    return states
-
-
-def block_of(error: str) -> str:
-    """The block that an error says is missing."""
-    return next((block for pattern, block in BLOCKS if re.search(pattern, error, re.IGNORECASE)), "differs")
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--mlx", required=True, help="the interpreter with MLX")
-    parser.add_argument("--refrain", required=True, help="the interpreter with Refrain")
-    parser.add_argument("--results", type=Path, default=Path("target/mlx-tests"), help="where reports are kept")
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--seconds", type=int, default=120, help="the limit of one test")
-    options = parser.parse_args()
-    rows, details, sums = [], [], Counter()
-    for file in sorted(options.folder.resolve().glob("test_*.py")):
-        reference = report([options.mlx], file, options.results / "mlx" / f"{file.stem}.xml", options.seconds)
-        ours_python = [options.refrain, "-m", "refrain.mlx"]
-        ours = report(ours_python, file, options.results / "refrain" / f"{file.stem}.xml", options.seconds)
-        wanted = [name for name, (state, _) in reference.items() if state == "passed"]
-        states = {name: ours.get(name, ("failed", "did not run")) for name in wanted}
-        failed = {name: block_of(error) for name, (state, error) in states.items() if state != "passed"}
-        blocks = Counter(failed.values())
-        sums.update({"wanted": len(wanted), "passed": len(wanted) - len(failed)})
-        missing = ", ".join(f"{block} ({count})" for block, count in blocks.most_common())
-        rows.append(f"| {file.name} | {len(wanted)} | {len(wanted) - len(failed)} | {missing} |")
-        details += [
-            f"| {file.stem} | {name.partition('::')[2]} | {block_of(error)} |" for name, error in failed.items()
-        ]
     lines = [
         "# Tests",
         "",
