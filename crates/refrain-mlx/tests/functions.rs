@@ -40,7 +40,8 @@ fn functions_without_a_kernel_are_accurate() {
             .to_vec()
     };
     type Function = fn(&Operand) -> refrain_mlx::Result<Value>;
-    let functions: [(Function, fn(f64) -> f64); 11] = [
+    type Reference = fn(f64) -> f64;
+    let functions: [(Function, Reference); 11] = [
         (ops::expm1, f64::exp_m1),
         (ops::log1p, f64::ln_1p),
         (ops::sinh, f64::sinh),

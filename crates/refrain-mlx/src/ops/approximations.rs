@@ -18,8 +18,8 @@ pub(super) fn expm1(x: &Array) -> Array {
     let u = x.exp();
     let difference = &u - 1.0;
     let exact = &(&difference * x) / &u.log();
-    let large = difference.eq(-1.0).bit_or(&u.gt(1e30));
-    u.eq(1.0).select(x, &large.select(&difference, &exact))
+    let large = difference.eq(-1.0).bit_or(u.gt(1e30));
+    u.eq(1.0).select(x, large.select(&difference, &exact))
 }
 
 /// ln(1 + x) without cancellation near 0 (Kahan): ln u · x / (u − 1) with u = 1 + x.
@@ -28,7 +28,7 @@ pub(super) fn log1p(x: &Array) -> Array {
     let logarithm = u.log();
     let exact = &(&logarithm * x) / &(&u - 1.0);
     let large = u.gt(1e30);
-    u.eq(1.0).select(x, &large.select(&logarithm, &exact))
+    u.eq(1.0).select(x, large.select(&logarithm, &exact))
 }
 
 pub(super) fn sinh(x: &Array) -> Array {
@@ -67,8 +67,8 @@ pub(super) fn arctan(x: &Array) -> Array {
     let a = x.abs();
     let steep = a.gt(2.414_213_6);
     let middle = a.gt(0.414_213_57);
-    let reduced = steep.select(&(-1.0 / &a), &middle.select(&(&(&a - 1.0) / &(&a + 1.0)), &a));
-    let offset = steep.select(FRAC_PI_2, &middle.select(FRAC_PI_4, 0.0));
+    let reduced = steep.select(&(-1.0 / &a), middle.select(&(&(&a - 1.0) / &(&a + 1.0)), &a));
+    let offset = steep.select(FRAC_PI_2, middle.select(FRAC_PI_4, 0.0));
     let z = &reduced * &reduced;
     let p = &z * 8.053_744_5e-2 - 1.387_768_6e-1;
     let p = &p * &z + 1.997_771_1e-1;
@@ -90,39 +90,39 @@ pub(super) fn arctan2(y: &Array, x: &Array) -> Array {
     let angle = arctan(&(y / x));
     let half_turn = y.lt(0.0).select(-PI, PI);
     let left = x.lt(0.0).select(&(&angle + &half_turn), &angle);
-    let origin = y.eq(0.0).bit_and(&x.eq(0.0));
+    let origin = y.eq(0.0).bit_and(x.eq(0.0));
     origin.select(&(y * 0.0), &left)
 }
 
 /// The inverse error function, within 3 units in the last place (Giles 2010, coefficients by N. Juffa).
 pub(crate) fn erfinv(x: &Array) -> Array {
     const TAILS: [f32; 9] = [
-        3.036_975_67e-10,
-        2.932_431_01e-8,
-        1.221_503_34e-6,
-        2.841_089_55e-5,
-        3.935_529_68e-4,
-        3.026_988_12e-3,
-        4.831_857_98e-3,
-        -2.646_461_43e-1,
-        8.400_164_84e-1,
+        3.036_975_7e-10,
+        2.932_431e-8,
+        1.221_503_3e-6,
+        2.841_089_6e-5,
+        3.935_529_7e-4,
+        3.026_988_1e-3,
+        4.831_858e-3,
+        -2.646_461_4e-1,
+        8.400_165e-1,
     ];
     const MIDDLE: [f32; 10] = [
-        5.438_778_32e-9,
-        1.432_854_48e-7,
-        1.227_747_93e-6,
+        5.438_778_3e-9,
+        1.432_854_5e-7,
+        1.227_747_9e-6,
         1.129_636_26e-7,
-        -5.615_307_60e-5,
-        -1.476_976_32e-4,
-        2.314_686_78e-3,
-        1.153_925_81e-2,
-        -2.320_154_76e-1,
-        8.862_268_92e-1,
+        -5.615_307_6e-5,
+        -1.476_976_3e-4,
+        2.314_686_8e-3,
+        1.153_925_8e-2,
+        -2.320_154_8e-1,
+        8.862_269e-1,
     ];
     let t = (&(1.0 - x) * &(x + 1.0)).log();
     let polynomial = |coefficients: &[f32]| {
         let first = &t * coefficients[0] + coefficients[1];
         coefficients[2..].iter().fold(first, |p, &c| &p * &t + c)
     };
-    t.abs().gt(6.125).select(&polynomial(&TAILS), &polynomial(&MIDDLE)) * x
+    t.abs().gt(6.125).select(polynomial(&TAILS), polynomial(&MIDDLE)) * x
 }

@@ -96,13 +96,13 @@ pub fn floor_divide(a: &Operand, b: &Operand) -> Result<Value> {
 pub fn remainder(a: &Operand, b: &Operand) -> Result<Value> {
     binary(a, b, |a, b| {
         if a.dtype() == refrain::DType::Bool {
-            return a.bit_and(&b.logical_not());
+            return a.bit_and(b.logical_not());
         }
         let rest = a % b;
         if matches!(a.dtype(), refrain::DType::U8 | refrain::DType::U32) {
             return rest;
         }
-        let wrong_sign = rest.ne(0).bit_and(&rest.lt(0).bit_xor(&b.lt(0)));
+        let wrong_sign = rest.ne(0).bit_and(rest.lt(0).bit_xor(b.lt(0)));
         wrong_sign.select(&(&rest + b), &rest)
     })
 }
@@ -123,7 +123,7 @@ pub fn power(a: &Operand, b: &Operand) -> Result<Value> {
         return integer::power(&a, &b);
     }
     if dtype == DType::Bool {
-        return Value::of(a.array().bit_or(&b.array().logical_not()));
+        return Value::of(a.array().bit_or(b.array().logical_not()));
     }
     Value::of(a.array().pow(b.array()))
 }
@@ -160,7 +160,7 @@ pub fn logaddexp(a: &Operand, b: &Operand) -> Result<Value> {
 /// ln(eᵃ + eᵇ) of f32.
 pub(super) fn log_add_exp(a: &Array, b: &Array) -> Array {
     let (larger, smaller) = (a.maximum(b), a.minimum(b));
-    let is_extreme = smaller.eq(f32::NEG_INFINITY).bit_or(&larger.eq(f32::INFINITY));
+    let is_extreme = smaller.eq(f32::NEG_INFINITY).bit_or(larger.eq(f32::INFINITY));
     let sum = &larger + &approximations::log1p(&(&smaller - &larger).exp());
     is_extreme.select(&larger, &sum)
 }

@@ -65,10 +65,10 @@ pub fn isclose(a: &Operand, b: &Operand, rtol: f64, atol: f64, equal_nan: bool) 
     let [a, b] = [a.cast(DType::F32)?, b.cast(DType::F32)?];
     let [a, b] = [a.array(), b.array()];
     let bound = &(b.abs() * rtol as f32) + atol as f32;
-    let finite = a.abs().lt(f32::INFINITY).bit_and(&b.abs().lt(f32::INFINITY));
-    let mut close = finite.bit_and(&(a - b).abs().le(&bound)).bit_or(&a.eq(b));
+    let finite = a.abs().lt(f32::INFINITY).bit_and(b.abs().lt(f32::INFINITY));
+    let mut close = finite.bit_and((a - b).abs().le(&bound)).bit_or(a.eq(b));
     if equal_nan {
-        close = close.bit_or(&a.ne(a).bit_and(&b.ne(b)));
+        close = close.bit_or(a.ne(a).bit_and(b.ne(b)));
     }
     Value::of(close)
 }
@@ -114,13 +114,11 @@ pub fn nan_to_num(a: &Value, nan: f64, posinf: Option<f64>, neginf: Option<f64>)
     };
     let x = a.array();
     let number = |x: f64| Array::full(x_device(a), a.stored(), &[], x);
-    let replaced = x.ne(x).select(&number(nan), x);
-    let replaced = x
-        .eq(f32::INFINITY)
-        .select(&number(posinf.unwrap_or(largest)), &replaced);
+    let replaced = x.ne(x).select(number(nan), x);
+    let replaced = x.eq(f32::INFINITY).select(number(posinf.unwrap_or(largest)), &replaced);
     Value::of(
         x.eq(f32::NEG_INFINITY)
-            .select(&number(neginf.unwrap_or(-largest)), &replaced),
+            .select(number(neginf.unwrap_or(-largest)), &replaced),
     )
 }
 

@@ -30,7 +30,7 @@ pub(super) fn quotient(a: &Array, b: &Array) -> Array {
             .astype(refrain::DType::I32)
             .astype(dtype),
     };
-    b.eq(0).select(&(a - a), &(first + second))
+    b.eq(0).select(0, first + second)
 }
 
 /// The quotient rounded down.
@@ -40,7 +40,7 @@ pub(super) fn floor_quotient(a: &Array, b: &Array) -> Array {
         return truncated;
     }
     let is_inexact = (a % b).ne(0);
-    let differ = a.lt(0).bit_xor(&b.lt(0));
+    let differ = a.lt(0).bit_xor(b.lt(0));
     is_inexact.bit_and(&differ).select(&(&truncated - 1), &truncated)
 }
 
@@ -57,7 +57,7 @@ pub(super) fn power(a: &Value, b: &Value) -> Result<Value> {
     }
     if b.stored() == refrain::DType::I32 {
         let negative = b.array().lt(0);
-        result = negative.select(&(&one - &one), &result);
+        result = negative.select(0, &result);
     }
     a.arithmetic(result)
 }

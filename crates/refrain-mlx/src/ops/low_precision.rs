@@ -50,7 +50,7 @@ pub(super) fn to_e8m0(x: &Array) -> Array {
         .maximum(-126.0)
         .minimum(126.0)
         .astype(I32);
-    let exponent = &near + &x.gt(&power_of_two(&near)).astype(I32);
+    let exponent = &near + &x.gt(power_of_two(&near)).astype(I32);
     let exponent = x.eq(0.0).select(0, &exponent);
     (exponent + 127).astype(refrain::DType::U8)
 }

@@ -125,7 +125,7 @@ fn unpacked(w: &Array, bits: usize) -> Array {
     // A shift by 32 is one by 0 on the device; two shifts give 0.
     let high = groups
         .take(&next, -1)
-        .shift_left(&(31 - shift.astype(refrain::DType::I32)).astype(refrain::DType::U32))
+        .shift_left((31 - shift.astype(refrain::DType::I32)).astype(refrain::DType::U32))
         .shift_left(1);
     let values = low.bit_or(&high).bit_and(mask);
     shape.pop();
@@ -141,9 +141,9 @@ fn packed(q: &Array, bits: usize) -> Array {
     let columns = shape.pop().unwrap_or(0);
     let index = |n: usize| Array::arange(device, refrain::DType::U32, n);
     // Single bits, low ones first, joined to words.
-    let stream = q.expand_dims(-1).shift_right(&index(bits)).bit_and(1);
+    let stream = q.expand_dims(-1).shift_right(index(bits)).bit_and(1);
     shape.extend([columns * bits as isize / 32, 32]);
-    stream.reshape(&shape).shift_left(&index(32)).sum(&[-1])
+    stream.reshape(&shape).shift_left(index(32)).sum(&[-1])
 }
 
 /// The dequantised values of a matrix, in the dtype of the scales, or in bf16 if these are exponents. Rounded after the
@@ -233,7 +233,7 @@ pub fn quantize(w: &Value, group: Option<i64>, bits: Option<i64>, mode: &str) ->
     let largest = x.max(&[-1]);
     let smallest = x.min(&[-1]);
     let bins = ((1u32 << settings.bits) - 1) as f32;
-    let is_low = smallest.abs().gt(&largest.abs());
+    let is_low = smallest.abs().gt(largest.abs());
     let scale = ((&largest - &smallest) / bins).maximum(1e-7f32);
     let scale = is_low.select(&scale, &-&scale);
     let edge = is_low.select(&smallest, &largest);

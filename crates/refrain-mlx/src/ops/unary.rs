@@ -103,7 +103,7 @@ functions! {
     /// Smallest integer not below; integers are unchanged.
     ceil(of_floats, Array::ceil);
     /// The integer part; integers are unchanged.
-    trunc(of_floats, |x| x.lt(0.0).select(&x.ceil(), &x.floor()));
+    trunc(of_floats, |x| x.lt(0.0).select(x.ceil(), x.floor()));
 }
 
 /// Whether a property of floats holds; `false` for other dtypes.

@@ -114,7 +114,7 @@ pub fn put_along_axis(a: &Value, indices: &Value, values: &Value, axis: Option<i
     let first = Array::arange(device, refrain::DType::I32, rows) * n as i64;
     let index = index.astype(refrain::DType::I32).reshape(&[rows as isize, m as isize]);
     // An index outside the row would fall into another one.
-    let inside = index.ge(0).bit_and(&index.lt(n as i64));
+    let inside = index.ge(0).bit_and(index.lt(n as i64));
     let slots = inside.select(&(&index + &first.reshape(&[-1, 1])), -1).reshape(&[-1]);
     let put = x.reshape(&[-1]).scatter_rows(&replaced.reshape(&[-1]), &slots);
     a.like(put.reshape(&signed(x.shape())).permute(&from_last(axis, rank)))
