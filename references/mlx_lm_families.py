@@ -118,7 +118,7 @@ FAMILIES = {
         None,
     ),
     "qwen3-moe": (DENSE | EXPERTS | {"model_type": "qwen3_moe"}, "float32", None),
-    "qwen3-moe-4bit": (DENSE | EXPERTS | {"model_type": "qwen3_moe"}, "bfloat16", (4, 32)),
+    "qwen3-moe-4bit": (DENSE | EXPERTS | {"model_type": "qwen3_moe"}, "float32", (4, 32)),
     "qwen3-next": (
         DENSE | EXPERTS | DELTA | {"model_type": "qwen3_next", "shared_expert_intermediate_size": 64},
         "float32",
