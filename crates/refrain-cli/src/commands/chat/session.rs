@@ -251,7 +251,8 @@ impl<'a> ChatSession<'a> {
                 for &id in before {
                     constraint.accept(id).map_err(anyhow::Error::msg)?;
                 }
-                self.session.generate_constrained(&tokens[common..], &options, constraint)?
+                self.session
+                    .generate_constrained(&tokens[common..], &options, constraint)?
             }
             None => self.session.generate(&tokens[common..], &options)?,
         };
