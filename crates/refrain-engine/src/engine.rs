@@ -26,9 +26,13 @@
 mod batcher;
 mod checkpoints;
 mod fair_queue;
+mod growth;
 mod pages;
 mod recovery;
 mod request;
+mod row_count;
+mod runner;
+mod sizing;
 mod step_times;
 mod steps;
 
@@ -43,6 +47,7 @@ pub use recovery::Reload;
 use recovery::{Recovery, fail, guarded};
 use request::Waiting;
 pub use request::{EngineEvent, EngineListener, EngineRequest, EngineTicket, PickedToken, TokenConstraint};
+use runner::DeviceRunner;
 
 use crate::model::check_ids;
 use crate::{Error, Finish, Model};
@@ -52,13 +57,15 @@ const PAGE_SIZE: usize = 64;
 /// Idle time before programs for later requests are compiled. A client that asks again at once must not wait for
 /// that.
 const IDLE_BEFORE_WARMUP: Duration = Duration::from_millis(50);
+/// Default of [`EngineOptions::target_gap`]: on fast cards, about 30 tokens a second while prompts are computed.
+const DEFAULT_TARGET_GAP: Duration = Duration::from_millis(35);
 
 /// Settings of an engine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EngineOptions {
     /// Limit of a request's tokens, prompt and output together.
     pub context: usize,
-    /// Limit of the requests that are decoded at once. Powers of two waste no rows.
+    /// Limit of the requests that are decoded at once.
     pub streams: usize,
     /// Capacity of the KV cache in tokens, shared by all requests. It is raised if necessary so that one request
     /// can fill its context.
@@ -72,6 +79,9 @@ pub struct EngineOptions {
     /// options. Steps then always have rows for all streams, prompts are cut the same way, and no prefix is reused.
     /// Each request gets all its pages before it starts, so that none is preempted.
     pub deterministic: bool,
+    /// Target for the longest time between two tokens of a text while prompts of other requests are computed. It
+    /// decides how many tokens of a prompt a step computes. Steps that take longer by themselves exceed it.
+    pub target_gap: Duration,
 }
 
 impl Default for EngineOptions {
@@ -83,6 +93,7 @@ impl Default for EngineOptions {
             queue: 256,
             prefix_cache: true,
             deterministic: false,
+            target_gap: DEFAULT_TARGET_GAP,
         }
     }
 }
@@ -125,7 +136,7 @@ pub struct Engine {
 #[derive(Default)]
 struct Shared {
     load: Mutex<EngineLoad>,
-    /// Requests that no listener has heard the end of.
+    /// Requests that have not ended.
     open: AtomicUsize,
     failed: AtomicBool,
     recovering: AtomicBool,
@@ -143,7 +154,7 @@ impl Engine {
     /// As [`Engine::start`], but reloads the model with `reload` if the device fails. Requests then continue from
     /// their tokens; with other kernels than before, their logits may differ in the last bits. The engine must own
     /// the only handle of the model, so that its memory is free before the reload. The engine fails if several
-    /// reloads in a row produce no token.
+    /// reloads in a row produce no token; it then tries again every 30 seconds.
     ///
     /// # Errors
     /// As [`Engine::start`].
@@ -216,7 +227,7 @@ impl Engine {
         if prompt.is_empty() {
             return Err(Error::EmptyPrompt);
         }
-        // A text needs room for a token of its own.
+        // A text needs room for a generated token.
         let tokens = prompt.len() + usize::from(!embeds);
         if tokens > context {
             return Err(Error::ContextFull { tokens, context });
@@ -251,6 +262,7 @@ impl Engine {
             embeds,
             client,
             cached_tokens: Some(cached_tokens),
+            awaited: None,
             listener,
             cancelled: cancelled.clone(),
             _leaving: Leaving(shared),
@@ -299,8 +311,8 @@ impl Drop for Leaving {
     }
 }
 
-/// Computes until nobody can ask for more and all is done, or the device fails.
-fn run(mut batcher: Batcher, requests: &Receiver<Waiting>, shared: &Shared, mut recovery: Recovery) {
+/// Computes until the engine is dropped and all requests have ended, or the device fails.
+fn run(mut batcher: Batcher<DeviceRunner>, requests: &Receiver<Waiting>, shared: &Shared, mut recovery: Recovery) {
     let mut is_open = true;
     while is_open || !batcher.is_idle() {
         while is_open {
@@ -326,10 +338,17 @@ fn run(mut batcher: Batcher, requests: &Receiver<Waiting>, shared: &Shared, mut 
         *lock(&shared.load) = batcher.load();
         let Err(error) = stepped else { continue };
         let why = error.to_string();
+        let counted = batcher.load();
         batcher = match recovery.go_on(batcher, error, shared) {
             Some(batcher) => batcher,
-            // Whoever comes from now on, or is on the way, hears of it too.
-            None => return fail(requests.try_iter(), &why),
+            None => {
+                // Requests that were submitted meanwhile fail too.
+                fail(requests.try_iter(), &why);
+                match recovery.wait_for_device(requests, counted, shared) {
+                    Some(batcher) => batcher,
+                    None => return,
+                }
+            }
         };
     }
 }

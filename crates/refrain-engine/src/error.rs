@@ -118,6 +118,11 @@ impl Error {
         }
     }
 
+    /// Whether the device or its driver failed.
+    pub fn is_device_failure(&self) -> bool {
+        matches!(self.array(), Some(refrain::Error::Vulkan(_)))
+    }
+
     /// Returns the device's error, if that is the cause.
     pub fn array(&self) -> Option<&refrain::Error> {
         match self {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use refrain::{Array, Device, Function, LowerOptions};
+use refrain::{Array, Device, Function, LowerOptions, SharedScratch};
 use refrain_models::{Batch, LayerState, Pages};
 
 use crate::{Error, Model};
@@ -23,6 +23,8 @@ pub(crate) struct PrefillPrograms {
     sequences: usize,
     pages: Pages,
     options: LowerOptions,
+    /// Memory for intermediate results that other programs share.
+    scratch: Option<SharedScratch>,
     traced: u64,
 }
 
@@ -56,16 +58,38 @@ impl ShapeClass {
 
 /// Consecutive tokens of a sequence.
 #[derive(Clone, Copy)]
-pub(crate) struct PrefillChunk<'t> {
+pub(crate) struct PrefillPiece<'t> {
     pub tokens: &'t [u32],
     /// The sequence: a row of the page table.
     pub sequence: usize,
     /// Position of the first token.
     pub position: usize,
-    /// Number of last tokens whose logits are computed.
-    pub wanted: usize,
-    /// Whether hidden states after the last norm are computed instead of logits; then `wanted` is at least 1.
+}
+
+/// Tokens of one call: pieces of different sequences.
+pub(crate) struct PrefillChunk<'t> {
+    pub pieces: Vec<PrefillPiece<'t>>,
+    /// Indices of the tokens whose logits are computed.
+    pub wanted: Vec<u32>,
+    /// Whether hidden states after the last norm are computed instead of logits; then `wanted` is not empty.
     pub hidden: bool,
+}
+
+impl<'t> PrefillChunk<'t> {
+    /// Returns a chunk of one sequence, of whose last `wanted` tokens logits or hidden states are computed.
+    pub fn single(piece: PrefillPiece<'t>, wanted: usize, hidden: bool) -> PrefillChunk<'t> {
+        let count = piece.tokens.len() as u32;
+        PrefillChunk {
+            pieces: vec![piece],
+            wanted: (count - wanted as u32..count).collect(),
+            hidden,
+        }
+    }
+
+    /// Returns the number of tokens.
+    pub fn count(&self) -> usize {
+        self.pieces.iter().map(|piece| piece.tokens.len()).sum()
+    }
 }
 
 impl PrefillPrograms {
@@ -76,7 +100,16 @@ impl PrefillPrograms {
             sequences,
             pages,
             options: LowerOptions::default(),
+            scratch: None,
             traced: 0,
+        }
+    }
+
+    /// Keeps intermediate results of all programs in shared memory.
+    pub fn with_scratch(self, scratch: &SharedScratch) -> PrefillPrograms {
+        PrefillPrograms {
+            scratch: Some(scratch.clone()),
+            ..self
         }
     }
 
@@ -89,6 +122,9 @@ impl PrefillPrograms {
     /// Discards all programs. They are traced again when needed.
     pub fn release(&mut self) {
         self.functions.clear();
+        if let Some(scratch) = &self.scratch {
+            scratch.release();
+        }
     }
 
     /// Returns how often the model was traced: once per shape class.
@@ -117,23 +153,25 @@ impl PrefillPrograms {
         chunk: &PrefillChunk<'_>,
         table: &[u32],
     ) -> Result<&Function, Error> {
-        let class = ShapeClass::of(chunk.tokens.len(), chunk.wanted, chunk.hidden);
-        let count = chunk.tokens.len();
-        let mut tokens = chunk.tokens.to_vec();
+        let class = ShapeClass::of(chunk.count(), chunk.wanted.len(), chunk.hidden);
+        let (mut tokens, mut positions, mut sequences) = (vec![], vec![], vec![]);
+        for piece in &chunk.pieces {
+            tokens.extend_from_slice(piece.tokens);
+            let first = piece.position as i32;
+            positions.extend(first..first + piece.tokens.len() as i32);
+            sequences.resize(tokens.len(), piece.sequence as u32);
+        }
+        let last = sequences.last().copied().unwrap_or(0);
         tokens.resize(class.tokens, 0);
-        let position = |t: usize| if t < count { (chunk.position + t) as i32 } else { -1 };
-        let positions: Vec<i32> = (0..class.tokens).map(position).collect();
-        let first = count - chunk.wanted;
-        let row = |row: usize| (first + row).min(count - 1) as u32;
-        let rows: Vec<u32> = (0..class.wanted).map(row).collect();
+        positions.resize(class.tokens, -1);
+        sequences.resize(class.tokens, last);
+        let mut rows = chunk.wanted.clone();
+        rows.resize(class.wanted, rows.last().copied().unwrap_or(0));
         let function = &self.program_of(model, states, class)?.function;
         function.call_bytes(&[
             ("tokens", bytemuck::cast_slice(&tokens)),
             ("positions", bytemuck::cast_slice(&positions)),
-            (
-                "sequences",
-                bytemuck::cast_slice(&vec![chunk.sequence as u32; class.tokens]),
-            ),
+            ("sequences", bytemuck::cast_slice(&sequences)),
             ("pages", bytemuck::cast_slice(table)),
             ("wanted", bytemuck::cast_slice(&rows)),
         ])?;
@@ -231,7 +269,10 @@ impl PrefillPrograms {
                 0 => states.iter().flat_map(LayerState::arrays).cloned().collect(),
                 _ => vec![rows],
             };
-            let function = Function::trace_with(&outputs.iter().collect::<Vec<_>>(), self.options)?;
+            let mut function = Function::trace_with(&outputs.iter().collect::<Vec<_>>(), self.options)?;
+            if let Some(scratch) = &self.scratch {
+                function = function.with_scratch(scratch);
+            }
             self.functions.insert(class, PrefillProgram { function, outputs });
         }
         Ok(&self.functions[&class])
@@ -283,31 +324,18 @@ pub(crate) fn default_chunk(device: &Device) -> usize {
     }
 }
 
-/// Returns how many of `left` tokens of such a prompt the next call computes, at most `max`. Large counts are
-/// rounded down to a shape class, since padding would cost as much as tokens.
-pub(crate) fn next_unpadded_chunk(left: usize, max: usize) -> usize {
+/// Returns how many of `left` tokens the next call computes, at most `max`. Large counts are rounded down to a shape
+/// class, since padding would cost as much as tokens.
+pub(crate) fn next_chunk(left: usize, max: usize) -> usize {
     match left.min(max) {
         few if few <= SHORT_CHUNK => few,
         many => class_sizes().take_while(|&size| size <= many).last().unwrap_or(many),
     }
 }
 
-/// Returns how many of `left` tokens the next call computes, at most `max`: a power of two, unless the last call is
-/// short and almost fills one.
-pub(crate) fn next_chunk(left: usize, max: usize) -> usize {
-    let room = left.next_power_of_two();
-    if left >= max || left > SHORT_CHUNK {
-        1 << left.min(max).ilog2()
-    } else if 4 * left >= 3 * room {
-        left
-    } else {
-        room / 2
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{class_tokens, limit_chunk, next_chunk, next_unpadded_chunk};
+    use super::{class_tokens, limit_chunk, next_chunk};
 
     fn cut(mut left: usize, max: usize, next: fn(usize, usize) -> usize) -> Vec<usize> {
         let mut chunks = vec![];
@@ -338,23 +366,11 @@ mod tests {
 
     #[test]
     fn cuts_long_prompts_without_padding() {
-        let cut = |left, max| cut(left, max, next_unpadded_chunk);
+        let cut = |left, max| cut(left, max, next_chunk);
         assert_eq!(cut(5000, 2048), [2048, 2048, 768, 136]);
         assert_eq!(cut(1600, 2048), [1536, 64]);
         assert_eq!(cut(700, 512), [512, 188]);
         assert_eq!(cut(300, 2048), [300]);
         assert_eq!(cut(30, 13), [13, 13, 4]);
-    }
-
-    #[test]
-    fn chunks_are_powers_of_two_except_short_last_ones() {
-        let cut = |left, max| cut(left, max, next_chunk);
-        assert_eq!(cut(1300, 512), [512, 512, 256, 16, 4]);
-        assert_eq!(cut(400, 512), [400]);
-        assert_eq!(cut(300, 512), [256, 32, 12]);
-        assert_eq!(cut(5, 2), [2, 2, 1]);
-        assert_eq!(cut(1, 512), [1]);
-        assert_eq!(cut(100, 100), [64, 32, 4]);
-        assert_eq!(cut(3900, 2048), [2048, 1024, 512, 256, 60]);
     }
 }

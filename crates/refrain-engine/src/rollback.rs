@@ -1,16 +1,16 @@
-//! Copies of recurrent states, for going back to a token that the device has already passed.
+//! Copies of recurrent states, to go back to an earlier token.
 //!
-//! Keys and values are kept by position, so forgetting the later ones takes nothing. What a recurrence
-//! has made of a token cannot be undone: each submit therefore begins by copying such states, and
-//! whoever must go back takes the last copy before that point and runs the tokens since once more.
+//! Keys and values are stored by position, so later ones are simply overwritten. A recurrent state cannot be undone.
+//! Each submit therefore begins by copying these states. To go back, the last copy before the token is restored, and
+//! the tokens since are run again.
 
 use refrain::{Array, DType, Error, Executor, Function, Tape};
 use refrain_models::LayerState;
 
-/// Copies at hand: more than there are submits in flight.
+/// Number of copies: more than there are submits in flight.
 const COPIES: usize = 3;
 
-/// The copies of one session.
+/// The copies of a session.
 pub(crate) struct Rollback {
     copies: Vec<StateCopy>,
     next: usize,
@@ -19,12 +19,12 @@ pub(crate) struct Rollback {
 struct StateCopy {
     save: Tape,
     restore: Tape,
-    /// The run before which it was made.
+    /// The run before which the copy was made.
     run: Option<u64>,
 }
 
 impl Rollback {
-    /// Memory for copies of the recurrent states; `None` for a model without.
+    /// Allocates the copies. Returns `None` for a model without recurrent states.
     pub fn new(states: &[LayerState], executor: &'static dyn Executor) -> Result<Option<Rollback>, Error> {
         let recurrent = LayerState::recurrent(states);
         if recurrent.is_empty() {
@@ -36,13 +36,12 @@ impl Rollback {
         Ok(Some(Rollback { copies, next: 0 }))
     }
 
-    /// The tape that makes the next copy. Whoever plays it says with [`Rollback::saved`] what became of it.
+    /// Returns the tape that makes the next copy. The caller reports with [`Rollback::saved`] whether it ran.
     pub fn save(&self) -> &Tape {
         &self.copies[self.next].save
     }
 
-    /// Notes that the next copy was made of the states as they were before run number `run`; `None`: it may or
-    /// may not have been made.
+    /// Notes that the next copy holds the states before run number `run`. `None` means that the copy may have failed.
     pub fn saved(&mut self, run: Option<u64>) {
         self.copies[self.next].run = run;
         if run.is_some() {
@@ -50,7 +49,7 @@ impl Rollback {
         }
     }
 
-    /// Brings back the last copy made before or at run number `run`; the run before which it was made.
+    /// Restores the last copy made before or at run number `run`. Returns the run before which it was made.
     pub fn restore(&mut self, run: u64) -> Result<Option<u64>, Error> {
         let before = |copy: &&StateCopy| copy.run.is_some_and(|made| made <= run);
         let Some(copy) = self.copies.iter().filter(before).max_by_key(|copy| copy.run) else {
@@ -60,7 +59,7 @@ impl Rollback {
         Ok(copy.run)
     }
 
-    /// Forgets all copies: the states are another sequence's from here on.
+    /// Discards all copies, since the states now belong to another sequence.
     pub fn clear(&mut self) {
         self.copies.iter_mut().for_each(|copy| copy.run = None);
     }
@@ -81,7 +80,7 @@ impl StateCopy {
     }
 }
 
-/// The program that copies each state into another.
+/// Returns the program that copies each state into another.
 fn copying(from: &[&Array], to: &[&Array], executor: &'static dyn Executor) -> Result<Tape, Error> {
     let copied: Vec<Array> = from
         .iter()

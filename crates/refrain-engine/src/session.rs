@@ -6,7 +6,7 @@ use refrain_models::{LayerState, Pages};
 use crate::mode::{Mode, ModeCache, ModeChoice, ModeTrial};
 use crate::pace::Pace;
 use crate::prefill::{
-    MAX_CHUNK, PrefillChunk, PrefillPrograms, SHORT_CHUNK, default_chunk, max_chunk_tokens, next_unpadded_chunk,
+    MAX_CHUNK, PrefillChunk, PrefillPiece, PrefillPrograms, SHORT_CHUNK, default_chunk, max_chunk_tokens, next_chunk,
 };
 use crate::rollback::Rollback;
 use crate::step::{DecodeStep, StepExtras};
@@ -24,14 +24,14 @@ pub struct Session {
     sequences: usize,
     context: usize,
     chunk: usize,
-    /// What memory left of that.
+    /// The chunk size that memory allows, if it is shorter.
     shorter_chunk: Option<usize>,
     /// Tokens that the session holds.
     pub(crate) tokens: Vec<u32>,
-    /// Whether the states must take in `tokens` again before anything else: recurrent ones do not go back, and those
-    /// of a snapshot may hold for another session.
+    /// Whether `tokens` must be recomputed before anything else. Recurrent states cannot go back, and a snapshot's states
+    /// may belong to another session.
     pub(crate) stale: bool,
-    /// The programs that take in prompts.
+    /// The prefill programs.
     prompts: PrefillPrograms,
     step: Option<DecodeStep>,
     rollback: Option<Rollback>,
@@ -47,12 +47,12 @@ struct Decoding {
     choice: Option<ModeChoice>,
     cache: Option<ModeCache>,
     trying: Option<&'static dyn Executor>,
-    /// What earlier streams found out about the modes.
+    /// Measurements of the modes by earlier streams.
     mode_trial: Option<ModeTrial>,
     tokens_per_submit: Option<usize>,
-    /// Of the last stream.
+    /// The pace of the last stream.
     pace: Pace,
-    /// Microseconds on the device, summed, and for how many tokens.
+    /// Total device time in microseconds, and its number of tokens.
     device_time: (f64, u64),
 }
 
@@ -65,7 +65,7 @@ pub struct SessionMemory {
     pub scratch_bytes: u64,
 }
 
-/// What keys and values are kept in: the CPU executor is the oracle and rounds nothing.
+/// Returns the dtype of the KV cache. The CPU executor is the reference and rounds nothing.
 pub(crate) fn cache_dtype(device: &Device) -> DType {
     if device.is_cpu() { DType::F32 } else { DType::F16 }
 }
@@ -226,7 +226,7 @@ impl Session {
         Ok(())
     }
 
-    /// What a rewind left to be done.
+    /// Recomputes the tokens if the states are stale.
     pub(crate) fn recompute(&mut self) -> Result<(), Error> {
         if !self.stale {
             return Ok(());
@@ -240,7 +240,7 @@ impl Session {
         Ok(())
     }
 
-    /// Notes that recurrent states go on without `tokens`.
+    /// Notes that recurrent states no longer match `tokens`.
     pub(crate) fn invalidate_states(&mut self) {
         self.stale |= self.is_recurrent();
     }
@@ -309,7 +309,7 @@ impl Session {
         self.stream_with(prompt, settings, StepExtras::default())
     }
 
-    /// The same, of tokens that are allowed one by one ([`Stream::allow`]).
+    /// As [`Session::stream`], with a mask before each token ([`Stream::allow`]).
     pub(crate) fn constrained_stream(&mut self, prompt: &[u32], settings: &Settings) -> Result<Stream<'_>, Error> {
         self.stream_with(prompt, settings, StepExtras::ALLOWED)
     }
@@ -360,31 +360,30 @@ impl Session {
         self.extended(chunk, logits)
     }
 
-    /// Notes what became of a chunk that was to be appended.
+    /// Adds the tokens of a chunk, if it was computed.
     fn extended(&mut self, chunk: &[u32], rows: Result<Vec<f32>, Error>) -> Result<Vec<f32>, Error> {
         if rows.is_ok() {
             self.tokens.extend(chunk);
         } else {
-            // Some of the chunk may have gone into recurrent states.
+            // Recurrent states may have changed.
             self.invalidate_states();
         }
         rows
     }
 
-    /// Logits, or hidden states, of the last `wanted` tokens of a chunk, of the last sequence.
+    /// Computes a chunk. Returns the logits or hidden states of its last `wanted` tokens, of the last sequence.
     fn compute(&mut self, chunk: &[u32], wanted: usize, hidden: bool) -> Result<Vec<f32>, Error> {
         let pages: Vec<u32> = (0..(self.sequences * self.pages.per_sequence) as u32).collect();
         let config = self.model.config();
         let width = if hidden { config.hidden_size } else { config.vocab_size };
         let mut rows = vec![];
         for sequence in 0..self.sequences {
-            let chunk = PrefillChunk {
+            let piece = PrefillPiece {
                 tokens: chunk,
                 sequence,
                 position: self.tokens.len(),
-                wanted,
-                hidden,
             };
+            let chunk = PrefillChunk::single(piece, wanted, hidden);
             let function = self.prompts.run(&self.model, &self.states, &chunk, &pages)?;
             if wanted > 0 && sequence + 1 == self.sequences {
                 rows = function.read_range(0, 0, wanted * width)?;
@@ -393,7 +392,7 @@ impl Session {
         Ok(rows)
     }
 
-    /// Takes the tokens that the next call sees from the front of `rest`, as [`Session::tokens_of_call`] has it.
+    /// Takes the tokens of the next call from the front of `rest`.
     fn next_chunk<'t>(&mut self, rest: &mut &'t [u32], wanted: usize) -> Result<Option<&'t [u32]>, Error> {
         if rest.is_empty() {
             return Ok(None);
@@ -404,13 +403,13 @@ impl Session {
         Ok(Some(chunk))
     }
 
-    /// How many of `left` tokens behind `held` others the next call sees, of whose last `wanted` something is to be known.
-    /// Long chunks have memory then: where there is too little, this and later ones are shorter.
+    /// Returns how many of `left` tokens after `held` others the next call computes, with outputs for the last `wanted`.
+    /// If memory is too short for a long chunk, this one and later ones are shorter.
     fn tokens_of_call(&mut self, left: usize, held: usize, wanted: usize) -> Result<usize, Error> {
         let bound = if wanted > 1 { SHORT_CHUNK } else { MAX_CHUNK };
         let most = self.shorter_chunk.unwrap_or(self.chunk).min(bound);
         let most = max_chunk_tokens(&self.model, most, held);
-        let asked = next_unpadded_chunk(left, most);
+        let asked = next_chunk(left, most);
         let last = wanted.min(usize::from(asked == left));
         let tokens = self.prompts.fit_to_memory(&self.model, &self.states, asked, last)?;
         if tokens < asked {

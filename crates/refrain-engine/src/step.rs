@@ -3,7 +3,9 @@
 //! Everything that changes from token to token lies in device memory. The host has nothing to do between two runs,
 //! and the recorded commands stay the same from the first token to the last.
 
-use refrain::{Array, DType, Device, Difference, Error, Executor, Function, LowerOptions, Run, Tape, Write};
+use refrain::{
+    Array, DType, Device, Difference, Error, Executor, Function, LowerOptions, Run, SharedScratch, Tape, Write,
+};
 use refrain_lm::sample::{Settings, TooManyStopIds};
 use refrain_lm::{Sequences, apply_token_bitmask, sample, token_bitmask_words};
 use refrain_models::{Batch, LayerState, Pages};
@@ -39,6 +41,48 @@ impl StepExtras {
     }
 }
 
+/// What sampling keeps of the sequences in N slots. Decode steps with different numbers of rows share it.
+#[derive(Clone)]
+pub(crate) struct SlotStates {
+    /// u32 `[N, WORDS]`: sampling settings.
+    pub settings: Array,
+    /// u32 `[N, C + 1]`: tokens by position.
+    pub history: Array,
+    /// u32 `[N, V]`: occurrences of each token among the recent ones.
+    pub counts: Array,
+    /// f32 `[N, V]`: added to the logits if the settings ask for it.
+    pub bias: Array,
+}
+
+impl SlotStates {
+    /// Allocates the states of `slots` sequences of up to `context` tokens.
+    ///
+    /// # Errors
+    /// If there is too little memory.
+    pub fn new(device: &Device, slots: usize, vocabulary: usize, context: usize) -> Result<SlotStates, Error> {
+        let state = |dtype, width| Array::state(device, dtype, &[slots, width]);
+        Ok(SlotStates {
+            settings: state(DType::U32, Settings::WORDS)?,
+            history: state(DType::U32, context + 1)?,
+            counts: state(DType::U32, vocabulary)?,
+            bias: state(DType::F32, vocabulary)?,
+        })
+    }
+
+    /// Returns the bytes per slot.
+    pub fn bytes_per_slot(vocabulary: usize, context: usize) -> u64 {
+        4 * (Settings::WORDS + context + 1 + 2 * vocabulary) as u64
+    }
+}
+
+/// How a decode step is compiled.
+#[derive(Clone, Default)]
+pub(crate) struct StepOptions {
+    pub lower: LowerOptions,
+    /// Memory for intermediate results that other programs share.
+    pub scratch: Option<SharedScratch>,
+}
+
 /// The device state of a decode step for S sequences, beside the layers' own.
 #[derive(Clone)]
 pub(crate) struct DecodeState {
@@ -46,18 +90,12 @@ pub(crate) struct DecodeState {
     pub tokens: Array,
     /// i32 `[S]`: its position; negative once the sequence is finished.
     pub positions: Array,
-    /// u32 `[S]`: its row of `pages`; 0, 1 … initially.
+    /// u32 `[S]`: its slot, and its row of `pages`; 0, 1 … initially.
     pub sequences: Array,
     /// u32 `[N, P]`: pages of the KV cache.
     pub pages: Array,
-    /// u32 `[S, WORDS]`: sampling settings.
-    pub settings: Array,
-    /// u32 `[S, C + 1]`: tokens by position.
-    pub history: Array,
-    /// u32 `[S, V]`: occurrences of each token among the recent ones.
-    pub counts: Array,
-    /// f32 `[S, V]`: added to the logits if the settings ask for it.
-    pub bias: Array,
+    /// What its sequences keep at their slots.
+    pub slots: SlotStates,
     /// u32 `[S, 1 + RING]`: number of runs, and the tokens for the host.
     pub outbox: Array,
     /// u32 `[S, ⌈V / 32⌉]`: bitmask of the allowed tokens.
@@ -67,7 +105,7 @@ pub(crate) struct DecodeState {
 }
 
 impl DecodeState {
-    fn new(device: &Device, sequences: usize, vocabulary: usize, context: usize, table: &Array) -> Result<Self, Error> {
+    fn new(device: &Device, sequences: usize, slots: &SlotStates, table: &Array) -> Result<Self, Error> {
         let state = |dtype, shape: &[usize]| Array::state(device, dtype, shape);
         let s = sequences;
         let control = DecodeState {
@@ -75,10 +113,7 @@ impl DecodeState {
             positions: state(DType::I32, &[s])?,
             sequences: state(DType::U32, &[s])?,
             pages: table.clone(),
-            settings: state(DType::U32, &[s, Settings::WORDS])?,
-            history: state(DType::U32, &[s, context + 1])?,
-            counts: state(DType::U32, &[s, vocabulary])?,
-            bias: state(DType::F32, &[s, vocabulary])?,
+            slots: slots.clone(),
             outbox: Array::mapped_state(device, DType::U32, &[s, 1 + RING])?,
             allowed: None,
             logprobs: None,
@@ -90,9 +125,8 @@ impl DecodeState {
 
     /// Adds the state that `extras` need.
     fn allocate_for(mut self, extras: StepExtras) -> Result<Self, Error> {
-        let (device, &[sequences, vocabulary]) = (self.tokens.device().clone(), self.counts.shape()) else {
-            unreachable!("counts are of sequences and tokens")
-        };
+        let (device, sequences) = (self.tokens.device().clone(), self.tokens.count());
+        let vocabulary = self.slots.counts.dim(1);
         if extras.allowed && self.allowed.is_none() {
             let words = token_bitmask_words(vocabulary);
             self.allowed = Some(Array::state(&device, DType::U32, &[sequences, words])?);
@@ -110,7 +144,7 @@ pub(crate) struct DecodeStep {
     function: Function,
     /// The outputs of the function.
     outputs: Vec<Array>,
-    options: LowerOptions,
+    options: StepOptions,
     tape: Option<Tape>,
     /// Number of runs so far: the next index of the outbox.
     runs: u64,
@@ -126,17 +160,16 @@ pub(crate) fn page_table(device: &Device, sequences: usize, pages: Pages) -> Res
 }
 
 impl DecodeStep {
-    /// Traces the step of `model` over `states`, for `sequences` sequences with their pages in `table`.
+    /// Traces the step of `model` over `states`, for `sequences` sequences in `slots` with their pages in `table`.
     pub fn trace(
         model: &Model,
         states: &[LayerState],
-        sequences: usize,
+        (sequences, slots): (usize, &SlotStates),
         table: &Array,
         pages: Pages,
-        options: LowerOptions,
+        options: StepOptions,
     ) -> Result<DecodeStep, Error> {
-        let (vocabulary, context) = (model.config().vocab_size, pages.context);
-        let control = DecodeState::new(model.device(), sequences, vocabulary, context, table)?;
+        let control = DecodeState::new(model.device(), sequences, slots, table)?;
         DecodeStep::build(control, model, states, pages, StepExtras::default(), options)
     }
 
@@ -149,7 +182,7 @@ impl DecodeStep {
         extras: StepExtras,
     ) -> Result<DecodeStep, Error> {
         let control = self.control.clone().allocate_for(extras)?;
-        DecodeStep::build(control, model, states, pages, extras, self.options)
+        DecodeStep::build(control, model, states, pages, extras, self.options.clone())
     }
 
     fn build(
@@ -158,7 +191,7 @@ impl DecodeStep {
         states: &[LayerState],
         pages: Pages,
         extras: StepExtras,
-        options: LowerOptions,
+        options: StepOptions,
     ) -> Result<DecodeStep, Error> {
         let batch = Batch {
             tokens: control.tokens.clone(),
@@ -174,14 +207,20 @@ impl DecodeStep {
         let sequences = Sequences {
             tokens: control.tokens.clone(),
             positions: control.positions.clone(),
-            history: control.history.clone(),
-            counts: control.counts.clone(),
+            history: control.slots.history.clone(),
+            counts: control.slots.counts.clone(),
             outbox: control.outbox.clone(),
+            slots: control.sequences.clone(),
         };
         let allowed = control.allowed.as_ref().filter(|_| extras.allowed);
         let masked_logits = allowed.map(|bits| apply_token_bitmask(&logits, bits));
         let masked_logits = masked_logits.as_ref().unwrap_or(&logits);
-        let (reported, next) = sample(masked_logits, &control.settings, &sequences, Some(&control.bias));
+        let (reported, next) = sample(
+            masked_logits,
+            &control.slots.settings,
+            &sequences,
+            Some(&control.slots.bias),
+        );
         let ring = control.logprobs.as_ref().filter(|_| extras.logprobs);
         let kept = ring.map(|ring| {
             let runs = next.outbox.slice(-1, 0, 1).reshape(&[-1]);
@@ -189,7 +228,10 @@ impl DecodeStep {
         });
         // Logits are an output so that they can be compared and inspected.
         let outputs: Vec<Array> = [reported, logits].into_iter().chain(kept).collect();
-        let function = Function::trace_with(&outputs.iter().collect::<Vec<_>>(), options)?;
+        let mut function = Function::trace_with(&outputs.iter().collect::<Vec<_>>(), options.lower)?;
+        if let Some(scratch) = &options.scratch {
+            function = function.with_scratch(scratch);
+        }
         Ok(DecodeStep {
             control,
             function,
@@ -223,7 +265,7 @@ impl DecodeStep {
     pub fn settings_writes(&self, settings: &Settings) -> Result<Vec<Write>, TooManyStopIds> {
         let words = settings.encode()?.repeat(self.control.tokens.count());
         Ok(vec![Write {
-            state: self.control.settings.clone(),
+            state: self.control.slots.settings.clone(),
             at: 0,
             words,
         }])
@@ -253,7 +295,7 @@ impl DecodeStep {
 
     /// Prints the program after a pass.
     pub fn print_after(&self, after: &str) -> Result<String, Error> {
-        refrain::passes::printed(&self.outputs.iter().collect::<Vec<_>>(), self.options, after)
+        refrain::passes::printed(&self.outputs.iter().collect::<Vec<_>>(), self.options.lower, after)
     }
 
     /// Returns the number of runs so far.

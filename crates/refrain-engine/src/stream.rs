@@ -1,4 +1,4 @@
-//! A stream of decoded tokens: the device feeds each token into the next step by itself, and the host reads along.
+//! A stream of decoded tokens. The device feeds each token into the next step, and the host reads the outputs.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -11,42 +11,41 @@ use crate::pace::{MAX_RUNS_PER_SUBMIT, MAX_SUBMIT_TIME, Pace};
 use crate::{Error, Session};
 
 /// Tokens of one session's sequences, one from each at a time. The device runs up to two submits ahead of the host;
-/// [`Stream::end`] undoes what it computed beyond the last token taken.
+/// [`Stream::end`] undoes the steps after the last token that was taken.
 pub struct Stream<'s> {
     session: &'s mut Session,
-    /// The last token of the prompt, and those taken since: what the runs taken so far saw is all but
-    /// the last.
+    /// The last token of the prompt and the tokens taken since. All but the last were inputs of runs.
     seen: Vec<u32>,
-    /// Number of the step's first run of this stream.
+    /// Number of this stream's first run of the decode step.
     first_run: u64,
     in_flight: VecDeque<Run>,
     /// Runs not submitted yet.
     left: usize,
-    /// Runs of the last submit, and of the next unless time or the user bounds them.
+    /// Runs of the last submit, and of the next one unless time or the user limits them.
     submitted: usize,
     ramp: usize,
     pace: Pace,
-    /// The first runs in flight, as far as they were waited for.
+    /// Number of runs at the front of `in_flight` that are known to be over.
     found: usize,
-    /// Runs that are over and whose time on the device was not asked for yet.
+    /// Finished runs whose device time was not read yet.
     untimed: Vec<Run>,
     /// Writes that the first submit begins with.
     writes: Vec<Write>,
     mode_trial: Option<ModeTrial>,
-    /// Whether each run waits for what is allowed behind the one before.
+    /// Whether each run waits for the mask that depends on the token before.
     is_constrained: bool,
 }
 
 impl<'s> Stream<'s> {
-    /// A stream behind everything that the session holds, beginning with `last`, the token after that.
-    /// `settings` are those of all sequences.
+    /// Creates a stream that continues the session's tokens with `last`, the last token of the prompt. `settings` apply
+    /// to all sequences.
     pub(crate) fn new(session: &'s mut Session, last: u32, settings: &Settings) -> Result<Self, Error> {
         let position = session.position();
         let left = (settings.last_position as usize)
             .min(session.context())
             .saturating_sub(position);
         let is_constrained = session.step()?.extras.allowed;
-        // Such runs say nothing of how fast others are.
+        // Constrained runs are slower than others, so they are not measured.
         let mode_trial = if is_constrained { None } else { session.mode_trial() };
         let step = session.step()?;
         let mut writes = step.position_writes(last, position);
@@ -87,7 +86,7 @@ impl<'s> Stream<'s> {
         let sequences = self.session.sequences();
         let step = self.session.step()?;
         if self.found == 0 {
-            // Behind the last that is waited for, the device has something to do.
+            // Further runs are queued after the last one that is waited for.
             let fits = self.mode_trial.is_none() && self.in_flight.len() > 3;
             let runs = if fits { self.pace.runs_per_wait() } else { 1 };
             let polls = self.pace.wait(step.tape(executor)?, &self.in_flight[runs - 1], runs)?;
@@ -109,35 +108,35 @@ impl<'s> Stream<'s> {
         Ok(Some(reported))
     }
 
-    /// Lets the next run of a constrained stream pick only tokens whose bits are set, in the first sequence.
+    /// Restricts the next token of the first sequence to those whose bits are set.
     pub(crate) fn allow(&mut self, bits: &[u32]) -> Result<(), Error> {
-        debug_assert!(self.in_flight.is_empty(), "what is under way has its own");
+        debug_assert!(self.in_flight.is_empty(), "runs in flight have their own mask");
         let step = self.session.step()?;
         let allowed = step.control.allowed.as_ref().expect("a step that asks");
         Ok(allowed.write_state(0, bytemuck::cast_slice(bits))?)
     }
 
-    /// Whether the next tokens have already arrived, together with the last ones.
+    /// Whether the next tokens are already there.
     pub fn has_next(&self) -> bool {
         self.found > 0
     }
 
-    /// Runs whose reports were taken.
+    /// Returns the number of runs whose outputs were taken.
     fn taken(&self) -> usize {
         self.seen.len() - 1
     }
 
-    /// Submits until two submits are in flight, or all runs are. The CPU executor, which is done when it
-    /// returns, gets one run at a time: none is computed before its token is wanted.
+    /// Submits until two submits, or all runs, are in flight. The CPU executor gets one run at a time, since its submits
+    /// return only when they are done.
     fn keep_ahead(&mut self) -> Result<(), Error> {
         loop {
             let in_flight = self.in_flight.len();
-            // A trial's executors are not mixed: the device runs dry between them.
+            // A trial measures one executor at a time.
             let tried = self
                 .mode_trial
                 .as_ref()
                 .map_or(usize::MAX, |mode_trial| mode_trial.left(in_flight));
-            // As many as one submit had: then that is the only one.
+            // As many runs as the last submit has mean that it is the only one in flight.
             let ahead = if self.is_on_cpu() || self.is_constrained {
                 0
             } else {
@@ -187,7 +186,7 @@ impl<'s> Stream<'s> {
         Ok(())
     }
 
-    /// Asks for what runs took on the device: of several at once, since each question costs.
+    /// Reads the device times of finished runs, several at once because each read costs time.
     fn take_times(&mut self) -> Result<(), Error> {
         let executor = self.session.executor();
         for run in std::mem::take(&mut self.untimed) {
@@ -197,7 +196,7 @@ impl<'s> Stream<'s> {
         Ok(())
     }
 
-    /// Goes on by the faster executor, or by the one that is still to be tried.
+    /// Switches to the faster executor, or to the next one of the trial.
     fn decide(&mut self) -> Result<(), Error> {
         if let Some(mode_trial) = self.mode_trial.take() {
             self.mode_trial = self.session.go_on(mode_trial)?;
@@ -218,7 +217,7 @@ impl<'s> Stream<'s> {
         let taken = self.taken();
         let beyond = self.in_flight.len();
         let executor = self.session.executor();
-        // What is still under way ends before anything else is put into the states.
+        // Runs in flight end before anything else is written to the states.
         if let Some(run) = self.in_flight.back() {
             let step = self.session.step()?;
             step.tape(executor)?.wait(run)?;

@@ -151,7 +151,7 @@ fn no_tokens_are_lost_to_device_losses_at_random_points() {
     let mut random = 1u64;
     let mut lost_somewhere = move || {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        let list = 20 + (random >> 33) % 1000;
+        let list = 20 + (random >> 33) % 300;
         let faults = [
             Fault::LostAt(list),
             Fault::SilentFrom(list),

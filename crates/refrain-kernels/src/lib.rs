@@ -23,7 +23,7 @@ pub mod sort;
 pub mod tuning;
 mod vocabulary;
 
-pub use indexing::{take, take_along, write_rows};
+pub use indexing::{combine_rows, take, take_along, write_rows};
 pub use kit::{fragments, glsl};
 pub use linear::{expert_matmul, expert_sum, matmul, projection, quantised};
 pub use norm::rms_norm;

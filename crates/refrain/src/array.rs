@@ -146,6 +146,12 @@ impl Array {
         }
     }
 
+    /// What tells this array from all others, its clones excepted: its computation's number, which grows with creation,
+    /// and the index of the result.
+    pub fn identity(&self) -> (u64, usize) {
+        (self.id(), self.result)
+    }
+
     /// Id of its computation; grows with creation.
     pub(crate) fn id(&self) -> u64 {
         self.node.id

@@ -142,6 +142,18 @@ impl Device {
             .is_some_and(|device| device.info().kind == DeviceKind::Software)
     }
 
+    /// Whether it is a GPU with memory of its own.
+    pub fn is_discrete(&self) -> bool {
+        self.as_vulkan()
+            .is_some_and(|device| device.info().kind == DeviceKind::Discrete)
+    }
+
+    /// Maximum bytes of one array: the driver's limit of an allocation.
+    pub fn max_buffer_bytes(&self) -> u64 {
+        let limit = self.as_vulkan().map(|device| device.info().limits.max_allocation_bytes);
+        limit.unwrap_or(u64::MAX)
+    }
+
     /// Maximum number of multiplications per submit. A longer submit blocks the screen, and drivers take it for a hang
     /// (Windows resets the device after 2 seconds). Slow integrated GPUs do some 40 billion multiplications a second,
     /// discrete GPUs a hundred times as many.

@@ -10,7 +10,7 @@ use crate::lookup::Lookup;
 use crate::passes::LowerOptions;
 use crate::program::StateUpdate;
 use crate::storage::Bindings;
-use crate::traced_graph::TracedGraph;
+use crate::traced_graph::{Kept, TracedGraph};
 use crate::{Array, Error, Layout};
 
 /// Computes several arrays of one device by one plan and one submit.
@@ -26,8 +26,31 @@ pub fn eval(arrays: &[&Array]) -> Result<(), Error> {
     evaluate(arrays, Flush::Requested)
 }
 
+/// [`eval`] that also keeps every array on the way that is still referenced: an array computed once is not computed
+/// again. MLX evaluates so. Intermediate results that nothing refers to are fused as ever.
+///
+/// # Errors
+/// As [`eval`].
+///
+/// ```
+/// # use refrain::{Array, Device, eval_referenced};
+/// let x = Array::from_slice(&Device::cpu(), &[1.0f32, 2.0], &[2]);
+/// let squares = &x * &x;
+/// let sum = squares.sum(&[0]);
+/// eval_referenced(&[&sum])?;
+/// assert!(squares.is_evaluated());
+/// # Ok::<(), refrain::Error>(())
+/// ```
+pub fn eval_referenced(arrays: &[&Array]) -> Result<(), Error> {
+    evaluate_keeping(arrays, Flush::Requested, Kept::Referenced)
+}
+
 pub(crate) fn evaluate(arrays: &[&Array], reason: Flush) -> Result<(), Error> {
-    let (pending, lock) = WorkLock::acquire(|| pending(arrays))?;
+    evaluate_keeping(arrays, reason, Kept::Siblings)
+}
+
+fn evaluate_keeping(arrays: &[&Array], reason: Flush, kept: Kept) -> Result<(), Error> {
+    let (pending, lock) = WorkLock::acquire(|| pending(arrays, kept))?;
     let Some(Pending { traced, found }) = pending else {
         return Ok(());
     };
@@ -69,7 +92,7 @@ struct Pending {
 }
 
 /// Traces the arrays that are not ready, and lists what has to be locked to compute them.
-fn pending(arrays: &[&Array]) -> Result<(Option<Pending>, Vec<LockKey>), Error> {
+fn pending(arrays: &[&Array], kept: Kept) -> Result<(Option<Pending>, Vec<LockKey>), Error> {
     let mut pending: Vec<&Array> = Vec::new();
     for array in arrays {
         match &*array.content() {
@@ -81,7 +104,7 @@ fn pending(arrays: &[&Array]) -> Result<(Option<Pending>, Vec<LockKey>), Error> 
     if pending.is_empty() {
         return Ok((None, vec![]));
     }
-    let traced = TracedGraph::with_siblings(&pending, LowerOptions::default())?;
+    let traced = TracedGraph::for_evaluation(&pending, kept, LowerOptions::default())?;
     // Built while the lock is held: no other thread changes the arrays that were traced.
     let found = Lookup::on(pending[0].device(), &traced)?;
     if let Some(name) = found.graph().inputs().next() {

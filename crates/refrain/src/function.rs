@@ -2,7 +2,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::array::Value;
 use crate::device::Flush;
-use crate::execute::{ArgumentMemory, Difference, Executable, Executor, Tape, layout_in_storage};
+use crate::execute::{ArgumentMemory, Difference, Executable, Executor, SharedScratch, Tape, layout_in_storage};
 use crate::graph::Graph;
 use crate::locks::{LockKey, WorkLock};
 use crate::lookup::Lookup;
@@ -39,6 +39,7 @@ pub struct Function {
     /// The program with its own memory, for `call_bytes` and tapes; allocated on first use. Locked while a call is
     /// submitted, so that calls from several threads keep their arguments.
     cached: Mutex<Option<Arc<Executable>>>,
+    scratch: Option<SharedScratch>,
 }
 
 impl Function {
@@ -84,7 +85,17 @@ impl Function {
             program: found.get_or_lower(device, traced.signature, options)?,
             bindings: Bindings(traced.slots),
             cached: Mutex::default(),
+            scratch: None,
         })
+    }
+
+    /// Keeps intermediate results in shared memory, from the first call on.
+    #[must_use]
+    pub fn with_scratch(self, scratch: &SharedScratch) -> Function {
+        Function {
+            scratch: Some(scratch.clone()),
+            ..self
+        }
     }
 
     /// The device that it runs on.
@@ -184,7 +195,12 @@ impl Function {
         let memory = given.iter().map(|(input, array)| (input.offset, storage_of(array)));
         let arguments = ArgumentMemory::Arrays(memory.collect());
         let (compiled, bindings) = (self.program.compiled.clone(), self.bindings.clone());
-        let executable = Arc::new(Executable::with_arguments(&self.device, compiled, bindings, arguments)?);
+        let executable = Arc::new(Executable::with_arguments(
+            &self.device,
+            compiled,
+            bindings,
+            (arguments, None),
+        )?);
         let calling = self.cached();
         executable.run(Flush::Requested)?;
         drop(calling);
@@ -313,7 +329,8 @@ impl Function {
             return Ok(executable.clone());
         }
         let (compiled, bindings) = (self.program.compiled.clone(), self.bindings.clone());
-        let executable = Arc::new(Executable::new(&self.device, compiled, bindings)?.into_tape());
+        let executable =
+            Arc::new(Executable::sharing(&self.device, compiled, bindings, self.scratch.as_ref())?.into_tape());
         Ok(cached.insert(executable).clone())
     }
 

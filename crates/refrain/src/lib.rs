@@ -144,13 +144,15 @@ pub mod speed;
 mod storage;
 mod traced_graph;
 
-pub use self::safetensors::{load_safetensors, save_safetensors};
+pub use self::safetensors::{load_safetensors, save_safetensors, save_safetensors_with};
 pub use array::Array;
 pub use device::{Device, Flushes};
 pub use element::Element;
 pub use error::Error;
-pub use evaluate::eval;
-pub use execute::{Difference, Eager, Executor, MAX_INBOX_WORDS, Prepared, Reference, Replay, Run, Tape, Write};
+pub use evaluate::{eval, eval_referenced};
+pub use execute::{
+    Difference, Eager, Executor, MAX_INBOX_WORDS, Prepared, Reference, Replay, Run, SharedScratch, Tape, Write,
+};
 pub use function::Function;
 pub use ops::fast;
 pub use ops::join::{concatenate, stack};
@@ -161,6 +163,7 @@ pub use ops::reduce::Axes;
 pub use passes::LowerOptions;
 pub use primitive::Primitive;
 pub use program::ProgramCounts;
+pub use refrain_kernels::combine_rows::Combine;
 pub use refrain_kernels::{DType, Dimensions, Layout, quantised::QuantFormat};
 pub use refrain_vulkan::{Counters, DeviceInfo, MemoryClass};
 pub use storage::{Bindings, Storage};

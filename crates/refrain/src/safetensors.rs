@@ -40,6 +40,18 @@ pub fn save_safetensors<'a, N: AsRef<str>>(
     path: &Path,
     arrays: impl IntoIterator<Item = (N, &'a Array)>,
 ) -> Result<(), Error> {
+    save_safetensors_with(path, arrays, &[])
+}
+
+/// [`save_safetensors`] with texts by name, which are stored in the header.
+///
+/// # Errors
+/// As [`save_safetensors`].
+pub fn save_safetensors_with<'a, N: AsRef<str>>(
+    path: &Path,
+    arrays: impl IntoIterator<Item = (N, &'a Array)>,
+    metadata: &[(String, String)],
+) -> Result<(), Error> {
     let mut names = BTreeSet::new();
     let mut tensors = vec![];
     for (name, array) in arrays {
@@ -50,7 +62,8 @@ pub fn save_safetensors<'a, N: AsRef<str>>(
         let bytes = array.to_bytes()?;
         tensors.push((name, Elements { array, bytes }));
     }
-    ::safetensors::serialize_to_file(tensors, None, path).map_err(|error| file_error(path, error))
+    let texts = (!metadata.is_empty()).then(|| metadata.iter().cloned().collect());
+    ::safetensors::serialize_to_file(tensors, texts, path).map_err(|error| file_error(path, error))
 }
 
 fn file_error(path: &Path, what: impl ToString) -> Error {

@@ -37,16 +37,16 @@ impl TracedGraph {
         Ok(TracedGraph::encoded(outputs, computed, leaves, options))
     }
 
-    /// [`TracedGraph::of`] with further outputs: other results of the same computations that arrays still refer to.
-    /// They have to be evaluated together, because a computation that updates a state runs once.
+    /// [`TracedGraph::of`] with further outputs: other results that arrays still refer to. Results of one computation
+    /// have to be evaluated together, because a computation that updates a state runs once.
     ///
     /// # Errors
     /// As [`TracedGraph::of`].
-    pub fn with_siblings(outputs: &[&Array], options: LowerOptions) -> Result<TracedGraph, Error> {
+    pub fn for_evaluation(outputs: &[&Array], kept: Kept, options: LowerOptions) -> Result<TracedGraph, Error> {
         let (computed, leaves) = reachable(outputs)?;
-        let siblings = siblings(outputs, &computed);
+        let further = referenced(outputs, &computed, kept);
         let mut outputs: Vec<Array> = outputs.iter().map(|&output| output.clone()).collect();
-        outputs.extend(siblings);
+        outputs.extend(further);
         Ok(TracedGraph::encoded(outputs, computed, leaves, options))
     }
 
@@ -158,12 +158,25 @@ impl Encoder {
     }
 }
 
+/// The results that an evaluation keeps beside those that it was asked for, if arrays still refer to them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kept {
+    /// Other results of computations that have several.
+    Siblings,
+    /// All results.
+    Referenced,
+}
+
 /// Results of the given computations that other arrays still refer to and that are not among `outputs`.
-fn siblings(outputs: &[&Array], computed: &[Array]) -> Vec<Array> {
-    let several: Vec<&Array> = computed.iter().filter(|array| array.specs().len() > 1).collect();
+fn referenced(outputs: &[&Array], computed: &[Array], kept: Kept) -> Vec<Array> {
+    let several: Vec<&Array> = computed
+        .iter()
+        .filter(|array| kept == Kept::Referenced || array.specs().len() > 1)
+        .collect();
     if several.is_empty() {
         return vec![];
     }
+    let asked: FastMap<(u64, usize), ()> = outputs.iter().map(|o| ((o.id(), o.result()), ())).collect();
     let mut uses: FastMap<u64, usize> = several.iter().map(|array| (array.id(), 0)).collect();
     for array in computed {
         if let Content::Lazy(_, inputs) = &*array.content() {
@@ -174,7 +187,7 @@ fn siblings(outputs: &[&Array], computed: &[Array]) -> Vec<Array> {
     }
     let mut found = vec![];
     for array in several {
-        let is_requested = |result: usize| outputs.iter().any(|o| o.id() == array.id() && o.result() == result);
+        let is_requested = |result: usize| asked.contains_key(&(array.id(), result));
         let requested = (0..array.specs().len()).filter(|&result| is_requested(result)).count();
         // `computed` itself holds one handle.
         if array.handle_count() > 1 + uses[&array.id()] + requested {

@@ -27,9 +27,6 @@ const EXAMPLES: &str = "Examples:
 
 /// Default context length in tokens.
 const DEFAULT_CONTEXT: usize = 8192;
-/// Default number of parallel requests.
-const DEFAULT_PARALLEL: usize = 8;
-const DEFAULT_PARALLEL_ON_CPU: usize = 4;
 
 /// Serve models with the OpenAI, Anthropic and Ollama HTTP APIs
 ///
@@ -103,7 +100,8 @@ pub(crate) struct Arguments {
         help_heading = "Engine"
     )]
     ctx: Option<u32>,
-    /// Maximum number of requests processed in parallel [default: 8, or 4 on the CPU]
+    /// Maximum number of requests processed in parallel [default: up to 64 on a discrete GPU, as far as memory allows, 8
+    /// on an integrated one, 4 on the CPU]
     #[arg(
         long,
         visible_alias = "max-num-seqs",
@@ -124,6 +122,15 @@ pub(crate) struct Arguments {
         help_heading = "Engine"
     )]
     memory: f64,
+    /// Longest time in milliseconds that generated text should pause while prompts of other requests are processed
+    #[arg(
+        long,
+        value_name = "MS",
+        default_value_t = 35,
+        value_parser = clap::value_parser!(u64).range(1..=10_000),
+        help_heading = "Engine"
+    )]
+    target_gap: u64,
     /// Disable prefix caching: process every prompt from its beginning
     #[arg(long, help_heading = "Engine")]
     no_prefix_cache: bool,

@@ -1,4 +1,4 @@
-//! Requests in one batch: they join and leave between submits, their prompts are taken in between the tokens of others.
+//! The batch: requests join and leave between submits, and chunks of prompts are computed between the tokens of others.
 
 mod admission;
 mod embedding;
@@ -6,53 +6,58 @@ mod output;
 mod preemption;
 mod prefill;
 mod preparing;
+mod rows;
 #[cfg(test)]
-mod test_support;
+mod simulated_tests;
+#[cfg(test)]
+mod simulation;
+#[cfg(test)]
+pub(super) mod test_support;
 
 use std::collections::VecDeque;
-use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use refrain::{Array, Run, Write};
-use refrain_models::{LayerState, Pages};
+use refrain_models::Pages;
 
 use self::preemption::Backpressure;
 use self::preparing::Preparation;
-use super::checkpoints::StateCheckpoints;
 use super::fair_queue::FairQueue;
-use super::pages::PagePool;
+use super::growth::GrowthEstimate;
+use super::pages::{NodeId, PagePool};
 use super::request::Waiting;
+use super::row_count::RowCount;
+use super::runner::{DeviceRunner, Runner};
 use super::step_times::StepTimes;
-use super::steps::{DecodeSteps, SlotId};
+use super::steps::SlotId;
 use super::{EngineLoad, EngineOptions, PAGE_SIZE};
 use crate::pace::{MAX_RUNS_PER_SUBMIT, Pace};
-use crate::prefill::PrefillPrograms;
-use crate::step::page_table;
 use crate::{Error, Model};
 
-/// The longest that a submit takes: who comes waits for two of them.
+/// Longest device time of a submit. A new request waits for up to two submits.
 const MAX_SUBMIT_TIME: Duration = Duration::from_millis(10);
-/// New pages of a request that come with a submit; more are written before it.
-const MAX_INLINE_PAGES: usize = 4;
 
-/// A request that has pages and a slot.
+/// A request with a slot and pages.
 struct Running {
     request: Waiting,
     pages: Vec<u32>,
-    /// Tokens that are in the cache, or on their way into it.
+    /// Tokens whose keys and values are computed or submitted.
     prefilled: usize,
-    /// Numbers of tokens at which its states are copied for others, where they have to be.
-    copied_at: [usize; 2],
-    /// Runs in flight that will go on with it.
+    /// Numbers of tokens after which recurrent states are saved, if the model has any.
+    save_states_at: Vec<usize>,
+    /// The last cached page of its tokens in the prefix tree.
+    node: Option<NodeId>,
+    /// Tokens at admission.
+    prompt: usize,
+    /// Runs in flight that continue it.
     ahead: usize,
     /// Those of them whose tokens are dropped: they were sampled before its constraint began to restrict them.
     dropped: usize,
-    /// Pages that the device knows of.
+    /// Pages that the device knows.
     pages_written: usize,
 }
 
 impl Running {
-    /// Whether all but its last token are in the cache: it decodes.
+    /// Whether all tokens but the last are computed, so that the request decodes.
     fn decodes(&self) -> bool {
         self.prefilled + 1 >= self.request.tokens.len()
     }
@@ -63,114 +68,129 @@ impl Running {
 }
 
 /// Runs that were submitted together.
-struct InFlight {
+struct InFlight<T> {
     first: u64,
-    runs: Vec<Run>,
+    runs: Vec<T>,
     rows: Vec<Option<SlotId>>,
-    /// Tokens of the chunk that is taken in before them.
+    /// Tokens of the prompts computed before them.
     chunk: Option<usize>,
 }
 
-/// All requests of an engine, and what they share.
-pub(super) struct Batcher {
-    model: Model,
-    states: Vec<LayerState>,
-    /// `None` where keys and values are all that there is to know of a prefix, or none is kept.
-    checkpoints: Option<StateCheckpoints>,
-    pages: Pages,
+/// The requests of an engine, and what they share: decides who runs, and has it computed by a [`Runner`].
+pub(super) struct Batcher<R: Runner> {
+    runner: R,
+    /// Pages of a request's context.
+    pages_each: usize,
     pool: PagePool,
-    /// u32 `[N, P]` on the device, and as the device will know it.
-    table: Array,
+    growth: GrowthEstimate,
+    /// The waiting request for which there were no pages, at that version of the pool.
+    refused: Option<(u64, u64)>,
+    /// The page table of all slots, `[N, P]`, as it will be on the device.
     known_table: Vec<u32>,
-    prompts: PrefillPrograms,
-    steps: DecodeSteps,
     queue: VecDeque<Waiting>,
     fair_queue: FairQueue,
     slots: Vec<Option<Running>>,
-    in_flight: VecDeque<InFlight>,
-    /// Whether nothing that others do may change a bit.
+    in_flight: VecDeque<InFlight<R::Run>>,
+    /// Whether a request's logits must not depend on other requests.
     deterministic: bool,
-    /// Of the step in use.
+    row_count: RowCount,
+    /// The pace of the step in use.
     pace: Pace,
     step_times: StepTimes,
-    /// Tokens of a chunk that was submitted since the last runs were.
+    /// Tokens of the chunk that was submitted since the last runs.
     chunk: Option<usize>,
-    /// Chunks so far.
+    /// Number of chunks so far.
     chunks: u64,
     backpressure: Backpressure,
     preparation: Preparation,
-    /// Tokens and steps so far.
+    /// Totals so far.
     counted: EngineLoad,
 }
 
-impl Batcher {
+/// Pages of the KV cache for each request's slot.
+fn pages_per_slot(options: &EngineOptions) -> usize {
+    let slots = options.streams.max(1);
+    let each = options.cache_tokens.div_ceil(PAGE_SIZE * slots).max(1);
+    // A single request can always fill its context.
+    each.max(options.context.div_ceil(PAGE_SIZE).div_ceil(slots))
+}
+
+impl Batcher<DeviceRunner> {
+    /// Creates an empty batch with its KV cache.
+    ///
     /// # Errors
-    /// Too little memory for the cache.
-    pub fn new(model: &Model, options: &EngineOptions) -> Result<Batcher, Error> {
-        let (slots, context) = (options.streams.max(1), options.context);
+    /// If there is too little memory for the cache.
+    pub fn new(model: &Model, options: &EngineOptions) -> Result<Batcher<DeviceRunner>, Error> {
         let pages = Pages {
             size: PAGE_SIZE,
-            per_sequence: context.div_ceil(PAGE_SIZE),
-            context,
+            per_sequence: options.context.div_ceil(PAGE_SIZE),
+            context: options.context,
         };
-        // One request at least may fill its context.
-        let each = options.cache_tokens.div_ceil(PAGE_SIZE * slots).max(1);
-        let each = each.max(pages.per_sequence.div_ceil(slots));
-        let held = Pages {
-            per_sequence: each,
-            context: each * PAGE_SIZE,
-            ..pages
-        };
-        let device = model.device();
-        let states = model
-            .decoder()
-            .new_states(crate::session::cache_dtype(device), held, slots)?;
-        let keeps_prefixes = options.prefix_cache && !options.deterministic;
-        let checkpoints = if keeps_prefixes {
-            StateCheckpoints::new(&states, device.executors()[0])?
-        } else {
-            None
-        };
-        let pool = PagePool::new(each * slots, PAGE_SIZE, keeps_prefixes);
-        Ok(Batcher {
-            pool: match &checkpoints {
-                Some(checkpoints) => pool.with_copies(checkpoints.count()),
+        let caches = options.prefix_cache && !options.deterministic;
+        let runner = DeviceRunner::new(model, options.streams.max(1), pages, pages_per_slot(options), caches)?;
+        Ok(Batcher::with_runner(runner, options))
+    }
+
+    /// Returns the model.
+    pub fn model(&self) -> &Model {
+        self.runner.model()
+    }
+}
+
+impl<R: Runner> Batcher<R> {
+    /// Creates an empty batch.
+    pub fn with_runner(runner: R, options: &EngineOptions) -> Batcher<R> {
+        let slots = options.streams.max(1);
+        let pages_each = options.context.div_ceil(PAGE_SIZE);
+        let caches = options.prefix_cache && !options.deterministic;
+        let pool = PagePool::new(pages_per_slot(options) * slots, PAGE_SIZE, caches);
+        Batcher {
+            pool: match runner.checkpoints().filter(|_| caches) {
+                Some(checkpoints) => pool.with_checkpoints(checkpoints),
                 None => pool,
             },
-            checkpoints,
-            table: page_table(device, slots, pages)?,
-            known_table: vec![0; slots * pages.per_sequence],
-            prompts: PrefillPrograms::new(slots, pages),
-            steps: DecodeSteps::new(pages, device.executors()[0]),
+            pages_each,
+            growth: GrowthEstimate::default(),
+            refused: None,
+            known_table: vec![0; slots * pages_each],
             queue: VecDeque::new(),
             fair_queue: FairQueue::default(),
             slots: (0..slots).map(|_| None).collect(),
             in_flight: VecDeque::new(),
             deterministic: options.deterministic,
+            row_count: RowCount::default(),
             pace: Pace::default(),
-            step_times: StepTimes::default(),
+            step_times: StepTimes::new(options.target_gap),
             chunk: None,
             chunks: 0,
-            backpressure: Backpressure::new(device),
+            backpressure: Backpressure::new(runner.default_chunk()),
             preparation: Preparation::of(options),
             counted: EngineLoad::default(),
-            model: model.clone(),
-            states,
-            pages,
-        })
+            runner,
+        }
     }
 
-    /// Lets a request wait for its turn.
+    /// Returns the numbers of the running requests.
+    pub fn running_numbers(&self) -> Vec<u64> {
+        self.running().map(|(_, running)| running.request.number).collect()
+    }
+
+    /// Admits one request at a time, until several have ended.
+    pub fn run_one_at_a_time(&mut self) {
+        self.backpressure.limit_to_one(self.slots.len());
+    }
+
+    /// Queues a request.
     pub fn add(&mut self, request: Waiting) {
         self.queue.push_back(request);
     }
 
-    /// Whether there is anything to do.
+    /// Whether there are no requests.
     pub fn is_idle(&self) -> bool {
         self.queue.is_empty() && self.in_flight.is_empty() && self.slots.iter().all(Option::is_none)
     }
 
-    /// How much is going on.
+    /// Returns counters and gauges.
     pub fn load(&self) -> EngineLoad {
         EngineLoad {
             waiting: self.queue.len(),
@@ -181,8 +201,8 @@ impl Batcher {
         }
     }
 
-    /// All requests, in the order in which they came and with the tokens that they have, and what was counted. What it
-    /// had on the device is let go.
+    /// Returns all requests with their tokens so far, in order of arrival, and the totals. Releases what is on the
+    /// device.
     pub fn into_requests(self) -> (VecDeque<Waiting>, EngineLoad) {
         let mut requests: Vec<Waiting> = self
             .slots
@@ -195,16 +215,16 @@ impl Batcher {
         (requests.into(), self.counted)
     }
 
-    /// Goes on with what another had to do.
+    /// Continues with the requests and totals of another batch.
     pub fn take_over(&mut self, requests: VecDeque<Waiting>, counted: EngineLoad) {
         (self.queue, self.counted) = (requests, counted);
     }
 
-    /// One round: requests join, a chunk of one prompt is taken in, as wide as those allow who wait for their next tokens;
-    /// these are submitted, and those of the submit before are heard. Where nobody asks, the next program is made.
+    /// Does one step: admits requests, computes a chunk of their prompts, submits the next runs, and reads the outputs
+    /// of the submit before. Without requests, makes the next program that requests will need.
     ///
     /// # Errors
-    /// A device that fails.
+    /// If the device fails.
     pub fn step(&mut self) -> Result<(), Error> {
         if self.is_idle() {
             self.prepare_next();
@@ -215,8 +235,8 @@ impl Batcher {
         self.prefill()?;
         self.embed()?;
         let submitted = self.submit()?;
-        // While the device works at one submit, the next is queued.
-        let queued = if self.model.device().is_cpu() { 0 } else { 1 };
+        // The next submit is queued while the device executes one.
+        let queued = usize::from(!self.runner.is_synchronous());
         if self.in_flight.len() > queued || !submitted {
             self.poll()?;
         }
@@ -241,61 +261,7 @@ impl Batcher {
         }
     }
 
-    /// Gives waiting requests slots and the pages of their prompts; clients take turns.
-    fn admit(&mut self) -> Result<(), Error> {
-        while let Some(slot) = self.slots.iter().position(Option::is_none) {
-            let running: Vec<u64> = self.running().map(|(_, running)| running.request.client).collect();
-            if running.len() >= self.backpressure.streams(self.slots.len()) {
-                return Ok(());
-            }
-            let waiting = || self.queue.iter().map(|request| request.client);
-            let Some(at) = self.fair_queue.next(waiting(), &running) else {
-                return Ok(());
-            };
-            let present: Vec<u64> = waiting().chain(running).collect();
-            let first = &self.queue[at];
-            let tokens = first.tokens.len();
-            // The last token is run for its logits, known or not.
-            let prefix = self.pool.known(&first.tokens[..tokens - 1]);
-            let mut pages = prefix.pages;
-            // Who has all from the beginning never has to make room.
-            let positions = if self.deterministic { first.limit } else { tokens };
-            let (known, needed) = (pages.len() * PAGE_SIZE, self.pool.pages_of(positions));
-            while pages.len() < needed {
-                match self.pool.take() {
-                    Some(page) => pages.push(page),
-                    None => {
-                        self.pool.give_back(&pages);
-                        return Ok(());
-                    }
-                }
-            }
-            let mut request = self.queue.remove(at).expect("looked at");
-            if let Some(cached_tokens) = request.cached_tokens.take() {
-                cached_tokens.store(known, Ordering::Relaxed);
-            }
-            self.fair_queue.take(request.client, &present);
-            self.counted.cached_tokens += known as u64;
-            self.counted.prompt_tokens += tokens as u64;
-            let row = slot * self.pages.per_sequence;
-            self.known_table[row..][..pages.len()].copy_from_slice(&pages);
-            self.slots[slot] = Some(Running {
-                request,
-                pages,
-                prefilled: known,
-                copied_at: [prefix.length, (tokens - 1) / PAGE_SIZE].map(|pages| pages * PAGE_SIZE),
-                ahead: 0,
-                dropped: 0,
-                pages_written: 0,
-            });
-            if let (Some(checkpoints), Some(copy)) = (&self.checkpoints, prefix.copy) {
-                checkpoints.restore(slot, copy)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Submits the next runs for all that decode; whether there were any.
+    /// Submits the next runs of all decoding requests; returns whether there were any.
     fn submit(&mut self) -> Result<bool, Error> {
         if !self.prepare()? {
             return Ok(false);
@@ -305,21 +271,21 @@ impl Batcher {
             return Ok(false);
         }
         while !self.grant(runs) {
-            // Nobody's tokens are under way when somebody has to make room.
+            // A request must not have tokens in flight when it is preempted.
             self.poll_all()?;
             self.make_room();
             if !self.prepare()? {
                 return Ok(false);
             }
         }
-        let rows = self.steps.rows().to_vec();
-        let table = self.write_pages(&rows)?;
-        let (first, runs) = self.steps.play(table, runs)?;
+        let rows = self.runner.rows().to_vec();
+        let pages = self.new_pages(&rows);
+        let (first, runs) = self.runner.play(pages, runs)?;
         for &(slot, _) in rows.iter().flatten() {
             self.slots[slot].as_mut().expect("admitted").ahead += runs.len();
         }
         if self.in_flight.is_empty() {
-            self.pace.begin(Instant::now());
+            self.pace.begin(self.runner.now());
         }
         let chunk = self.chunk.take();
         self.in_flight.push_back(InFlight {
@@ -331,11 +297,11 @@ impl Batcher {
         Ok(true)
     }
 
-    /// None, if all tokens that there may be are under way.
+    /// Returns how many runs the next submit has: 0 if all remaining tokens are in flight.
     fn runs_per_submit(&self) -> usize {
-        // Between the chunks of a prompt each text goes on by a token: its reader sees one pace, not leaps.
+        // Between chunks of prompts, each text grows by one token at a time, so that tokens come at an even pace.
         let is_prefilling = self.running().any(|(_, running)| !running.decodes());
-        let most = if is_prefilling || self.model.device().is_cpu() || self.steps.extras().allowed {
+        let most = if is_prefilling || self.runner.is_synchronous() || self.runner.extras().allowed {
             1
         } else {
             let step = self
@@ -349,12 +315,12 @@ impl Batcher {
         most.min(left.max().unwrap_or(0))
     }
 
-    /// Gives all that decode the pages for `runs` more runs; whether there were enough.
+    /// Gives decoding requests the pages for `runs` more runs; returns whether there were enough.
     fn grant(&mut self, runs: usize) -> bool {
         for running in self.slots.iter_mut().flatten().filter(|running| running.decodes()) {
             let request = &running.request;
             let positions = (request.tokens.len() + running.ahead + runs).min(request.limit);
-            while running.pages.len() < self.pool.pages_of(positions) {
+            while running.pages.len() < self.pool.pages_for(positions) {
                 match self.pool.take() {
                     Some(page) => running.pages.push(page),
                     None => return false,
@@ -364,7 +330,7 @@ impl Batcher {
         true
     }
 
-    /// Lets the request that came last wait again; its tokens are taken in anew later.
+    /// Preempts the request that arrived last: it waits again, and its tokens are recomputed later.
     fn make_room(&mut self) {
         let last = self.running().max_by_key(|(_, r)| r.request.number);
         let Some(slot) = last.map(|(slot, _)| slot) else {
@@ -372,30 +338,24 @@ impl Batcher {
         };
         if let Some(request) = self.vacate(slot) {
             self.counted.preemptions += 1;
+            self.growth.exceeded();
             self.queue.push_front(request);
         }
     }
 
-    /// What brings the table of pages on the device up to date for those in rows.
-    fn write_pages(&mut self, rows: &[Option<SlotId>]) -> Result<Vec<Write>, Error> {
-        let width = self.pages.per_sequence;
-        let mut writes = vec![];
+    /// Returns the pages that the device's page table lacks for the requests in rows: words from an index on.
+    fn new_pages(&mut self, rows: &[Option<SlotId>]) -> Vec<(usize, Vec<u32>)> {
+        let mut all = vec![];
         for &(slot, _) in rows.iter().flatten() {
             let running = self.slots[slot].as_mut().expect("admitted");
-            let row = slot * width;
-            let (at, new) = (row + running.pages_written, &running.pages[running.pages_written..]);
-            self.known_table[at..][..new.len()].copy_from_slice(new);
+            let new = running.pages[running.pages_written..].to_vec();
+            let at = slot * self.pages_each + running.pages_written;
+            self.known_table[at..][..new.len()].copy_from_slice(&new);
             running.pages_written = running.pages.len();
-            match new.len() {
-                0 => {}
-                1..=MAX_INLINE_PAGES => writes.push(Write {
-                    state: self.table.clone(),
-                    at,
-                    words: new.to_vec(),
-                }),
-                _ => self.table.write_state(4 * at, bytemuck::cast_slice(new))?,
+            if !new.is_empty() {
+                all.push((at, new));
             }
         }
-        Ok(writes)
+        all
     }
 }

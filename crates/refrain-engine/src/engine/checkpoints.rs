@@ -1,29 +1,29 @@
-//! Recurrent states as they were behind the last token of a page.
+//! Checkpoints of recurrent states at the ends of pages.
 //!
-//! Keys and values of a known beginning are there for whoever begins alike. What a recurrence makes of it is one state,
-//! which later tokens overwrite: a request can go on behind a page only where that state was copied when it stood there.
+//! Keys and values of a cached prefix stay in their pages. A recurrent state is overwritten by every token, so a request
+//! can continue after a cached page only if the state after it was saved.
 
 use refrain::{Array, DType, Executor, Function, Tape, Write};
 use refrain_models::LayerState;
 
 use crate::Error;
 
-/// Room for copies of the states that a model's recurrent layers have of one sequence.
+/// Memory for copies of one sequence's recurrent states.
 pub(super) struct StateCheckpoints {
     count: usize,
     save: Tape,
     restore: Tape,
-    /// i32 `[1]`: the sequence, and the copy.
+    /// i32 `[1]`: the sequence, and the checkpoint.
     sequence: Array,
-    copy: Array,
+    checkpoint: Array,
 }
 
 impl StateCheckpoints {
-    /// One for each sequence, but no more than fit into the bytes that the keys and values of all sequences take up, and
-    /// one at least; `None` for a model that has no recurrent layers.
+    /// Allocates a checkpoint for each sequence, but at least one, and no more than fit into as many bytes as the keys
+    /// and values of all sequences. Returns `None` for a model without recurrent layers.
     ///
     /// # Errors
-    /// Too little memory.
+    /// If there is too little memory.
     pub fn new(states: &[LayerState], executor: &'static dyn Executor) -> Result<Option<StateCheckpoints>, Error> {
         let of_sequences = LayerState::recurrent(states);
         let Some(first) = of_sequences.first() else {
@@ -41,44 +41,56 @@ impl StateCheckpoints {
         });
         let copies: Vec<Array> = spare.collect::<Result<_, _>>()?;
         let copies: Vec<&Array> = copies.iter().collect();
-        let [sequence, copy] = [(); 2].map(|()| Array::state(device, DType::I32, &[1]));
-        let (sequence, copy) = (sequence?, copy?);
+        let [sequence, checkpoint] = [(); 2].map(|()| Array::state(device, DType::I32, &[1]));
+        let (sequence, checkpoint) = (sequence?, checkpoint?);
         Ok(Some(StateCheckpoints {
             count,
-            save: copying((&of_sequences, &sequence), (&copies, &copy), executor)?,
-            restore: copying((&copies, &copy), (&of_sequences, &sequence), executor)?,
+            save: copying((&of_sequences, &sequence), (&copies, &checkpoint), executor)?,
+            restore: copying((&copies, &checkpoint), (&of_sequences, &sequence), executor)?,
             sequence,
-            copy,
+            checkpoint,
         }))
     }
 
-    /// Copies that there is room for.
+    /// Returns the number of checkpoints.
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// Makes a copy of a sequence's states as they are behind all that was submitted.
-    pub fn save(&self, sequence: usize, copy: u32) -> Result<(), Error> {
-        self.play(&self.save, sequence, copy)
+    /// Saves a sequence's states as they are after everything submitted so far.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn save(&self, sequence: usize, checkpoint: u32) -> Result<(), Error> {
+        self.play(&self.save, sequence, checkpoint)
     }
 
-    /// Gives a sequence the states of a copy.
-    pub fn restore(&self, sequence: usize, copy: u32) -> Result<(), Error> {
-        self.play(&self.restore, sequence, copy)
+    /// Restores a sequence's states from a checkpoint.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn restore(&self, sequence: usize, checkpoint: u32) -> Result<(), Error> {
+        self.play(&self.restore, sequence, checkpoint)
     }
 
-    fn play(&self, tape: &Tape, sequence: usize, copy: u32) -> Result<(), Error> {
+    fn play(&self, tape: &Tape, sequence: usize, checkpoint: u32) -> Result<(), Error> {
         let index = |state: &Array, number| Write {
             state: state.clone(),
             at: 0,
             words: vec![number],
         };
-        tape.play(&[index(&self.sequence, sequence as u32), index(&self.copy, copy)], 1)?;
+        tape.play(
+            &[
+                index(&self.sequence, sequence as u32),
+                index(&self.checkpoint, checkpoint),
+            ],
+            1,
+        )?;
         Ok(())
     }
 }
 
-/// The program that copies one row of each array into one of another.
+/// Returns the program that copies one row of each array into a row of another.
 fn copying(
     (from, row): (&[&Array], &Array),
     (to, into): (&[&Array], &Array),

@@ -1,4 +1,4 @@
-//! What is asked of an engine, and what it answers.
+//! Requests to an engine, and the events that it reports.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -113,12 +113,12 @@ impl Drop for EngineTicket {
     }
 }
 
-/// A request that waits for its turn, or has it.
+/// A submitted request.
 pub(super) struct Waiting {
     pub number: u64,
-    /// The prompt, and the tokens that were picked before it had to make room.
+    /// The prompt, and the tokens generated so far.
     pub tokens: Vec<u32>,
-    /// Of all of its tokens, with which it ends.
+    /// Number of tokens, prompt included, at which it ends.
     pub limit: usize,
     /// Why it ends there.
     pub at_limit: Finish,
@@ -130,6 +130,8 @@ pub(super) struct Waiting {
     pub client: u64,
     /// Receives the number of cached tokens when the request is admitted for the first time.
     pub cached_tokens: Option<Arc<AtomicUsize>>,
+    /// The running request that computes a prefix for it, and how many of that request's tokens it waits for.
+    pub awaited: Option<(u64, usize)>,
     pub listener: EngineListener,
     pub cancelled: Arc<AtomicBool>,
     pub _leaving: super::Leaving,
@@ -140,14 +142,14 @@ impl Waiting {
         self.cancelled.load(Ordering::Relaxed)
     }
 
-    /// Tells its listener, who hears no more if that panics.
+    /// Reports an event. If the listener panics, the request is cancelled.
     pub fn emit(&mut self, event: EngineEvent) {
         if guarded(|| (self.listener)(event)).is_err() {
             self.cancelled.store(true, Ordering::Relaxed);
         }
     }
 
-    /// What its steps have to do.
+    /// Returns the optional parts that its steps need.
     pub fn extras(&self) -> StepExtras {
         StepExtras {
             logprobs: self.top_logprobs.is_some(),
@@ -159,7 +161,7 @@ impl Waiting {
     }
 }
 
-/// What a constraint says; if it panics, its text alone cannot go on.
+/// Calls a constraint. If it panics, only its own request fails.
 pub(super) fn call_constraint<T>(constraint: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     guarded(constraint).unwrap_or_else(|bug| Err(bug.to_string()))
 }

@@ -1,64 +1,106 @@
-//! The decode steps of an engine, one for each number of rows and what is done beside, and who sits in their rows.
+//! The decode steps of an engine: one for each number of rows and each set of optional parts. One of them is in use.
+//!
+//! What sampling keeps of a request lies at the request's slot, once for all steps. A row holds only the number of a
+//! slot with its token and position, so that requests move between steps of different widths by a few words.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 
-use refrain::{Array, Executor, LowerOptions, Run, Write};
+use refrain::{Array, Executor, LowerOptions, MAX_INBOX_WORDS, Run, SharedScratch, Write};
 use refrain_lm::Logprobs;
 use refrain_lm::sample::Settings;
 use refrain_models::{LayerState, Pages};
 
 use crate::pace::Pace;
-use crate::step::{DecodeStep, StepExtras};
+use crate::step::{DecodeStep, SlotStates, StepExtras, StepOptions};
 use crate::{Error, Model};
 
-/// Who sits in a row: a slot, and the number of its request.
+/// A slot, and the number of the request in it.
 pub(super) type SlotId = (usize, u64);
 
-/// Steps of 1, 2, 4 … rows over the same states and pages, with what they do beside. One of them is in use.
+/// Decode steps over the same states, pages and slots.
 pub(super) struct DecodeSteps {
     by_kind: HashMap<(usize, StepExtras), DecodeStep>,
     pages: Pages,
     executor: &'static dyn Executor,
-    /// Seats of the step in use.
+    scratch: SharedScratch,
+    slots: SlotStates,
+    /// The request whose settings, tokens and bias each slot has.
+    loaded: Vec<Option<u64>>,
+    /// The requests in the rows of the step in use.
     rows: Vec<Option<SlotId>>,
+    /// Rows of the step in use whose next token is restricted.
+    masked: Vec<bool>,
     extras: StepExtras,
-    /// Writes that the next submit begins with.
-    writes: Vec<Write>,
+    /// Words that the next submit writes to rows.
+    changed: BTreeMap<(RowWord, usize), u32>,
+    /// Whether the next submit writes the number of the next run.
+    is_switched: bool,
+    /// Settings that the next submit writes, by slot.
+    settings: BTreeMap<usize, Vec<u32>>,
 }
 
-/// What a sequence that takes a row brings along.
-pub(super) struct Admission<'t> {
+/// A word of a row.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum RowWord {
+    Token,
+    Position,
+    Slot,
+}
+
+/// The position of an empty row: -1.
+const EMPTY: u32 = u32::MAX;
+
+/// A request that gets a row.
+pub(super) struct RowRequest<'t> {
     pub slot_id: SlotId,
     pub tokens: &'t [u32],
     pub settings: &'t Settings,
-    /// Added to its logits, `[V]`; empty if nothing is.
-    pub bias: Vec<f32>,
+    pub options: &'t crate::GenerateOptions,
 }
 
 impl DecodeSteps {
-    pub fn new(pages: Pages, executor: &'static dyn Executor) -> DecodeSteps {
-        DecodeSteps {
+    /// Creates the state of `slots` slots, without any step.
+    ///
+    /// # Errors
+    /// If there is too little memory.
+    pub fn new(model: &Model, slots: usize, pages: Pages, scratch: &SharedScratch) -> Result<DecodeSteps, Error> {
+        let (device, vocabulary) = (model.device(), model.config().vocab_size);
+        Ok(DecodeSteps {
             by_kind: HashMap::new(),
             pages,
-            executor,
+            executor: device.executors()[0],
+            scratch: scratch.clone(),
+            slots: SlotStates::new(device, slots, vocabulary, pages.context)?,
+            loaded: vec![None; slots],
             rows: vec![],
+            masked: vec![],
             extras: StepExtras::default(),
-            writes: vec![],
-        }
+            changed: BTreeMap::new(),
+            is_switched: false,
+            settings: BTreeMap::new(),
+        })
     }
 
-    /// Seats by row.
+    /// Returns the requests in the rows of the step in use.
     pub fn rows(&self) -> &[Option<SlotId>] {
         &self.rows
     }
 
-    /// What the step in use does beside.
+    /// Returns the optional parts of the step in use.
     pub fn extras(&self) -> StepExtras {
         self.extras
     }
 
-    /// Makes the step of so many rows with `extras` the one in use, all rows empty. Nothing may be in flight.
+    /// Whether a step was made.
+    pub fn has(&self, kind: (usize, StepExtras)) -> bool {
+        self.by_kind.contains_key(&kind)
+    }
+
+    /// Makes the step of `rows` rows with `extras` the one in use, with empty rows. Nothing may be in flight.
+    ///
+    /// # Errors
+    /// If the step cannot be made.
     pub fn use_rows(
         &mut self,
         (rows, extras): (usize, StepExtras),
@@ -68,16 +110,16 @@ impl DecodeSteps {
     ) -> Result<(), Error> {
         self.prepare((rows, extras), model, states, table)?;
         (self.rows, self.extras) = (vec![None; rows], extras);
-        self.writes.clear();
-        let step = self.step();
-        let leave = write(&step.control.positions, 0, vec![-1i32 as u32; rows]);
-        let number = step.run_number_writes();
-        self.writes.push(leave);
-        self.writes.extend(number);
+        self.masked = vec![extras.allowed; rows];
+        self.changed = (0..rows).map(|row| ((RowWord::Position, row), EMPTY)).collect();
+        self.is_switched = true;
         Ok(())
     }
 
-    /// Makes the step of so many rows with `extras`, if there is none yet.
+    /// Makes the step of `rows` rows with `extras`, unless it is made.
+    ///
+    /// # Errors
+    /// If it cannot be lowered, or there is too little memory.
     pub fn prepare(
         &mut self,
         (rows, extras): (usize, StepExtras),
@@ -86,9 +128,20 @@ impl DecodeSteps {
         table: &Array,
     ) -> Result<(), Error> {
         let plain = (rows, StepExtras::default());
-        if let Entry::Vacant(place) = self.by_kind.entry(plain) {
-            let options = LowerOptions::default();
-            place.insert(DecodeStep::trace(model, states, rows, table, self.pages, options)?);
+        if let Entry::Vacant(entry) = self.by_kind.entry(plain) {
+            let options = StepOptions {
+                lower: LowerOptions::default(),
+                scratch: Some(self.scratch.clone()),
+            };
+            let slots = &self.slots;
+            entry.insert(DecodeStep::trace(
+                model,
+                states,
+                (rows, slots),
+                table,
+                self.pages,
+                options,
+            )?);
         }
         if !self.by_kind.contains_key(&(rows, extras)) {
             let step = self.by_kind[&plain].trace_with_extras(model, states, self.pages, extras)?;
@@ -98,95 +151,156 @@ impl DecodeSteps {
         Ok(step.tape(self.executor)?.prepare_writes()?)
     }
 
-    /// Lets go of all steps; none is in use then.
+    /// Discards all steps. None is in use then.
     pub fn release(&mut self) {
         self.by_kind.clear();
         self.rows.clear();
-        self.writes.clear();
+        self.masked.clear();
+        self.changed.clear();
     }
 
     fn step(&mut self) -> &mut DecodeStep {
-        self.by_kind
-            .get_mut(&(self.rows.len(), self.extras))
-            .expect("traced before it is used")
+        let kind = (self.rows.len(), self.extras);
+        self.by_kind.get_mut(&kind).expect("made before it is used")
     }
 
-    /// Puts a sequence into a free row.
-    pub fn join(&mut self, admission: Admission<'_>) -> Result<(), Error> {
-        let row = self.rows.iter().position(Option::is_none).expect("rows for all");
-        self.rows[row] = Some(admission.slot_id);
-        let (tokens, settings) = (admission.tokens, admission.settings);
-        let last = *tokens.last().expect("a token at least");
-        let context = self.pages.context;
-        let control = &self.step().control;
-        if settings.penalises() {
-            let vocabulary = control.counts.shape()[1];
-            let counts = refrain_lm::sample::initial_counts(tokens, settings, vocabulary);
-            let history = 4 * row * (context + 1);
-            control.history.write_state(history, bytemuck::cast_slice(tokens))?;
-            control
-                .counts
-                .write_state(4 * row * vocabulary, bytemuck::cast_slice(&counts))?;
+    /// Gives a request a free row. Its state is written to its slot unless it is there already.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn join(&mut self, request: &RowRequest<'_>) -> Result<(), Error> {
+        let (slot, number) = request.slot_id;
+        if self.loaded[slot] != Some(number) {
+            self.load(request)?;
+            self.loaded[slot] = Some(number);
         }
-        if settings.biased {
-            let at = 4 * row * admission.bias.len();
-            control.bias.write_state(at, bytemuck::cast_slice(&admission.bias))?;
+        let row = self.rows.iter().position(Option::is_none).expect("a row for each");
+        self.rows[row] = Some(request.slot_id);
+        if std::mem::take(&mut self.masked[row]) {
+            let vocabulary = self.slots.counts.dim(1);
+            self.write_mask(row, &vec![u32::MAX; refrain_lm::token_bitmask_words(vocabulary)])?;
         }
-        if let Some(allowed) = self.step().control.allowed.clone() {
-            let words = allowed.shape()[1];
-            allowed.write_state(4 * row * words, &vec![u8::MAX; 4 * words])?;
-        }
-        let control = &self.step().control;
-        let words = settings.encode()?.to_vec();
-        let writes = [
-            write(&control.tokens, row, vec![last]),
-            write(&control.positions, row, vec![(tokens.len() - 1) as u32]),
-            write(&control.sequences, row, vec![admission.slot_id.0 as u32]),
-            write(&control.settings, row * words.len(), words),
-        ];
-        self.writes.extend(writes);
+        let last = *request.tokens.last().expect("a request has tokens");
+        let position = (request.tokens.len() - 1) as u32;
+        self.changed.insert((RowWord::Token, row), last);
+        self.changed.insert((RowWord::Position, row), position);
+        self.changed.insert((RowWord::Slot, row), slot as u32);
         Ok(())
     }
 
-    /// Empties the row of a sequence, if it has one.
+    /// Writes what sampling needs to know of a request to its slot.
+    fn load(&mut self, request: &RowRequest<'_>) -> Result<(), Error> {
+        let ((slot, _), tokens, settings) = (request.slot_id, request.tokens, request.settings);
+        let (slots, vocabulary) = (&self.slots, self.slots.counts.dim(1));
+        if settings.penalises() {
+            let counts = refrain_lm::sample::initial_counts(tokens, settings, vocabulary);
+            let history = 4 * slot * (self.pages.context + 1);
+            slots.history.write_state(history, bytemuck::cast_slice(tokens))?;
+            let row = 4 * slot * vocabulary;
+            slots.counts.write_state(row, bytemuck::cast_slice(&counts))?;
+        }
+        if settings.biased {
+            let bias = request.options.sampler.bias(vocabulary);
+            let row = 4 * slot * vocabulary;
+            slots.bias.write_state(row, bytemuck::cast_slice(&bias))?;
+        }
+        self.settings.insert(slot, settings.encode()?.to_vec());
+        Ok(())
+    }
+
+    /// Has a request's state written to its slot again when it next gets a row.
+    pub fn forget(&mut self, (slot, _): SlotId) {
+        self.loaded[slot] = None;
+    }
+
+    /// Removes a request from its slot, and from its row if it has one.
     pub fn leave(&mut self, slot_id: SlotId) {
+        self.loaded[slot_id.0] = None;
         let Some(row) = self.rows.iter().position(|other| *other == Some(slot_id)) else {
             return;
         };
         self.rows[row] = None;
-        let leave = write(&self.step().control.positions, row, vec![-1i32 as u32]);
-        self.writes.push(leave);
+        self.changed.insert((RowWord::Position, row), EMPTY);
     }
 
-    /// Lets the next run pick only the tokens of a sequence whose bits are set.
+    /// Restricts the next token of a row to those whose bits are set.
+    ///
+    /// # Errors
+    /// If the device fails.
     pub fn allow(&mut self, row: usize, bits: &[u32]) -> Result<(), Error> {
-        let allowed = self.step().control.allowed.as_ref().expect("a step that asks");
+        self.masked[row] = true;
+        self.write_mask(row, bits)
+    }
+
+    fn write_mask(&mut self, row: usize, bits: &[u32]) -> Result<(), Error> {
+        let allowed = self.step().control.allowed.as_ref().expect("a step with masks");
         Ok(allowed.write_state(4 * row * bits.len(), bytemuck::cast_slice(bits))?)
     }
 
-    /// Carries out what changed, `more` besides, and runs the step `runs` times; the number of the first.
+    /// Carries out the writes so far and `more`, and runs the step `runs` times. Returns the number of the first run.
+    ///
+    /// # Errors
+    /// If the device fails.
     pub fn play(&mut self, more: Vec<Write>, runs: usize) -> Result<(u64, Vec<Run>), Error> {
-        let mut writes = std::mem::take(&mut self.writes);
+        let mut writes = self.row_writes();
         writes.extend(more);
+        let mut left = MAX_INBOX_WORDS.saturating_sub(writes.iter().map(|write| write.words.len()).sum());
+        // Settings that do not fit into the message are written before it.
+        for (slot, words) in std::mem::take(&mut self.settings) {
+            let (state, at) = (&self.slots.settings, slot * words.len());
+            match left.checked_sub(words.len()) {
+                Some(less) => {
+                    left = less;
+                    writes.push(write(state, at, words));
+                }
+                None => state.write_state(4 * at, bytemuck::cast_slice(&words))?,
+            }
+        }
         let executor = self.executor;
         let step = self.step();
         let first = step.runs();
         Ok((first, step.play(executor, None, &writes, runs)?))
     }
 
-    /// Blocks until a run is over; how often it was looked at.
+    /// Returns the writes of the rows that changed: at most four words a row.
+    fn row_writes(&mut self) -> Vec<Write> {
+        let changed = std::mem::take(&mut self.changed);
+        let is_switched = std::mem::take(&mut self.is_switched);
+        let step = self.step();
+        let mut writes = if is_switched { step.run_number_writes() } else { vec![] };
+        writes.extend(changed.into_iter().map(|((word, row), value)| {
+            let state = match word {
+                RowWord::Token => &step.control.tokens,
+                RowWord::Position => &step.control.positions,
+                RowWord::Slot => &step.control.sequences,
+            };
+            write(state, row, vec![value])
+        }));
+        writes
+    }
+
+    /// Waits until a run is over; returns how often it was polled.
+    ///
+    /// # Errors
+    /// If the device fails.
     pub fn wait(&mut self, run: &Run, pace: &Pace) -> Result<u32, Error> {
         let executor = self.executor;
         pace.wait(self.step().tape(executor)?, run, 1)
     }
 
-    /// What run number `run` reported of a row, once it is over.
+    /// Returns the output of run number `run` for a row, once it is over.
+    ///
+    /// # Errors
+    /// If the device fails.
     pub fn reported(&mut self, run: u64, row: usize) -> Result<u32, Error> {
         Ok(self.step().reported(run, row)?)
     }
 
-    /// How likely the token was that run number `run` picked in a row, and others, once it is over; `None` if the step in
-    /// use does not say.
+    /// Returns the log-probabilities of the token that run number `run` sampled for a row, once it is over. `None` if
+    /// the step in use stores none.
+    ///
+    /// # Errors
+    /// If the device fails.
     pub fn logprobs(&mut self, run: u64, row: usize) -> Result<Option<Logprobs>, Error> {
         let ring = self.step().control.logprobs.clone();
         let ring = ring.filter(|_| self.extras.logprobs);

@@ -5,7 +5,7 @@ use refrain_lm::token_bitmask_words;
 use super::{GenerateOptions, GeneratedTokens, TokenSource};
 use crate::{Error, Session, Stream, TokenConstraint};
 
-/// A stream whose next tokens are told to the device one by one.
+/// A stream that writes a mask before each token.
 struct ConstrainedStream<'s> {
     stream: Stream<'s>,
     constraint: Box<dyn TokenConstraint>,

@@ -1,9 +1,9 @@
-//! What a session does for its streams.
+//! The decode step of a session, which its streams run.
 
 use super::*;
-use crate::step::{StepExtras, page_table};
+use crate::step::{SlotStates, StepExtras, StepOptions, page_table};
 
-/// The most pages that one submit tells the device of; more, behind a long prompt, are copied there.
+/// Maximum number of pages that are written with a submit. More, after a long prompt, are written before it.
 const MAX_INLINE_PAGES: usize = refrain::MAX_INBOX_WORDS / 4;
 
 impl Session {
@@ -86,7 +86,7 @@ impl Session {
         (tokens > 0).then(|| us / 1000.0 / tokens as f64)
     }
 
-    /// Makes this session decode as another does, but for a bias.
+    /// Copies the decoding settings of another session, except the bias.
     pub(crate) fn decode_like(&mut self, other: &Session) {
         (self.chunk, self.shorter_chunk) = (other.chunk, other.shorter_chunk);
         self.prompts.set_lowering(other.decoding.options);
@@ -98,7 +98,7 @@ impl Session {
         };
     }
 
-    /// The pace at which the last stream went.
+    /// Returns the pace of the last stream.
     pub(crate) fn pace(&self) -> Pace {
         self.decoding.pace.clone()
     }
@@ -114,7 +114,7 @@ impl Session {
         }
     }
 
-    /// What the choice of a mode depends on.
+    /// Returns the key that a stored choice of mode depends on.
     fn shape_key(&self) -> String {
         let config = self.model.config();
         let driver = self.model.device().as_vulkan().map(|device| {
@@ -133,7 +133,7 @@ impl Session {
         )
     }
 
-    /// What decodes now.
+    /// Returns the current executor.
     pub(crate) fn executor(&self) -> &'static dyn Executor {
         let executors = self.model.device().executors();
         match (self.decoding.mode, self.decoding.trying, &self.decoding.choice) {
@@ -144,13 +144,13 @@ impl Session {
         }
     }
 
-    /// Whether the executor is still to be chosen: the next stream measures one.
+    /// Whether the executor is not chosen yet, so that the next stream measures one.
     pub fn is_undecided(&self) -> bool {
         let there_is_a_choice = self.model.device().executors().len() > 1;
         self.decoding.mode == Mode::Auto && self.decoding.choice.is_none() && there_is_a_choice
     }
 
-    /// The trial with which a stream begins, or goes on, if the executor is still to be chosen.
+    /// Returns the trial that a stream begins or continues, if the executor is not chosen yet.
     pub(crate) fn mode_trial(&mut self) -> Option<ModeTrial> {
         let before = self.decoding.mode_trial.take();
         let begun = || ModeTrial::of(self.model.device().executors());
@@ -159,13 +159,13 @@ impl Session {
         mode_trial
     }
 
-    /// Keeps what a stream has not tried to the end.
+    /// Keeps a trial that a stream did not finish.
     pub(crate) fn keep_trial(&mut self, mode_trial: Option<ModeTrial>) {
         self.decoding.trying = None;
         self.decoding.mode_trial = mode_trial.map(ModeTrial::paused);
     }
 
-    /// Goes on with the next executor's trial, or with what was chosen.
+    /// Continues with the trial of the next executor, or with the chosen one.
     pub(crate) fn go_on(&mut self, mode_trial: ModeTrial) -> Result<Option<ModeTrial>, Error> {
         match mode_trial.next() {
             Ok(next) => {
@@ -187,7 +187,7 @@ impl Session {
         self.decoding.tokens_per_submit
     }
 
-    /// Makes the decode step one that does `extras` beside.
+    /// Replaces the decode step by one with these optional parts.
     pub(crate) fn set_extras(&mut self, extras: StepExtras) -> Result<(), Error> {
         if self.step()?.extras != extras {
             let step = self.step.as_ref().expect("traced");
@@ -198,17 +198,22 @@ impl Session {
         Ok(())
     }
 
-    /// The decode step, traced when it is first needed.
+    /// Returns the decode step, traced on first use.
     pub(crate) fn step(&mut self) -> Result<&mut DecodeStep, Error> {
         if self.step.is_none() {
-            let table = page_table(self.model.device(), self.sequences, self.pages)?;
+            let (device, vocabulary) = (self.model.device(), self.vocabulary());
+            let table = page_table(device, self.sequences, self.pages)?;
+            let slots = SlotStates::new(device, self.sequences, vocabulary, self.context)?;
             let step = DecodeStep::trace(
                 &self.model,
                 &self.states,
-                self.sequences,
+                (self.sequences, &slots),
                 &table,
                 self.pages,
-                self.decoding.options,
+                StepOptions {
+                    lower: self.decoding.options,
+                    scratch: None,
+                },
             )?;
             self.model_calls += 1;
             self.rollback = Rollback::new(&self.states, self.model.device().executors()[0])?;
@@ -217,7 +222,7 @@ impl Session {
         Ok(self.step.as_mut().expect("just traced"))
     }
 
-    /// Puts what settings need to know of the tokens so far, and of `last` behind them, onto the device.
+    /// Writes the history and counts of the tokens so far and of `last` to the device, if the settings need them.
     pub(crate) fn prepare_step(&mut self, last: u32, settings: &Settings) -> Result<(), Error> {
         let vocabulary = self.model.config().vocab_size;
         let tokens: Vec<u32> = self.tokens.iter().copied().chain([last]).collect();
@@ -227,16 +232,19 @@ impl Session {
         if settings.penalises() {
             let counts = refrain_lm::sample::initial_counts(&tokens, settings, vocabulary);
             for sequence in 0..sequences {
-                let (history, row) = (&step.control.history, 4 * sequence * (context + 1));
+                let (history, row) = (&step.control.slots.history, 4 * sequence * (context + 1));
                 history.write_state(row, bytemuck::cast_slice(&tokens))?;
                 let row = 4 * sequence * vocabulary;
-                step.control.counts.write_state(row, bytemuck::cast_slice(&counts))?;
+                step.control
+                    .slots
+                    .counts
+                    .write_state(row, bytemuck::cast_slice(&counts))?;
             }
         }
         Ok(())
     }
 
-    /// Forgets what was noted of the way here: the states are others now.
+    /// Discards copies of earlier states.
     pub(crate) fn clear_history(&mut self) {
         self.stale = false;
         if let Some(rollback) = &mut self.rollback {
@@ -257,13 +265,13 @@ impl Session {
         let step = self.step()?;
         for sequence in 0..sequences {
             let row = 4 * sequence * bias.len();
-            step.control.bias.write_state(row, bytemuck::cast_slice(bias))?;
+            step.control.slots.bias.write_state(row, bytemuck::cast_slice(bias))?;
         }
         Ok(())
     }
 
-    /// The pages that positions below `last` need and that the device does not know of yet, as writes; and how
-    /// many pages of each sequence it knows of once they are carried out.
+    /// Returns writes of the pages that positions below `last` need and the device does not know yet, and how many pages
+    /// of each sequence it knows after them.
     fn grant(&mut self, last: usize) -> Result<(Vec<Write>, usize), Error> {
         let (table, sequences) = (self.pages.per_sequence, self.sequences);
         let needed = last.div_ceil(self.pages.size).min(table);
@@ -294,8 +302,8 @@ impl Session {
         Ok(self.step()?.tape(executor)?.wait(run)?)
     }
 
-    /// Carries out writes and runs the decode step, for positions below `last`. What fails may have been done
-    /// or not: then the next play begins as if nothing had been noted.
+    /// Carries out writes and runs the decode step, for positions below `last`. After a failure, the writes may or may
+    /// not have happened, so the next call repeats them.
     pub(crate) fn play(&mut self, writes: &[Write], last: usize, runs: usize) -> Result<Vec<Run>, Error> {
         let executor = self.executor();
         let number = self.step()?.runs();
@@ -311,8 +319,8 @@ impl Session {
         Ok(played?)
     }
 
-    /// Makes the session hold all of `seen` but what was before it: the tokens that the runs from number
-    /// `first_run` on saw. `beyond`: the device has gone on after them.
+    /// Appends `seen` to the session's tokens: the inputs of the runs from number `first_run` on. `beyond` says that the
+    /// device ran further steps after them.
     pub(crate) fn settle(&mut self, seen: &[u32], first_run: u64, beyond: bool) -> Result<(), Error> {
         let base = self.tokens.len();
         self.tokens.extend(seen);
@@ -324,17 +332,17 @@ impl Session {
         Ok(())
     }
 
-    /// Brings recurrent states back to `seen`, the tokens from position `base` on, whose first was run number
-    /// `first_run`'s.
+    /// Brings recurrent states back to the end of `seen`: the tokens from position `base` on, the first of them the input
+    /// of run number `first_run`.
     fn go_back(&mut self, seen: &[u32], base: usize, first_run: u64) -> Result<(), Error> {
         let end = first_run + seen.len() as u64;
         let copied = match &mut self.rollback {
             Some(rollback) => rollback.restore(end)?,
             None => None,
         };
-        // Without a copy they are computed again.
+        // Without a copy, the states are recomputed later.
         let Some(copied) = copied else { return Ok(()) };
-        // The tokens since are run once more, the same program on the same numbers.
+        // The tokens since are run again, with the same program on the same numbers.
         let executor = self.executor();
         for run in copied..end {
             let number = (run - first_run) as usize;

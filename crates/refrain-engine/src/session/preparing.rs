@@ -1,4 +1,4 @@
-//! What a first prompt would wait for, made before there is one.
+//! Compiles and allocates ahead of a first prompt.
 
 use super::*;
 
@@ -33,16 +33,16 @@ impl Session {
         // The decode step sees the last token.
         self.prepare_chunks(prompt.saturating_sub(1), 0)?;
         self.set_extras(extras)?;
-        // The next stream goes on with a trial that is under way.
+        // The next stream continues an unfinished trial.
         let tried = self.decoding.mode_trial.as_ref().map(ModeTrial::executor);
         let executor = tried.unwrap_or_else(|| self.executor());
         Ok(self.step()?.tape(executor)?.prepare_writes()?)
     }
 
-    /// Prepares the calls that see `tokens` further tokens, of which logits of the last `wanted`, one at most, are wanted.
+    /// Prepares the calls for `tokens` further tokens, with logits of the last `wanted`: 0 or 1.
     fn prepare_chunks(&mut self, tokens: usize, wanted: usize) -> Result<(), Error> {
         let held = self.tokens.len();
-        // More than fit are refused when they come.
+        // Tokens beyond the context are rejected when they are appended.
         let end = held.saturating_add(tokens).min(self.context);
         let mut at = held;
         while at < end {

@@ -51,7 +51,7 @@ fn deliver(push: &[u8], words: &NullMemory<'_>, delivered: &Delivered) {
 /// Counts an output of each sequence: the outbox is all that the host reads of a step.
 fn report(push: &[u8], words: &NullMemory<'_>) {
     /// Offset of the number of outbox words per sequence, after the addresses.
-    const OUTBOX_WORDS: usize = 8 * 11 + 4 * 4;
+    const OUTBOX_WORDS: usize = 8 * 12 + 4 * 4;
     let of_each = push[OUTBOX_WORDS..]
         .first_chunk::<4>()
         .expect("numbers follow the addresses");

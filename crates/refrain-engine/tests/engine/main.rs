@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod constraints;
+mod sharing;
 
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
@@ -93,23 +94,27 @@ fn alone(model: &Model, context: usize, prompt: &[u32], options: &GenerateOption
 }
 
 /// Submits all requests, some later than others, and compares each with its own session.
-fn compare(model: &Model, options: &EngineOptions, requests: &[(Vec<u32>, GenerateOptions)]) -> Engine {
+fn compare(model: &Model, options: &EngineOptions, requests: &[(Vec<u32>, GenerateOptions)]) {
     let engine = Engine::start(model, options).expect("starts");
+    compare_on(&engine, model, requests);
+}
+
+/// As [`compare`], with an engine.
+fn compare_on(engine: &Engine, model: &Model, requests: &[(Vec<u32>, GenerateOptions)]) {
     let (first, later) = requests.split_at(requests.len() / 2);
-    let mut submitted: Vec<Submitted> = first.iter().map(|(p, o)| ask(&engine, p, o).expect("taken")).collect();
+    let mut submitted: Vec<Submitted> = first.iter().map(|(p, o)| ask(engine, p, o).expect("taken")).collect();
     // The others join while these are running.
     std::thread::sleep(Duration::from_millis(30));
-    submitted.extend(later.iter().map(|(p, o)| ask(&engine, p, o).expect("taken")));
+    submitted.extend(later.iter().map(|(p, o)| ask(engine, p, o).expect("taken")));
     for (number, (submitted, (prompt, generate))) in submitted.into_iter().zip(requests).enumerate() {
         let (tokens, finish) = submitted.answer();
         assert_eq!(
             tokens,
-            alone(model, options.context, prompt, generate),
+            alone(model, engine.options().context, prompt, generate),
             "request {number}"
         );
         assert_eq!(finish, Finish::Length, "request {number}");
     }
-    engine
 }
 
 fn requests() -> Vec<(Vec<u32>, GenerateOptions)> {
@@ -151,8 +156,20 @@ fn running_out_of_pages_preempts_requests_without_losing_tokens() {
     let request = |number: u32| (prompt(number, 40), seeded(100, u64::from(number)));
     let requests: Vec<_> = (0..4).map(request).collect();
     for device in [&Device::cpu(), &gpu.device] {
+        let model = model("qwen3-bf16", device);
+        let engine = Engine::start(&model, &options(4, 256)).expect("starts");
+        // After texts that end at once, the engine expects short ones, and reserves few pages.
+        let first = alone(&model, 256, &prompt(1, 5), &greedy(1))[0];
+        let stopped = GenerateOptions {
+            stop_ids: vec![first],
+            ..greedy(100)
+        };
+        for _ in 0..60 {
+            let text = ask(&engine, &prompt(1, 5), &stopped).expect("taken");
+            assert_eq!(text.answer(), (vec![], Finish::Stop));
+        }
         // Each request eventually needs three of four pages.
-        let engine = compare(&model("qwen3-bf16", device), &options(4, 256), &requests);
+        compare_on(&engine, &model, &requests);
         assert!(engine.load().preemptions > 0, "{:?}", engine.load());
     }
 }

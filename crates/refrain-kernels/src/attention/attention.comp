@@ -44,6 +44,12 @@ layout(push_constant, scalar) uniform Push {
 
 // Stands for minus infinity, whose differences would be NaN.
 const float MASKED = -3.0e38;
+// Stands for scores that are infinite or not a number, as those of keys beyond f16: the result is not a number then.
+const float OVERFLOW = 3.2e38;
+
+// Returns scores, or OVERFLOW.
+vec4 bounded(vec4 scores) { return mix(vec4(OVERFLOW), scores, lessThan(scores, vec4(OVERFLOW))); }
+float not_a_number() { return uintBitsToFloat(0x7fc00000u); }
 
 shared float row_maxima[HEADS * ROWS];
 shared float row_sums[HEADS * ROWS];
@@ -110,7 +116,7 @@ void attend(uint pages_at, uint kv_head, uint base, uint end) {
         PAIR_LOOP for (uint j = 0u; j < PAIRS; ++j) {
             [[unroll]] for (uint i = 0u; i < 4u; ++i) products[i] += dot(query[h][j], key[i][j]);
         }
-        vec4 scores = mix(vec4(MASKED), sum_lanes(products), exists);
+        vec4 scores = mix(vec4(MASKED), bounded(sum_lanes(products)), exists);
         float largest = max(maximum[h], max(max(scores.x, scores.y), max(scores.z, scores.w)));
         vec4 weights = mix(vec4(0.0), exp(max(scores - largest, vec4(-87.0))), exists);
         float shrink = weight_of(maximum[h], largest);
@@ -153,6 +159,7 @@ void combine_rows(uint token, uint head) {
         }
 #else
         factor = sum > 0.0 ? factor / (sum + weight_of_sink(head + h, largest)) : 0.0;
+        if (largest >= OVERFLOW) factor = not_a_number();
 #endif
         PAIR_LOOP for (uint j = 0u; j < PAIRS; ++j) {
             lane_values[row * LANES + lane()].xy = output_[h][j] * factor;

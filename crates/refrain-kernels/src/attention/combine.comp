@@ -13,6 +13,8 @@ layout(push_constant, scalar) uniform Push {
 } pc;
 
 const uint MAX_SPLITS = 64u;
+// A split's largest score if a score overflowed: the result is not a number then.
+const float OVERFLOW = 3.2e38;
 // Splits whose loads are issued together, so that an invocation stalls once for all of them.
 const uint SPLITS_PER_STEP = 8u;
 
@@ -50,6 +52,7 @@ void main() UNIFORM_FLOW {
         // Beside e⁸⁷, other weights vanish.
         sum += sum > 0.0 ? exp(min(load_sinks(pc.sinks, head) - largest, 87.0)) : 0.0;
 #endif
-        store_y(pc.y, y_at + d, sum > 0.0 ? value / sum : 0.0);
+        if (largest >= OVERFLOW) sum = uintBitsToFloat(0x7fc00000u);
+        store_y(pc.y, y_at + d, sum == 0.0 ? 0.0 : value / sum);
     }
 }

@@ -34,7 +34,7 @@ void find_weights(uint base) {
         for (uint p = lane(); p < TILE; p += LANES) {
             float sum = 0.0;
             for (uint s = 0u; s < SUBS; ++s) sum += partial_scores[h * THREADS + p * SUBS + s];
-            sum = base + p < end ? sum * SCALE : MASKED;
+            sum = base + p < end ? bounded(sum * SCALE) : MASKED;
             if (row + row_in_group() < HEADS) weights[h * TILE + p] = sum;
             largest = max(largest, sum);
         }
@@ -124,7 +124,7 @@ void finish(uint splits) {
         }
 #endif
         float total = with_sink(h, maxima[h], totals[h]);
-        store_pair(h, 2u * pair, total > 0.0 ? sum / total : vec2(0.0));
+        store_pair(h, 2u * pair, total == 0.0 ? vec2(0.0) : sum / total);
     }
 }
 

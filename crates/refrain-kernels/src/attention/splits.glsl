@@ -41,7 +41,7 @@ void combine(uint splits) {
             }
         }
         total = with_sink(h, largest, total);
-        store_pair(h, d, total > 0.0 ? value / total : vec2(0.0));
+        store_pair(h, d, total == 0.0 ? vec2(0.0) : value / total);
     }
 }
 #endif

@@ -17,7 +17,8 @@ float sum_of_group(float value) {
 void main() UNIFORM_FLOW {
     uint block = gl_WorkGroupID.x, sequence = gl_WorkGroupID.y, me = gl_LocalInvocationIndex;
     if (load_positions(push.positions, sequence) < 0) return;
-    Adjustment a = adjustment_of(sequence);
+    uint slot = slot_of(sequence);
+    Adjustment a = adjustment_of(sequence, slot);
     uint keys[TOKENS_EACH];
     uvec2 best = NO_RANK;
     [[unroll]] for (uint k = 0u; k < TOKENS_EACH; ++k) {
@@ -30,10 +31,10 @@ void main() UNIFORM_FLOW {
     best = highest_of_group(best);
     if (me == 0u) push.ranks.at[sequence * (push.blocks + push.vocabulary) + block] = best;
 
-    uint top_k = setting(sequence, TOP_K);
-    bool needs_mass = float_setting(sequence, TEMPERATURE) != 0.0 && (top_k == 0u || top_k >= push.vocabulary);
+    uint top_k = setting(slot, TOP_K);
+    bool needs_mass = float_setting(slot, TEMPERATURE) != 0.0 && (top_k == 0u || top_k >= push.vocabulary);
     if (!needs_mass) return;
-    float inverse_temperature = float_setting(sequence, INVERSE_TEMPERATURE), sum = 0.0;
+    float inverse_temperature = float_setting(slot, INVERSE_TEMPERATURE), sum = 0.0;
     [[unroll]] for (uint k = 0u; k < TOKENS_EACH; ++k) {
         bool exists = block * BLOCK + k * WIDTH + me < push.vocabulary;
         sum += exists ? weight_of(keys[k], best.x, inverse_temperature) : 0.0;

@@ -16,6 +16,7 @@ layout(push_constant, scalar) uniform Push {
     history_ref history;
     counts_ref counts;
     outbox_ref outbox;
+    slots_ref slots;
     bias_ref bias;
     reported_ref reported;
     ranks_ref ranks;   // [sequences, blocks + vocabulary]: the best of each block, then candidates
@@ -26,6 +27,7 @@ layout(push_constant, scalar) uniform Push {
     uint history_length;
     uint outbox_length;
     uint biased; // whether the operand `bias` holds values
+    uint slot_count;
 } push;
 
 const uint SETTINGS = 32u;
@@ -33,8 +35,11 @@ const uint TEMPERATURE = 0u, INVERSE_TEMPERATURE = 1u, TOP_K = 2u, TOP_P = 3u, M
     INVERSE_REPEAT = 6u, PRESENCE = 7u, FREQUENCY = 8u, WINDOW = 9u, SEED = 10u, SEQUENCE = 12u,
     LAST_POSITION = 13u, BIASED = 14u, STOPS = 15u, FIRST_STOP = 16u;
 
-uint setting(uint sequence, uint word) { return load_settings(push.settings, SETTINGS * sequence + word); }
-float float_setting(uint sequence, uint word) { return uintBitsToFloat(setting(sequence, word)); }
+// Returns the row of settings, history, counts and bias of a sequence.
+uint slot_of(uint sequence) { return min(load_slots(push.slots, sequence), push.slot_count - 1u); }
+
+uint setting(uint slot, uint word) { return load_settings(push.settings, SETTINGS * slot + word); }
+float float_setting(uint slot, uint word) { return uintBitsToFloat(setting(slot, word)); }
 
 // A bit of a count: the token is in the prompt, which only the repeat penalty counts.
 const uint IN_PROMPT = 0x80000000u;
@@ -46,17 +51,17 @@ struct Adjustment {
     float repeat, inverse_repeat, presence, frequency;
 };
 
-Adjustment adjustment_of(uint sequence) {
+Adjustment adjustment_of(uint sequence, uint slot) {
     Adjustment a;
     a.logits_at = sequence * push.logits_stride;
-    a.row_at = sequence * push.vocabulary;
-    a.biased = push.biased != 0u && setting(sequence, BIASED) != 0u;
-    a.repeat = float_setting(sequence, REPEAT);
-    a.inverse_repeat = float_setting(sequence, INVERSE_REPEAT);
-    a.presence = float_setting(sequence, PRESENCE);
-    a.frequency = float_setting(sequence, FREQUENCY);
+    a.row_at = slot * push.vocabulary;
+    a.biased = push.biased != 0u && setting(slot, BIASED) != 0u;
+    a.repeat = float_setting(slot, REPEAT);
+    a.inverse_repeat = float_setting(slot, INVERSE_REPEAT);
+    a.presence = float_setting(slot, PRESENCE);
+    a.frequency = float_setting(slot, FREQUENCY);
     bool changes = a.repeat != 1.0 || a.presence != 0.0 || a.frequency != 0.0;
-    a.penalised = changes && setting(sequence, WINDOW) > 0u;
+    a.penalised = changes && setting(slot, WINDOW) > 0u;
     return a;
 }
 

@@ -1,18 +1,20 @@
 //! Sampling of each sequence's next token, and the advance to it: the end of a decode step. Only this kernel advances
 //! positions.
 //!
-//! Operands, for S sequences and a vocabulary of V tokens; all contiguous, except that rows of logits may have gaps:
+//! Operands, for S sequences, N slots and a vocabulary of V tokens; all contiguous, except that rows of logits may have
+//! gaps. What a sequence keeps from step to step is at its slot, so that the rows of a step can change without moving it:
 //!
 //! | operand | contents |
 //! |---|---|
 //! | `logits` f32 `[S, V]` | the model's logits of the token after the current one |
-//! | `settings` u32 `[S, 32]` | [`Settings`] as words |
+//! | `settings` u32 `[N, 32]` | [`Settings`] as words |
 //! | `tokens` u32 `[S]` | the current token; written |
 //! | `positions` i32 `[S]` | its position, negative once the sequence is finished; written |
-//! | `history` u32 `[S, C]` | tokens by position; written |
-//! | `counts` u32 `[S, V]` | number of each token's occurrences among the last `window`, see [`initial_counts`]; written |
+//! | `history` u32 `[N, C]` | tokens by position; written |
+//! | `counts` u32 `[N, V]` | number of each token's occurrences among the last `window`, see [`initial_counts`]; written |
 //! | `outbox` u32 `[S, 1 + R]` | number of reported tokens, and a ring of the last R of them; written |
-//! | `bias` f32 `[S, V]` or `[S, 0]` | added to the logits if the settings enable it |
+//! | `slots` u32 `[S]` | each sequence's slot, below N; different for sequences that are not finished |
+//! | `bias` f32 `[N, V]` or `[N, 0]` | added to the logits if the settings enable it |
 //! | `reported` u32 `[S]` | the result: what this run added to the outbox |
 //!
 //! For a sequence at position p, these steps sample the token t at position p + 1:
@@ -60,8 +62,12 @@ pub const FINISHED: u32 = u32::MAX;
 /// Reported if a logit is NaN.
 pub const NOT_A_NUMBER: u32 = u32::MAX - 1;
 
+/// Number of operands.
+const OPERANDS: usize = 10;
+/// Operand number of the bias.
+const BIAS: usize = 8;
 /// Operand number of the workspace, after the operands.
-const WORKSPACE: usize = 9;
+const WORKSPACE: usize = OPERANDS;
 /// Tokens of a block per invocation.
 const TOKENS_EACH: u32 = 4;
 /// Maximum number of passes of the second call over the tokens: one to collect them, two selections by rank of seven
@@ -71,6 +77,7 @@ const MAX_PASSES: usize = 18;
 /// Extents of checked operands.
 struct SampleSizes {
     sequences: usize,
+    slots: usize,
     vocabulary: usize,
     logits_stride: usize,
     history: usize,
@@ -79,12 +86,12 @@ struct SampleSizes {
 }
 
 /// Returns the calls that sample, the second depending on the first, and the workspace they need: a further operand
-/// (number 9), whose contents do not matter. Takes operands in the order above.
+/// (number 10), whose contents do not matter. Takes operands in the order above.
 ///
 /// # Errors
 /// [`Unsupported::NeedsContiguous`] for operands with gaps; [`Unsupported::Size`] when shapes
 /// contradict each other or exceed the limits; [`Unsupported::DType`] for operands of other types.
-pub fn calls(traits: &Traits, operands: [&OperandSpec; 9]) -> Result<(Vec<Call>, OperandSpec), Unsupported> {
+pub fn calls(traits: &Traits, operands: [&OperandSpec; OPERANDS]) -> Result<(Vec<Call>, OperandSpec), Unsupported> {
     let sizes = SampleSizes::of(operands)?;
     let block_width = traits.workgroup(width(sizes.vocabulary, 128));
     let blocks = sizes.vocabulary.div_ceil((block_width * TOKENS_EACH) as usize);
@@ -100,6 +107,7 @@ pub fn calls(traits: &Traits, operands: [&OperandSpec; 9]) -> Result<(Vec<Call>,
             .output("history", DType::U32)
             .output("counts", DType::U32)
             .output("outbox", DType::U32)
+            .input("slots", DType::U32)
             .input("bias", DType::F32)
             .output("reported", DType::U32)
             .output("masses", DType::F32)
@@ -129,7 +137,7 @@ pub fn calls(traits: &Traits, operands: [&OperandSpec; 9]) -> Result<(Vec<Call>,
 }
 
 fn push(
-    operands: [&OperandSpec; 9],
+    operands: [&OperandSpec; OPERANDS],
     sizes: &SampleSizes,
     workspace: &OperandSpec,
     ranks: usize,
@@ -139,7 +147,7 @@ fn push(
     for (number, operand) in operands.into_iter().enumerate() {
         push.push(match (number, sizes.biased) {
             // The shader never reads it.
-            (7, false) => address(OP, 0, operands[0])?,
+            (BIAS, false) => address(OP, 0, operands[0])?,
             _ => address(OP, number, operand)?,
         });
     }
@@ -155,6 +163,7 @@ fn push(
         sizes.history,
         sizes.outbox,
         usize::from(sizes.biased),
+        sizes.slots,
     ];
     push.extend(numbers.map(|n| Push::U32(n as u32)));
     Ok(push)
@@ -166,8 +175,24 @@ fn width(vocabulary: usize, max: u32) -> u32 {
     (width as u32).clamp(32, max)
 }
 
+/// Checks the operands' types, and that all but the logits are contiguous.
+fn check_types(operands: [&OperandSpec; OPERANDS]) -> Result<(), Unsupported> {
+    for (number, operand) in operands.into_iter().enumerate() {
+        let dtype = match number {
+            0 | BIAS => DType::F32,
+            3 => DType::I32,
+            _ => DType::U32,
+        };
+        text::require_dtype(OP, operand, dtype)?;
+        if number > 0 {
+            text::require_contiguous(OP, operand, number)?;
+        }
+    }
+    Ok(())
+}
+
 impl SampleSizes {
-    fn of(operands: [&OperandSpec; 9]) -> Result<SampleSizes, Unsupported> {
+    fn of(operands: [&OperandSpec; OPERANDS]) -> Result<SampleSizes, Unsupported> {
         let [
             logits,
             settings,
@@ -176,20 +201,11 @@ impl SampleSizes {
             history,
             counts,
             outbox,
+            slots,
             bias,
             reported,
         ] = operands;
-        for (number, operand) in operands.into_iter().enumerate() {
-            let dtype = match number {
-                0 | 7 => DType::F32,
-                3 => DType::I32,
-                _ => DType::U32,
-            };
-            text::require_dtype(OP, operand, dtype)?;
-            if number > 0 {
-                text::require_contiguous(OP, operand, number)?;
-            }
-        }
+        check_types(operands)?;
         let size = |what| Unsupported::Size { op: OP, what };
         let &[sequences, vocabulary] = &logits.layout.shape[..] else {
             return Err(size(format!(
@@ -200,24 +216,39 @@ impl SampleSizes {
         if vocabulary > 1 && logits.layout.strides[1] != 1 {
             return Err(Unsupported::NeedsContiguous { op: OP, operand: 0 });
         }
-        text::require_shape(OP, "settings", settings, &[sequences, Settings::WORDS])?;
-        for (name, operand) in [("tokens", tokens), ("positions", positions), ("the result", reported)] {
+        let all_slots = settings.layout.shape.first().copied().unwrap_or(0);
+        text::require_shape(OP, "settings", settings, &[all_slots, Settings::WORDS])?;
+        let lists = [
+            ("tokens", tokens),
+            ("positions", positions),
+            ("slots", slots),
+            ("the result", reported),
+        ];
+        for (name, operand) in lists {
             text::require_shape(OP, name, operand, &[sequences])?;
         }
-        text::require_shape(OP, "counts", counts, &[sequences, vocabulary])?;
-        let width = |operand: &OperandSpec| match operand.layout.shape[..] {
-            [rows, width] if rows == sequences => Some(width),
+        text::require_shape(OP, "counts", counts, &[all_slots, vocabulary])?;
+        let width = |operand: &OperandSpec, rows| match operand.layout.shape[..] {
+            [found, width] if found == rows => Some(width),
             _ => None,
         };
-        let widths = (width(history), width(outbox), width(bias));
+        let widths = (
+            width(history, all_slots),
+            width(outbox, sequences),
+            width(bias, all_slots),
+        );
         let (Some(history @ 1..), Some(outbox @ 2..), Some(biases)) = widths else {
             let shapes = [history, outbox, bias].map(|o| &o.layout.shape);
             let what = format!(
-                "history, outbox and bias of shapes {shapes:?} do not match logits of shape [{sequences}, {vocabulary}]"
+                "history, outbox and bias of shapes {shapes:?} do not match logits of shape [{sequences}, {vocabulary}] and \
+                 {all_slots} slots"
             );
             return Err(size(what));
         };
-        let fits = vocabulary > 0 && (biases == 0 || biases == vocabulary) && (1..=65_535).contains(&sequences);
+        let fits = vocabulary > 0
+            && all_slots > 0
+            && (biases == 0 || biases == vocabulary)
+            && (1..=65_535).contains(&sequences);
         if !fits {
             let what =
                 format!("{sequences} sequences with {vocabulary} logits and {biases} biases each are unsupported");
@@ -225,6 +256,7 @@ impl SampleSizes {
         }
         Ok(SampleSizes {
             sequences,
+            slots: all_slots,
             vocabulary,
             logits_stride: logits.layout.strides[0],
             history,

@@ -87,12 +87,12 @@ uvec2 total_mass(Entries blocks) {
 }
 
 // Draws a token for `position`.
-uint draw(uint sequence, uint position, uint lowest_of_blocks) {
-    uint top_k = setting(sequence, TOP_K);
+uint draw(uint sequence, uint slot, uint position, uint lowest_of_blocks) {
+    uint top_k = setting(slot, TOP_K);
     if (top_k >= push.vocabulary) top_k = 0u;
-    float top_p = float_setting(sequence, TOP_P), min_p = float_setting(sequence, MIN_P);
-    uvec2 seed = uvec2(setting(sequence, SEED), setting(sequence, SEED + 1u));
-    uint number = philox(uvec4(position, 0u, setting(sequence, SEQUENCE), 0u), seed) >> 8;
+    float top_p = float_setting(slot, TOP_P), min_p = float_setting(slot, MIN_P);
+    uvec2 seed = uvec2(setting(slot, SEED), setting(slot, SEED + 1u));
+    uint number = philox(uvec4(position, 0u, setting(slot, SEQUENCE), 0u), seed) >> 8;
 
     Entries blocks = Entries(0u, push.blocks, true, lowest_of_blocks, NO_RANK, 0.0);
     Entries candidates = Entries(push.blocks, 0u, false, 0u, NO_RANK, 0.0);
@@ -121,7 +121,7 @@ uint draw(uint sequence, uint position, uint lowest_of_blocks) {
             candidates.min_weight = max(min_p, negligible);
         }
     }
-    candidates = collect(candidates, adjustment_of(sequence), only);
+    candidates = collect(candidates, adjustment_of(sequence, slot), only);
 
     // Top-k, then top-p.
     for (uint cut = 0u; cut < 2u; ++cut) {
@@ -135,7 +135,7 @@ uint draw(uint sequence, uint position, uint lowest_of_blocks) {
 }
 
 // Samples the token for `position`; NOT_A_NUMBER if a logit is NaN.
-uint pick(uint sequence, uint position) {
+uint pick(uint sequence, uint slot, uint position) {
     uvec2 best = NO_RANK;
     uint lowest = 0xffffffffu;
     for (uint block = gl_LocalInvocationIndex; block < push.blocks; block += WIDTH) {
@@ -145,15 +145,15 @@ uint pick(uint sequence, uint position) {
     }
     best = highest_of_group(best);
     if (best.x == NAN_KEY) return NOT_A_NUMBER;
-    if (float_setting(sequence, TEMPERATURE) == 0.0) return ~best.y;
+    if (float_setting(slot, TEMPERATURE) == 0.0) return ~best.y;
     largest_key = best.x;
-    inverse_temperature = float_setting(sequence, INVERSE_TEMPERATURE);
+    inverse_temperature = float_setting(slot, INVERSE_TEMPERATURE);
     lowest = ~highest_of_group(uvec2(~lowest, 0u)).x;
-    return draw(sequence, position, lowest);
+    return draw(sequence, slot, position, lowest);
 }
 
-void count_tokens(uint sequence, uint token, uint position) {
-    uint row = sequence * push.vocabulary, history = sequence * push.history_length;
+void count_tokens(uint slot, uint token, uint position) {
+    uint row = slot * push.vocabulary, history = slot * push.history_length;
     if (position < push.history_length) store_history(push.history, history + position, token);
     if (window == 0u) return;
     store_counts(push.counts, row + token, load_counts(push.counts, row + token) + 1u);
@@ -164,10 +164,10 @@ void count_tokens(uint sequence, uint token, uint position) {
     if (count > 0u) store_counts(push.counts, row + leaving, count - 1u);
 }
 
-bool is_last(uint sequence, uint token, uint position) {
+bool is_last(uint slot, uint token, uint position) {
     if (position >= min(last_position, push.history_length - 1u)) return true;
     for (uint i = 0u; i < min(stop_count, SETTINGS - FIRST_STOP); ++i) {
-        if (setting(sequence, FIRST_STOP + i) == token) return true;
+        if (setting(slot, FIRST_STOP + i) == token) return true;
     }
     return false;
 }
@@ -180,24 +180,24 @@ void report(uint sequence, uint entry) {
 }
 
 void main() UNIFORM_FLOW {
-    uint sequence = gl_WorkGroupID.x;
+    uint sequence = gl_WorkGroupID.x, slot = slot_of(sequence);
     int position = load_positions(push.positions, sequence);
     reports = load_outbox(push.outbox, sequence * push.outbox_length);
-    window = setting(sequence, WINDOW);
-    last_position = setting(sequence, LAST_POSITION);
-    stop_count = setting(sequence, STOPS);
+    window = setting(slot, WINDOW);
+    last_position = setting(slot, LAST_POSITION);
+    stop_count = setting(slot, STOPS);
     ranks_at = sequence * (push.blocks + push.vocabulary);
     masses_at = sequence * push.blocks;
     uint next = uint(position) + 1u;
     uint token = FINISHED;
-    if (position >= 0) token = pick(sequence, next);
+    if (position >= 0) token = pick(sequence, slot, next);
     if (gl_LocalInvocationIndex != 0u) return;
     report(sequence, token);
     if (position < 0) return;
     bool finished = token == NOT_A_NUMBER;
     if (!finished) {
-        count_tokens(sequence, token, next);
-        finished = is_last(sequence, token, next);
+        count_tokens(slot, token, next);
+        finished = is_last(slot, token, next);
     }
     store_positions(push.positions, sequence, finished ? -1 : int(next));
     if (!finished) store_tokens(push.tokens, sequence, token);

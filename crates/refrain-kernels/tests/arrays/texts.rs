@@ -1,5 +1,6 @@
 //! Every variant's shader compiles to valid SPIR-V.
 
+use refrain_kernels::combine_rows::{self, Combine};
 use refrain_kernels::elementwise::{self, BinaryOp, Expression, ExpressionStep, Scalar, UnaryOp};
 use refrain_kernels::reduce::{self, ReduceOp};
 use refrain_kernels::{Call, DType, OperandSpec, Traits, argmax, softmax, take, take_along, top_k, write_rows};
@@ -130,6 +131,10 @@ fn gathers_and_row_writes_of_every_dtype_compile() {
                 }
                 let state = OperandSpec::contiguous(other, &[9, 5]);
                 calls.push(write_rows::call(&traits, &table, &slots, &state).expect("supported"));
+            }
+            for combine in [Combine::Add, Combine::Multiply, Combine::Max, Combine::Min] {
+                let operands = [&table, &table, &slots, &table];
+                calls.push(combine_rows::call(&traits, combine, operands).expect("supported"));
             }
         }
     }

@@ -69,6 +69,7 @@ fn supports_values_of_another_size_than_keys() {
                     window: [None, Some(100)][pick(2)],
                     decode: false,
                 },
+                infinite_keys: false,
             }
             .check(&tuning, &traits);
         }
@@ -229,6 +230,32 @@ fn extreme_scores_do_not_overflow() {
         ..Case::default()
     }
     .check(tuning::choose(&traits), &traits);
+}
+
+/// A result whose scores are infinite or NaN is NaN, never a finite mean of the values.
+#[test]
+fn infinite_keys_give_nan() {
+    for traits in sample(all_traits(), 3) {
+        for (groups, sinks) in [(1, None), (1000, None), (1000, Some(DType::F32))] {
+            let mut tuning = *tuning::choose(&traits);
+            tuning.attention.target_groups = GroupCount::fixed(groups);
+            Case {
+                infinite_keys: true,
+                dtypes: [DType::F32, DType::F16, DType::F16, DType::F32],
+                slots: 2 * 12 * 64,
+                pages: (0..24).map(|page| (page * 5 + 3) % 24).collect(),
+                positions: vec![767, 300, 2, -1, 65, 64],
+                sequences: vec![1, 0, 0, 1, 1, 0],
+                sinks,
+                params: attention::AttentionParams {
+                    page_size: 64,
+                    ..Case::default().params
+                },
+                ..Case::default()
+            }
+            .check(&tuning, &traits);
+        }
+    }
 }
 
 #[test]

@@ -86,6 +86,25 @@ fn sinks_match_with_one_and_several_splits() {
     }
 }
 
+/// A result whose scores are infinite or NaN is NaN, never a finite mean of the values.
+#[test]
+fn infinite_keys_give_nan() {
+    for traits in sample(all_traits(), 3) {
+        for (target_groups, sinks) in [(1, false), (1 << 20, false), (1 << 20, true)] {
+            let mut tuning = *tuning::choose(&traits);
+            tuning.decode.target_groups = GroupCount::fixed(target_groups);
+            Case {
+                infinite_keys: true,
+                positions: vec![100, -1, 3],
+                norms: [None, None],
+                sinks,
+                ..Case::typical()
+            }
+            .check(&tuning, &traits);
+        }
+    }
+}
+
 #[test]
 fn supports_even_head_dims_and_any_head_ratio() {
     for traits in [device_traits(), Traits::minimal()] {

@@ -198,6 +198,22 @@ pub fn assert_close(actual: &Values, expected: Vec<f32>, dtype: DType, what: &st
     common::assert_close(what, actual, &Values::F32(expected), tolerance);
 }
 
+/// [`assert_close`] for results that may be NaN, which must be NaN in both.
+pub fn assert_close_or_nan(actual: &Values, mut expected: Vec<f32>, dtype: DType, what: &str) {
+    let mut actual = actual.f32().to_vec();
+    for (number, (actual, expected)) in actual.iter_mut().zip(&mut expected).enumerate() {
+        assert_eq!(
+            actual.is_nan(),
+            expected.is_nan(),
+            "{what}: {actual}, not {expected}, at {number}"
+        );
+        if expected.is_nan() {
+            (*actual, *expected) = (0.0, 0.0);
+        }
+    }
+    assert_close(&Values::F32(actual), expected, dtype, what);
+}
+
 /// Whether the calls use fixed point, which keeps 16 bits of x.
 pub fn is_fixed(calls: &[Call]) -> bool {
     calls.iter().any(|call| call.kernel.name.contains("fixed_point"))

@@ -23,6 +23,8 @@ pub struct Batch {
 
 /// Entries of each sequence's ring.
 pub const RING: usize = 3;
+/// Slots on the device that no sequence has.
+const UNUSED_SLOTS: usize = 2;
 
 impl Batch {
     /// Returns sequences with these settings and logits. The current token is at a random position of a random history
@@ -90,28 +92,59 @@ impl Batch {
         sample::reference(&logits, &words, &bias, &mut state)
     }
 
+    fn slots(&self) -> usize {
+        self.sequences() + UNUSED_SLOTS
+    }
+
+    /// Returns the slot of each sequence on the device, in another order than the sequences.
+    fn slot_numbers(&self) -> Vec<u32> {
+        (0..self.sequences()).map(|s| (self.slots() - 1 - s) as u32).collect()
+    }
+
+    /// Returns the rows of slots, given those of sequences; rows of unused slots are `unused`.
+    fn scatter<T: Copy>(&self, rows: &[T], unused: T) -> Vec<T> {
+        let width = rows.len() / self.sequences();
+        let mut scattered = vec![unused; self.slots() * width];
+        for (row, slot) in self.slot_numbers().into_iter().enumerate() {
+            scattered[slot as usize * width..][..width].copy_from_slice(&rows[row * width..][..width]);
+        }
+        scattered
+    }
+
+    /// Returns the rows of sequences, given those of slots; fails if rows of unused slots were written.
+    fn gather(&self, rows: &[u32]) -> Vec<u32> {
+        let width = rows.len() / self.slots();
+        assert!(rows[..UNUSED_SLOTS * width].iter().all(|word| *word == UNUSED));
+        let row = |slot: u32| rows[slot as usize * width..][..width].to_vec();
+        self.slot_numbers().into_iter().flat_map(row).collect()
+    }
+
     /// Returns the operands' specs.
-    pub fn operands(&self) -> [OperandSpec; 9] {
-        let (s, v) = (self.sequences(), self.vocabulary);
+    pub fn operands(&self) -> [OperandSpec; 10] {
+        let (s, v, n) = (self.sequences(), self.vocabulary, self.slots());
         let mut logits = OperandSpec::contiguous(DType::F32, &[s, v]);
         if self.logits.len() == v {
             logits.layout.strides[0] = 0;
         }
-        let words = |width: usize| OperandSpec::contiguous(DType::U32, &[s, width]);
+        let words = |rows: usize, width: usize| OperandSpec::contiguous(DType::U32, &[rows, width]);
         let list = |dtype| OperandSpec::contiguous(dtype, &[s]);
         [
             logits,
-            words(Settings::WORDS),
+            words(n, Settings::WORDS),
             list(DType::U32),
             list(DType::I32),
-            words(self.history.len() / s),
-            words(v),
-            words(self.outbox.len() / s),
-            OperandSpec::contiguous(DType::F32, &[s, self.bias.len() / s]),
+            words(n, self.history.len() / s),
+            words(n, v),
+            words(s, self.outbox.len() / s),
+            list(DType::U32),
+            OperandSpec::contiguous(DType::F32, &[n, self.bias.len() / s]),
             list(DType::U32),
         ]
     }
 }
+
+/// Words of unused slots.
+const UNUSED: u32 = 0xffff_ffff;
 
 /// A batch in the device's memory.
 pub struct OnDevice {
@@ -126,13 +159,16 @@ impl OnDevice {
         let (calls, workspace) = sample::calls(traits, operands.each_ref()).expect("supported");
         let mut arena = Arena::new();
         arena.add(bytemuck::cast_slice(&batch.logits));
-        arena.add(bytemuck::cast_slice(&batch.words()));
+        arena.add(bytemuck::cast_slice(&batch.scatter(&batch.words(), UNUSED)));
         arena.add(bytemuck::cast_slice(&batch.tokens));
         arena.add(bytemuck::cast_slice(&batch.positions));
-        arena.add(bytemuck::cast_slice(&batch.history));
-        arena.add(bytemuck::cast_slice(&batch.counts));
+        arena.add(bytemuck::cast_slice(&batch.scatter(&batch.history, UNUSED)));
+        arena.add(bytemuck::cast_slice(&batch.scatter(&batch.counts, UNUSED)));
         arena.add(bytemuck::cast_slice(&batch.outbox));
-        arena.add(bytemuck::cast_slice(&batch.bias));
+        arena.add(bytemuck::cast_slice(&batch.slot_numbers()));
+        arena.add(bytemuck::cast_slice(
+            &batch.scatter(&batch.bias, f32::from_bits(UNUSED)),
+        ));
         arena.add(&vec![0xff; 4 * batch.sequences()]);
         arena.add(&vec![0xff; 4 * workspace.layout.count()]);
         OnDevice {
@@ -145,19 +181,21 @@ impl OnDevice {
     /// Runs a step; returns the reported tokens.
     pub fn step(&self) -> Vec<u32> {
         self.arena.run(&self.calls);
-        self.words(8)
+        self.words(9)
     }
 
     /// Reads the batch back; fails if read-only operands were written.
     pub fn read(&self) -> Batch {
         assert_eq!(self.arena.read(0), bytemuck::cast_slice::<f32, u8>(&self.batch.logits));
-        assert_eq!(self.words(1), self.batch.words());
-        assert_eq!(self.arena.read(7), bytemuck::cast_slice::<f32, u8>(&self.batch.bias));
+        assert_eq!(self.batch.gather(&self.words(1)), self.batch.words());
+        assert_eq!(self.words(7), self.batch.slot_numbers());
+        let bias = self.batch.gather(&self.words(8));
+        assert_eq!(bias, bytemuck::cast_slice::<f32, u32>(&self.batch.bias));
         Batch {
             tokens: self.words(2),
             positions: self.words(3).into_iter().map(|p| p as i32).collect(),
-            history: self.words(4),
-            counts: self.words(5),
+            history: self.batch.gather(&self.words(4)),
+            counts: self.batch.gather(&self.words(5)),
             outbox: self.words(6),
             ..self.batch.clone()
         }

@@ -6,7 +6,7 @@ use refrain_kernels::{DType, OperandSpec, Traits, Unsupported};
 use crate::common::{Random, check_texts, variants};
 use crate::support::Batch;
 
-fn operands(vocabulary: usize) -> [OperandSpec; 9] {
+fn operands(vocabulary: usize) -> [OperandSpec; 10] {
     let settings = vec![Settings::default(); 2];
     Batch::new(&mut Random::new(1), vec![0.0; vocabulary], vocabulary, settings, 4).operands()
 }
@@ -26,7 +26,7 @@ fn shaders_compile() {
 
 #[test]
 fn rejects_mismatched_operands() {
-    let rejected = |change: &dyn Fn(&mut [OperandSpec; 9])| {
+    let rejected = |change: &dyn Fn(&mut [OperandSpec; 10])| {
         let mut operands = operands(100);
         change(&mut operands);
         sample::calls(&Traits::minimal(), operands.each_ref()).unwrap_err()

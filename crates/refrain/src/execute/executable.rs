@@ -8,7 +8,7 @@ use refrain_vulkan::MemoryClass;
 use super::bound::BoundCommands;
 use super::commands::{StepCommand, UnboundCommands};
 use super::inbox::{self, Inbox, PendingMessage};
-use super::memory::{ArgumentMemory, BlockMemory, check_memory, nonzero};
+use super::memory::{ArgumentMemory, BlockMemory, SharedScratch, check_memory, nonzero};
 use super::run::Run;
 use super::write::{Write, target_state};
 use crate::device::{Backend, Flush};
@@ -64,20 +64,30 @@ impl Executable {
     /// # Errors
     /// Fails if memory runs out.
     pub fn new(device: &Device, compiled: Arc<Compiled>, bindings: Bindings) -> Result<Executable, Error> {
+        Executable::sharing(device, compiled, bindings, None)
+    }
+
+    /// As [`Executable::new`], with intermediate results in shared memory.
+    pub(crate) fn sharing(
+        device: &Device,
+        compiled: Arc<Compiled>,
+        bindings: Bindings,
+        scratch: Option<&SharedScratch>,
+    ) -> Result<Executable, Error> {
         let control = nonzero(compiled.plan.control_bytes);
         let control = control.map(|bytes| device.allocate(MemoryClass::Control, bytes));
         let arguments = ArgumentMemory::Control(control.transpose()?);
-        Executable::with_arguments(device, compiled, bindings, arguments)
+        Executable::with_arguments(device, compiled, bindings, (arguments, scratch))
     }
 
     pub(crate) fn with_arguments(
         device: &Device,
         compiled: Arc<Compiled>,
         bindings: Bindings,
-        arguments: ArgumentMemory,
+        memory: (ArgumentMemory, Option<&SharedScratch>),
     ) -> Result<Executable, Error> {
         let tickets = compiled.commands.as_ref().and_then(UnboundCommands::tickets);
-        let memory = BlockMemory::allocate(device, &compiled.plan, tickets, bindings, arguments)?;
+        let memory = BlockMemory::allocate(device, &compiled.plan, tickets, bindings, memory)?;
         let bound = compiled.commands.as_ref().map(|commands| commands.bind(&memory));
         Ok(Executable {
             device: device.clone(),

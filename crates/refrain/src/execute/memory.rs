@@ -1,12 +1,45 @@
 //! The memory of a plan: a storage for each block.
 
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
 
 use refrain_vulkan::MemoryClass;
 
 use crate::plan::{Block, Place, Plan, Step};
 use crate::storage::{Bindings, Storage};
 use crate::{Device, Error};
+
+/// Memory for intermediate results that several functions of a device share, instead of each having its own.
+///
+/// The functions must be called and played from one thread: then their runs are executed one after another. Outputs have
+/// memory of their own.
+#[derive(Clone, Default, Debug)]
+pub struct SharedScratch(Arc<Mutex<Option<(u64, Storage)>>>);
+
+impl SharedScratch {
+    /// Returns the bytes of the memory.
+    pub fn bytes(&self) -> u64 {
+        let memory = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        memory.as_ref().map_or(0, |(bytes, _)| *bytes)
+    }
+
+    /// Releases the memory once no function uses it.
+    pub fn release(&self) {
+        *self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = None;
+    }
+
+    /// Returns at least `bytes` bytes. Functions that have less keep what they have.
+    fn get(&self, device: &Device, bytes: u64) -> Result<Storage, Error> {
+        let mut memory = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if let Some((size, storage)) = &*memory
+            && *size >= bytes
+        {
+            return Ok(storage.clone());
+        }
+        let storage = device.allocate(MemoryClass::Scratch, bytes)?;
+        Ok(memory.insert((bytes, storage)).1.clone())
+    }
+}
 
 /// The memory of each block of a plan.
 pub(crate) struct BlockMemory {
@@ -37,9 +70,13 @@ impl BlockMemory {
         plan: &Plan,
         tickets: Option<&Storage>,
         bindings: Bindings,
-        arguments: ArgumentMemory,
+        (arguments, shared): (ArgumentMemory, Option<&SharedScratch>),
     ) -> Result<BlockMemory, Error> {
-        let scratch = |bytes| device.allocate(MemoryClass::Scratch, bytes);
+        let output = |bytes| device.allocate(MemoryClass::Scratch, bytes);
+        let scratch = |bytes| match shared {
+            Some(shared) => shared.get(device, bytes),
+            None => output(bytes),
+        };
         Ok(BlockMemory {
             slots: bindings.0,
             leaves: plan.leaves.iter().map(|leaf| leaf.slot).collect(),
@@ -49,7 +86,7 @@ impl BlockMemory {
             outputs: plan
                 .output_bytes
                 .iter()
-                .map(|&bytes| scratch(bytes))
+                .map(|&bytes| output(bytes))
                 .collect::<Result<_, _>>()?,
             has_run: AtomicBool::new(false),
         })

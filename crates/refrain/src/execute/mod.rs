@@ -30,6 +30,7 @@ pub use executor::{Executor, Prepared};
 pub(crate) use host::dense;
 pub use host::{HostInputs, HostMatrix, HostStep};
 pub(crate) use memory::ArgumentMemory;
+pub use memory::SharedScratch;
 pub use run::Run;
 
 pub use commands::StepCommand;

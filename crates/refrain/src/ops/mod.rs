@@ -14,6 +14,7 @@ pub mod quantised;
 pub mod random;
 pub mod reduce;
 pub(crate) mod rms_norm;
+mod scatter;
 mod shape;
 pub(crate) mod softmax;
 mod sort;

@@ -23,6 +23,7 @@ mod sorts;
 mod states;
 mod stepwise;
 mod threads;
+mod updates;
 
 use common::{Random, assert_agree, assert_silent, contents, plain, vulkan};
 use refrain::{Array, Device, eval};

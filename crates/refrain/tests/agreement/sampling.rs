@@ -29,6 +29,7 @@ fn prompted(device: &Device, vocabulary: usize, prompts: &[Vec<u32>], window: u3
         history: fill(&states.history, words(history.collect(), &[s, CAPACITY])),
         counts: fill(&states.counts, words(counted.collect(), &[s, vocabulary])),
         outbox: states.outbox,
+        slots: states.slots,
     };
     // Evaluated now, or every call of a traced step would write the prompts again.
     let filled = [
@@ -92,6 +93,7 @@ fn sampled(device: &Device, random: &mut Random) -> Vec<Array> {
         history,
         counts,
         outbox,
+        ..
     } = sequences;
     found.extend([tokens, positions, history, counts, outbox]);
     found
@@ -102,6 +104,70 @@ fn sampled_sequences_agree() {
     for seed in refrain_testing::sample(900..909, 6) {
         check(seed, sampled);
     }
+}
+
+/// Sequences at slots in another order than their rows, some of them finished, some slots unused.
+#[test]
+fn sequences_keep_their_states_at_their_slots() {
+    let (vocabulary, slots) = (30, [4u32, 1, 5, 4]);
+    let settings = |seed: u64| Settings {
+        temperature: 0.9,
+        repeat_penalty: 1.4,
+        window: 3,
+        seed,
+        biased: true,
+        ..Settings::default()
+    };
+    for device in [&Device::cpu(), vulkan(), plain()] {
+        let mut random = Random::new(11);
+        let prompts = prompts(&mut random, 6, vocabulary);
+        let all: Vec<Settings> = (0..6).map(settings).collect();
+        let bias: Vec<f32> = (0..6 * vocabulary).map(|_| random.unit()).collect();
+        let bias = Array::from_slice(device, &bias, &[6, vocabulary]);
+        let logits: Vec<f32> = (0..slots.len() * vocabulary).map(|_| 4.0 * random.unit()).collect();
+        let logits = Array::from_slice(device, &logits, &[slots.len(), vocabulary]);
+        let by_slot = prompted(device, vocabulary, &prompts, 3);
+        // The last row is finished: its slot is another row's by now.
+        let position = |slot: usize| prompts[slot].len() as i32 - 1;
+        let positions = [position(4), position(1), position(5), -1];
+        let picked = slots.map(|slot| *prompts[slot as usize].last().expect("not empty"));
+        let rows = Sequences::new(device, slots.len(), vocabulary, 40, 8).expect("small states");
+        let every_row = Array::from_slice(device, &[0, 1, 2, 3], &[4]);
+        let mut sequences = Sequences {
+            tokens: rows
+                .tokens
+                .write_rows(&Array::from_slice(device, &picked, &[4]), &every_row),
+            positions: rows
+                .positions
+                .write_rows(&Array::from_slice(device, &positions, &[4]), &every_row),
+            outbox: rows.outbox,
+            slots: Array::from_slice(device, &slots, &[4]),
+            ..by_slot
+        };
+        let mut alone = prompted(device, vocabulary, &prompts, 3);
+        let settings = encoded(device, &all);
+        // Of each sequence by itself; those without a row get zeros.
+        let all_logits = logits.take(&Array::from_slice(device, &[9u32, 1, 9, 9, 0, 2], &[6]), 0);
+        for _ in 0..5 {
+            let (reported, next) = sample(&logits, &settings, &sequences, Some(&bias));
+            let (expected, after) = sample(&all_logits, &settings, &alone, Some(&bias));
+            let (reported, expected) = (
+                reported.to_vec::<u32>().expect("runs"),
+                expected.to_vec::<u32>().expect("runs"),
+            );
+            assert_eq!(
+                reported,
+                [expected[4], expected[1], expected[5], FINISHED],
+                "on {device:?}"
+            );
+            (sequences, alone) = (next, after);
+        }
+        let [found, expected] = [&sequences, &alone].map(|s| s.history.to_vec::<u32>().expect("read"));
+        for slot in [1, 4, 5] {
+            assert_eq!(found[40 * slot..][..40], expected[40 * slot..][..40], "on {device:?}");
+        }
+    }
+    assert_silent();
 }
 
 #[test]

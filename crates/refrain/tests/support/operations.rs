@@ -1,7 +1,7 @@
 //! Programs of a single operation, for each operation and dtype, over placeholders. Nothing is computed.
 
 use refrain::fast::{self, Mask};
-use refrain::{Array, DType, Device, QuantFormat, Quantised, concatenate};
+use refrain::{Array, Combine, DType, Device, QuantFormat, Quantised, concatenate};
 use refrain_lm::sample::Settings;
 use refrain_lm::{AttentionParams, BatchTokens, RopeParams, Sequences, expert_matmul, paged_attention_with_sinks};
 
@@ -38,6 +38,11 @@ fn x(device: &Device, dtype: DType) -> Array {
 /// Another operand of the same shape.
 fn y(device: &Device, dtype: DType) -> Array {
     Array::input(device, "y", dtype, &[ROWS, COLUMNS])
+}
+
+/// A row number for each row.
+fn slots(device: &Device) -> Array {
+    Array::input(device, "slots", DType::I32, &[ROWS])
 }
 
 /// Elementwise operations, each computed by one generated kernel, alone or in a chain.
@@ -126,6 +131,14 @@ fn others() -> Vec<Operation> {
         operation("take", move |d, t| x(d, t).take(&indices(d, &[3]), 0)),
         operation("take_along", move |d, t| x(d, t).take_along(&indices(d, &[ROWS, 3]))),
         operation("concatenate", |d, t| concatenate(&[&x(d, t), &y(d, t)], 0)),
+        operation("slice_update", |d, t| {
+            let part = Array::input(d, "part", t, &[ROWS, 1]);
+            x(d, t).slice_update(&part, &[0, 3], &[ROWS, 4], &[1, 1])
+        }),
+        operation("scatter_rows", move |d, t| x(d, t).scatter_rows(&y(d, t), &slots(d))),
+        operation("combine_rows", move |d, t| {
+            x(d, t).combine_rows(&y(d, t), &slots(d), Combine::Add)
+        }),
         operation("write_rows", |d, t| update(d, t, t)),
         operation("write_rows of f32", |d, t| update(d, DType::F32, t)),
         operation("rms_norm", |d, t| {

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use refrain_engine::{Engine, EngineOptions, Error as EngineError, Reload, Session};
 use refrain_models::Checkpoint;
@@ -9,7 +10,7 @@ use refrain_server::{EngineSource, LoadFailure, ModelRegistry, ServedModel, Serv
 
 use super::config::ModelEntry;
 use super::names::{ModelNames, model_names};
-use super::{Arguments, DEFAULT_CONTEXT, DEFAULT_PARALLEL, DEFAULT_PARALLEL_ON_CPU};
+use super::{Arguments, DEFAULT_CONTEXT};
 use crate::output::{self, human_bytes};
 use crate::{Global, device, load, model};
 
@@ -49,6 +50,7 @@ impl ModelOpener {
                 queue: arguments.queue,
                 prefix_cache: !arguments.no_prefix_cache,
                 deterministic: arguments.deterministic,
+                target_gap: Duration::from_millis(arguments.target_gap),
                 ..EngineOptions::default()
             },
             memory: arguments.memory,
@@ -188,24 +190,12 @@ impl ModelSetup {
         })
     }
 
-    /// The options, with the KV cache sized to the free memory.
+    /// The options, with requests and KV cache sized to the free memory.
     fn with_cache_size(&self, device: &refrain::Device) -> EngineOptions {
-        let default = if device.is_cpu() {
-            DEFAULT_PARALLEL_ON_CPU
-        } else {
-            DEFAULT_PARALLEL
-        };
-        let streams = self.parallel.map_or(default, |streams| streams as usize);
-        let each = Session::kv_bytes_per_token(self.checkpoint.config(), device).max(1);
         let free = device.free_memory().unwrap_or(u64::MAX) as f64 * self.memory;
-        let states = streams as u64 * self.checkpoint.config().recurrent_bytes();
-        let fit = (bytes_for_tokens(free as u64, states) / each) as usize;
-        let context = self.options.context;
-        EngineOptions {
-            streams,
-            cache_tokens: (streams * context).min(fit).max(context),
-            ..self.options
-        }
+        let streams = self.parallel.map(|streams| streams as usize);
+        self.options
+            .sized(self.checkpoint.config(), device, free as u64, streams)
     }
 
     /// Reopens the device after it was lost, and reloads the model.
@@ -221,29 +211,5 @@ impl ModelSetup {
             }
             Ok(load::load(&global, &checkpoint, &device, context)?.model)
         })
-    }
-}
-
-/// Bytes of `free` left for the KV cache. The recurrent states of all sequences are subtracted, and as much again for
-/// their copies of cached prefixes, but at most half of the rest.
-fn bytes_for_tokens(free: u64, states: u64) -> u64 {
-    let left = free.saturating_sub(states);
-    left.saturating_sub(states).max(left / 2)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::bytes_for_tokens;
-
-    #[test]
-    fn recurrent_states_and_copies_reduce_the_kv_cache() {
-        assert_eq!(bytes_for_tokens(1000, 0), 1000, "a model without recurrent layers");
-        assert_eq!(bytes_for_tokens(1000, 100), 800);
-        assert_eq!(
-            bytes_for_tokens(1000, 400),
-            300,
-            "copies take no more than the KV cache"
-        );
-        assert_eq!(bytes_for_tokens(1000, 2000), 0);
     }
 }

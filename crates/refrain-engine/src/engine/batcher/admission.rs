@@ -1,96 +1,230 @@
-//! Who decodes has a row of the step in use.
+//! Admission: which waiting request gets a slot and pages next.
+//!
+//! A request is admitted if the pages of its prompt are available, and enough are left for the tokens that it and the
+//! running requests are expected to generate. A request waits while another one computes a prefix that it can share.
 
-use refrain_lm::token_bitmask_words;
+use std::sync::atomic::Ordering;
 
-use super::Batcher;
+use super::{Batcher, PAGE_SIZE, Runner, Running, Waiting};
 use crate::Error;
-use crate::engine::request::{EngineEvent, call_constraint};
-use crate::engine::steps::Admission;
-use crate::pace::Pace;
-use crate::step::StepExtras;
 
-impl Batcher {
-    /// Gives all that decode a row, and those with constraints their next tokens; whether there are any.
-    pub(super) fn prepare(&mut self) -> Result<bool, Error> {
-        while self.assign_rows()? {
-            if !self.steps.extras().allowed {
-                return Ok(true);
+impl<R: Runner> Batcher<R> {
+    /// Gives waiting requests slots and the pages of their prompts. Clients take turns.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub(super) fn admit(&mut self) -> Result<(), Error> {
+        while let Some(slot) = self.slots.iter().position(Option::is_none) {
+            let running: Vec<u64> = self.running().map(|(_, running)| running.request.client).collect();
+            if running.len() >= self.backpressure.streams(self.slots.len()) {
+                return Ok(());
             }
-            // What may come next depends on what comes now.
-            let all_polled = self.in_flight.is_empty();
-            self.poll_all()?;
-            if all_polled && self.allow()? {
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-
-    /// Tells the device which tokens may come next where not all may. Those that cannot go on end; whether none did.
-    fn allow(&mut self) -> Result<bool, Error> {
-        let mut bits = vec![0; token_bitmask_words(self.model.config().vocab_size)];
-        let mut none_ended = true;
-        for (row, slot_id) in self.steps.rows().to_vec().into_iter().enumerate() {
-            let Some((slot, _)) = slot_id else { continue };
-            let running = self.slots[slot].as_mut().expect("admitted");
-            let Some(constraint) = &mut running.request.constraint else {
-                continue;
-            };
-            bits.fill(0);
-            let allowed = call_constraint(|| constraint.fill_mask(&mut bits));
-            match allowed {
-                Ok(()) if bits.iter().any(|word| *word != 0) => self.steps.allow(row, &bits)?,
-                other => {
-                    let why = other.err().unwrap_or_else(|| "no token is allowed".to_owned());
-                    self.end(slot, EngineEvent::Failed(Error::Constraint(why)));
-                    none_ended = false;
+            let mut candidates = vec![];
+            for index in 0..self.queue.len() {
+                if !self.awaits_prefix(index) {
+                    candidates.push((index, self.queue[index].client));
                 }
             }
+            let Some(index) = self.fair_queue.next(candidates.into_iter(), &running) else {
+                return Ok(());
+            };
+            if !self.admit_into(slot, index)? {
+                return Ok(());
+            }
         }
-        Ok(none_ended)
+        Ok(())
     }
 
-    /// Gives all that decode a row; whether there are any.
-    fn assign_rows(&mut self) -> Result<bool, Error> {
-        loop {
-            let decoding = || self.running().filter(|(_, running)| running.decodes());
-            let extras = decoding().map(|(_, running)| running.request.extras());
-            let needed = extras.fold(StepExtras::default(), StepExtras::union);
-            let decoding = decoding().count();
-            let streams = if self.deterministic { self.slots.len() } else { decoding };
-            let rows = streams.next_power_of_two();
-            let now = self.steps.rows().len();
-            if decoding == 0 {
-                return Ok(false);
-            }
-            if rows > now || 2 * rows <= now || needed != self.steps.extras() {
-                if !self.in_flight.is_empty() {
-                    self.poll_all()?;
-                    continue;
-                }
-                let kind = (rows, needed);
-                self.steps.use_rows(kind, &self.model, &self.states, &self.table)?;
-                self.pace = Pace::default();
-                self.step_times.interrupt();
-            }
-            break;
+    /// Admits the waiting request at `index` if there are pages for it; returns whether there are.
+    fn admit_into(&mut self, slot: usize, index: usize) -> Result<bool, Error> {
+        let request = &self.queue[index];
+        let attempt = Some((request.number, self.pool.version()));
+        if self.refused == attempt {
+            return Ok(false);
         }
-        for slot in 0..self.slots.len() {
-            let Some(running) = self.slots[slot].as_ref().filter(|running| running.decodes()) else {
-                continue;
-            };
-            let slot_id = running.slot_id(slot);
-            if self.steps.rows().contains(&Some(slot_id)) {
-                continue;
-            }
-            let request = &running.request;
-            self.steps.join(Admission {
-                slot_id,
-                tokens: &request.tokens,
-                settings: &request.settings,
-                bias: request.options.sampler.bias(self.model.config().vocab_size),
-            })?;
+        let tokens = request.tokens.len();
+        // The last token is computed for its logits even if it is known.
+        let prefix = self.pool.lookup(&request.tokens[..tokens - 1]);
+        let known = prefix.pages.len();
+        // A deterministic engine never preempts: a request has all its pages from the start.
+        let positions = if self.deterministic { request.limit } else { tokens };
+        let needed = self.pool.pages_for(positions) - known;
+        if needed.max(self.expected_pages(request) - known) + self.reserved_pages() > self.pool.available()
+            && (self.running().next().is_some() || needed > self.pool.available())
+        {
+            self.pool.give_back(&prefix.pages);
+            self.refused = Some((self.queue[index].number, self.pool.version()));
+            return Ok(false);
+        }
+        let mut pages = prefix.pages;
+        pages.extend((0..needed).map_while(|_| self.pool.take()));
+        debug_assert_eq!(pages.len(), known + needed, "these pages are available");
+        let mut request = self.queue.remove(index).expect("a waiting request");
+        let cached = known * PAGE_SIZE;
+        if let Some(cached_tokens) = request.cached_tokens.take() {
+            cached_tokens.store(cached, Ordering::Relaxed);
+        }
+        let clients = self.running().map(|(_, running)| running.request.client);
+        let present: Vec<u64> = self.queue.iter().map(|request| request.client).chain(clients).collect();
+        self.fair_queue.take(request.client, &present);
+        self.counted.cached_tokens += cached as u64;
+        self.counted.prompt_tokens += tokens as u64;
+        let row = slot * self.pages_each;
+        self.known_table[row..][..pages.len()].copy_from_slice(&pages);
+        self.slots[slot] = Some(Running {
+            request,
+            pages,
+            prefilled: cached,
+            save_states_at: [prefix.length, (tokens - 1) / PAGE_SIZE]
+                .map(|pages| pages * PAGE_SIZE)
+                .into(),
+            node: None,
+            prompt: tokens,
+            ahead: 0,
+            dropped: 0,
+            pages_written: 0,
+        });
+        if let Some(checkpoint) = prefix.checkpoint {
+            self.runner.restore_states(slot, checkpoint)?;
         }
         Ok(true)
+    }
+
+    /// Returns how many pages a request is expected to have at its end.
+    fn expected_pages(&self, request: &Waiting) -> usize {
+        let tokens = request.tokens.len();
+        let growth = if request.embeds {
+            0
+        } else {
+            self.growth.expected(request.limit.saturating_sub(tokens))
+        };
+        self.pool.pages_for(tokens + growth)
+    }
+
+    /// Returns how many pages running requests are expected to need beyond those they have.
+    fn reserved_pages(&self) -> usize {
+        self.running()
+            .map(|(_, running)| {
+                self.expected_pages(&running.request)
+                    .saturating_sub(running.pages.len())
+            })
+            .sum()
+    }
+
+    /// Whether a running request is computing a prefix that the waiting request at `index` can share. If the model has
+    /// recurrent states, they are saved where the two diverge.
+    fn awaits_prefix(&mut self, index: usize) -> bool {
+        if !self.pool.caches_prefixes() {
+            return false;
+        }
+        let request = &self.queue[index];
+        let computes = |running: &Running, number: u64, until: usize| {
+            running.request.number == number && running.prefilled < until
+        };
+        if let Some((number, until)) = request.awaited
+            && self.running().any(|(_, running)| computes(running, number, until))
+        {
+            return true;
+        }
+        let shared = |running: &Running| shared_prefix(&request.tokens, &running.request.tokens);
+        let longest = self
+            .running()
+            .filter(|(_, running)| !running.decodes())
+            .map(|(slot, running)| (shared(running), slot))
+            .max_by_key(|(shared, _)| *shared);
+        let awaited = longest.filter(|&(shared, slot)| {
+            let running = self.slots[slot].as_ref().expect("running");
+            running.prefilled < shared
+        });
+        self.queue[index].awaited = awaited.map(|(shared, slot)| {
+            let running = self.slots[slot].as_mut().expect("running");
+            if !running.save_states_at.contains(&shared) {
+                running.save_states_at.push(shared);
+            }
+            (running.request.number, shared)
+        });
+        awaited.is_some()
+    }
+}
+
+/// Returns how many tokens of full pages two requests share and both compute before their last tokens.
+fn shared_prefix(tokens: &[u32], others: &[u32]) -> usize {
+    let both = tokens[..tokens.len() - 1]
+        .chunks_exact(PAGE_SIZE)
+        .zip(others[..others.len() - 1].chunks_exact(PAGE_SIZE));
+    both.take_while(|(page, other)| page == other).count() * PAGE_SIZE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::test_support::{ask_with, batcher_with, model};
+
+    fn numbered(first: u32, length: u32) -> Vec<u32> {
+        (0..length).map(|at| (first + 7 * at) % 200 + 3).collect()
+    }
+
+    #[test]
+    fn a_waiting_request_evicts_no_cached_prefix() {
+        let model = model();
+        let mut batcher = batcher_with(&model, 3, 512);
+        let cached = numbered(1, 130);
+        let _first = ask_with(&mut batcher, 0, cached.clone(), 1);
+        while !batcher.is_idle() {
+            batcher.step().expect("runs");
+        }
+        // Six of eight pages, and a request that needs four.
+        let running = [(1, 240, 16), (2, 100, 28)].map(|(number, length, tokens)| {
+            ask_with(&mut batcher, number, numbered(10 * number as u32, length), tokens)
+        });
+        let waiting = ask_with(&mut batcher, 3, numbered(90, 220), 20);
+        for step in 0..10 {
+            batcher.step().expect("runs");
+            assert_eq!((batcher.load().running, batcher.load().waiting), (2, 1), "step {step}");
+            let prefix = batcher.pool.lookup(&cached);
+            assert_eq!(prefix.pages.len(), 2, "step {step}");
+            batcher.pool.give_back(&prefix.pages);
+        }
+        while !batcher.is_idle() {
+            batcher.step().expect("runs");
+        }
+        let counts = running.map(|events| events.try_iter().count());
+        assert_eq!(
+            (counts, waiting.try_iter().count()),
+            ([17, 29], 21),
+            "tokens, and an end each"
+        );
+    }
+
+    #[test]
+    fn texts_that_reach_their_limits_are_not_preempted() {
+        let model = model();
+        // Three pages each: 16 pages are two thirds of those of eight requests.
+        let mut batcher = batcher_with(&model, 8, 16 * 64);
+        let requests: Vec<_> = (0..40)
+            .map(|number| ask_with(&mut batcher, number, numbered(number as u32, 40), 100))
+            .collect();
+        let mut most = 0;
+        while !batcher.is_idle() {
+            batcher.step().expect("runs");
+            most = most.max(batcher.load().running);
+        }
+        assert!(requests.iter().all(|events| events.try_iter().count() == 101));
+        assert_eq!((batcher.load().preemptions, most), (0, 5), "{:?}", batcher.load());
+    }
+
+    #[test]
+    fn short_texts_raise_the_number_of_running_requests() {
+        let model = model();
+        let mut batcher = batcher_with(&model, 8, 16 * 64);
+        (0..60).for_each(|_| batcher.growth.ended(1, 100));
+        let _requests: Vec<_> = (0..8)
+            .map(|number| ask_with(&mut batcher, number, numbered(number as u32, 40), 100))
+            .collect();
+        batcher.step().expect("runs");
+        assert_eq!(batcher.load().running, 8);
+        while !batcher.is_idle() {
+            batcher.step().expect("runs");
+        }
+        assert!(batcher.load().preemptions > 0, "they were longer than expected");
     }
 }

@@ -1,43 +1,47 @@
-//! Requests for what a model makes of a text, instead of a text.
+//! Requests for embeddings: the hidden states after the last tokens of texts.
 
-use super::Batcher;
+use super::{Batcher, Runner};
 use crate::Error;
 use crate::engine::request::EngineEvent;
-use crate::prefill::PrefillChunk;
+use crate::prefill::PrefillPiece;
 
-impl Batcher {
-    /// Computes the last tokens of those requests whose others are in the cache; with that they end.
+impl<R: Runner> Batcher<R> {
+    /// Computes the last tokens of the texts whose other tokens are computed, all in one call, and ends their requests.
     ///
     /// # Errors
-    /// A device that fails.
+    /// If the device fails.
     pub(super) fn embed(&mut self) -> Result<(), Error> {
-        while let Some(slot) = self.next_to_embed() {
-            let running = self.slots[slot].as_ref().expect("found");
-            let tokens = &running.request.tokens;
+        let texts = self
+            .running()
+            .filter(|(_, running)| running.request.embeds && running.decodes());
+        // A deterministic engine computes each by itself.
+        let most = if self.deterministic { 1 } else { self.slots.len() };
+        let slots: Vec<usize> = texts.map(|(slot, _)| slot).take(most).collect();
+        if slots.is_empty() {
+            return Ok(());
+        }
+        let piece = |&slot: &usize| {
+            let tokens = &self.slots[slot].as_ref().expect("found").request.tokens;
             let position = tokens.len() - 1;
-            let chunk = PrefillChunk {
+            PrefillPiece {
                 tokens: &tokens[position..],
                 sequence: slot,
                 position,
-                wanted: 1,
-                hidden: true,
-            };
-            let width = self.model.config().hidden_size;
-            let function = self.prompts.run(&self.model, &self.states, &chunk, &self.known_table)?;
-            let hidden: Vec<f32> = function.read_range(0, 0, width)?;
+            }
+        };
+        let pieces = slots.iter().map(piece).collect();
+        let all = self.runner.hidden_states(pieces, &self.known_table)?;
+        for (slot, hidden) in slots.into_iter().zip(all) {
             let last = if hidden.iter().all(|number| number.is_finite()) {
                 EngineEvent::Embedding(hidden)
             } else {
+                let position = self.slots[slot]
+                    .as_ref()
+                    .map_or(0, |running| running.request.tokens.len() - 1);
                 EngineEvent::Failed(Error::NotANumber { position })
             };
             self.end(slot, last);
         }
         Ok(())
-    }
-
-    fn next_to_embed(&self) -> Option<usize> {
-        let mut running = self.running();
-        let found = running.find(|(_, running)| running.request.embeds && running.decodes());
-        found.map(|(slot, _)| slot)
     }
 }

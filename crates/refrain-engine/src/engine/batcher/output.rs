@@ -1,16 +1,13 @@
-//! What comes of the runs of a batch.
-
-use std::time::Instant;
+//! Outputs of the runs of a batch.
 
 use refrain_lm::sample::{FINISHED, NOT_A_NUMBER};
-use refrain_models::LayerState;
 
-use super::{Batcher, SlotId, Waiting};
+use super::{Batcher, Runner, SlotId, Waiting};
 use crate::engine::request::{EngineEvent, PickedToken, call_constraint};
 use crate::{Error, Finish};
 
-impl Batcher {
-    /// Waits for all submits and passes on what they report.
+impl<R: Runner> Batcher<R> {
+    /// Waits for all submits and reports their outputs.
     pub(super) fn poll_all(&mut self) -> Result<(), Error> {
         while !self.in_flight.is_empty() {
             self.poll()?;
@@ -18,7 +15,7 @@ impl Batcher {
         Ok(())
     }
 
-    /// Waits for the oldest submit and passes on what it reports.
+    /// Waits for the oldest submit and reports its outputs.
     pub(super) fn poll(&mut self) -> Result<(), Error> {
         let Some(polled) = self.in_flight.pop_front() else {
             return Ok(());
@@ -28,8 +25,8 @@ impl Batcher {
             if let Some(chunk) = chunk {
                 self.pace.delay(self.step_times.of_chunk(chunk));
             }
-            let polls = self.steps.wait(run, &self.pace)?;
-            let now = Instant::now();
+            let polls = self.runner.wait(run, &self.pace)?;
+            let now = self.runner.now();
             match chunk {
                 Some(_) => self.pace.done_untimed(now),
                 None => self.pace.done(polls, 1, now),
@@ -52,9 +49,9 @@ impl Batcher {
         self.slots[slot].as_ref().is_some_and(|r| r.request.number == number)
     }
 
-    /// Takes what run number `run` reported of a request in a row.
+    /// Takes the output of run number `run` for a request in a row.
     fn take(&mut self, (slot, _): SlotId, run: u64, row: usize) -> Result<(), Error> {
-        let word = self.steps.reported(run, row)?;
+        let word = self.runner.reported(run, row)?;
         let running = self.slots[slot].as_mut().expect("admitted");
         running.ahead -= 1;
         if running.dropped > 0 {
@@ -63,10 +60,10 @@ impl Batcher {
             return Ok(());
         }
         let request = &mut running.request;
-        // All that may fail of the device comes before the request changes: it may have to go on from here.
+        // Device reads that may fail come before the request changes: it may have to continue from here.
         let mut logprobs = None;
         if let Some(top_logprobs) = request.top_logprobs {
-            logprobs = self.steps.logprobs(run, row)?.map(Box::new);
+            logprobs = self.runner.logprobs(run, row)?.map(Box::new);
             if let Some(logprobs) = &mut logprobs {
                 logprobs.top.truncate(top_logprobs);
             }
@@ -74,7 +71,7 @@ impl Batcher {
         let position = request.tokens.len() - 1;
         let end = match word {
             NOT_A_NUMBER => EngineEvent::Failed(Error::NotANumber { position }),
-            // The device ends a text where the host does; this is for what only the device knows.
+            // The host ends a text where the device does; this is in case only the device knows why.
             FINISHED => EngineEvent::End(request.at_limit),
             id if request.options.stop_ids.contains(&id) => {
                 self.counted.generated_tokens += 1;
@@ -108,33 +105,43 @@ impl Batcher {
         Ok(())
     }
 
-    /// Resumes a request behind the last token that was kept, once all tokens that it drops have arrived. The step
-    /// that applies its constraint is another one, whose rows begin with the requests' tokens. Recurrent states have
-    /// gone too far: they are computed again.
+    /// Resumes a request after the last token that was kept, once all tokens that it drops have arrived. The step that
+    /// applies its constraint is another one, whose rows begin with the requests' tokens. Recurrent states have gone too
+    /// far: they are computed again.
     fn resume_restricted(&mut self, slot: usize) {
-        let is_over = self.slots[slot].as_ref().is_some_and(|running| running.dropped == 0);
-        if is_over
-            && !LayerState::recurrent(&self.states).is_empty()
+        let Some(running) = self.slots[slot].as_ref().filter(|running| running.dropped == 0) else {
+            return;
+        };
+        // The dropped tokens were counted.
+        self.runner.forget(running.slot_id(slot));
+        if self.runner.is_recurrent()
             && let Some(request) = self.vacate(slot)
         {
             self.queue.push_front(request);
         }
     }
 
-    /// Ends the request in a slot with a last word.
+    /// Ends the request in a slot with its last event.
     pub(super) fn end(&mut self, slot: usize, last: EngineEvent) {
+        if let Some(running) = &self.slots[slot]
+            && !running.request.embeds
+        {
+            let (generated, limit) = (running.request.tokens.len() - running.prompt, running.request.limit);
+            self.growth.ended(generated, limit.saturating_sub(running.prompt));
+        }
         if let Some(mut request) = self.vacate(slot) {
             self.backpressure.ended();
             request.emit(last);
         }
     }
 
-    /// Frees a slot and its row; what its pages hold is remembered.
+    /// Frees a slot and its row. What its pages hold is cached.
     pub(super) fn vacate(&mut self, slot: usize) -> Option<Waiting> {
         let running = self.slots[slot].take()?;
-        self.steps.leave(running.slot_id(slot));
+        self.runner.leave(running.slot_id(slot));
         let held = running.prefilled.min(running.request.tokens.len() - 1);
-        self.pool.remember(&running.request.tokens[..held], &running.pages);
+        let tokens = &running.request.tokens[..held];
+        self.pool.insert(tokens, &running.pages, running.node);
         self.pool.give_back(&running.pages);
         Some(running.request)
     }

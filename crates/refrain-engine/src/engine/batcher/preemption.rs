@@ -1,38 +1,35 @@
-//! What becomes of requests when memory runs out in a round: fewer are computed at once, and none is lost but one for which
-//! there is none even alone.
+//! Out of memory: fewer requests are computed at once. None is lost, except one that does not even fit alone.
 
-use refrain::Device;
-
-use super::{Batcher, Waiting};
+use super::{Batcher, Runner, Waiting};
 use crate::Error;
 use crate::engine::request::EngineEvent;
-use crate::prefill::{SHORT_CHUNK, default_chunk};
+use crate::prefill::SHORT_CHUNK;
 
-/// Requests that come to their ends before more is tried again.
+/// Requests that end before the limits are raised again.
 const ENDS_BEFORE_RETRY: u32 = 8;
-/// How often a request that is alone may find no memory before it is refused.
+/// How often a request that is alone may run out of memory before it fails.
 const MAX_ATTEMPTS: u32 = 3;
-/// The fewest tokens of a prompt that are taken in at once.
+/// Smallest chunk of a prompt.
 const MIN_CHUNK: usize = 16;
 
-/// How much less is done at once, since memory ran out.
+/// How much less is computed at once since memory ran out.
 pub(super) struct Backpressure {
-    /// Tokens that a chunk has where memory is not short.
+    /// Tokens of a chunk if memory is not short.
     pub max_chunk: usize,
-    /// Streams and tokens of a chunk are halved so often.
+    /// How often requests and tokens of a chunk are halved.
     halvings: u32,
-    /// Requests that have ended since.
+    /// Requests that ended since.
     ends: u32,
-    /// Tokens that had been picked when memory last ran out, and how often it has since without any.
+    /// Tokens generated when memory last ran out, and how often it has run out since without a further one.
     tokens: u64,
     failed_attempts: u32,
 }
 
 impl Backpressure {
-    /// None, on a device.
-    pub fn new(device: &Device) -> Backpressure {
+    /// Creates the limits: nothing is halved yet.
+    pub fn new(max_chunk: usize) -> Backpressure {
         Backpressure {
-            max_chunk: default_chunk(device),
+            max_chunk,
             halvings: 0,
             ends: 0,
             tokens: 0,
@@ -40,17 +37,22 @@ impl Backpressure {
         }
     }
 
-    /// Requests that may be computed at once, of so many.
+    /// Returns how many of `most` requests may be computed at once.
     pub fn streams(&self, most: usize) -> usize {
         most.checked_shr(self.halvings).unwrap_or(0).max(1)
     }
 
-    /// Tokens that a chunk may have.
+    /// Returns how many tokens a chunk may have.
     pub fn chunk(&self) -> usize {
         self.max_chunk.checked_shr(self.halvings).unwrap_or(0).max(MIN_CHUNK)
     }
 
-    /// Notes that a request has come to its end.
+    /// Lets one of `most` requests run at a time.
+    pub fn limit_to_one(&mut self, most: usize) {
+        (self.halvings, self.ends) = (most.max(1).ilog2(), 0);
+    }
+
+    /// Notes that a request has ended.
     pub fn ended(&mut self) {
         self.ends += 1;
         if self.ends >= ENDS_BEFORE_RETRY {
@@ -59,15 +61,18 @@ impl Backpressure {
     }
 }
 
-impl Batcher {
-    /// Goes on after memory ran out in a round: programs are let go, all requests wait again, and fewer of them come back at
-    /// once. One that was alone and found none again and again is told so.
+impl<R: Runner> Batcher<R> {
+    /// Continues after memory ran out in a step: discards all programs, and preempts all requests. Fewer are admitted
+    /// then. A request that repeatedly runs out of memory alone fails.
     ///
     /// # Errors
-    /// If something else fails; if there was no request to blame.
+    /// If something else fails, or if there was no request.
     pub fn preempt(&mut self, error: Error) -> Result<(), Error> {
+        if self.running().next().is_none() {
+            return Err(error);
+        }
         match self.poll_all() {
-            // What is not heard is computed again.
+            // Outputs that were not read are computed again.
             Err(why) if why.is_out_of_memory() => self.in_flight.clear(),
             polled => polled?,
         }
@@ -83,11 +88,9 @@ impl Batcher {
         let least = self.backpressure.streams(streams) == 1 && self.backpressure.chunk() == MIN_CHUNK;
         let mut requests: Vec<Waiting> = running.iter().filter_map(|slot| self.vacate(*slot)).collect();
         requests.sort_by_key(|request| request.number);
-        if requests.is_empty() {
-            return Err(error);
-        }
         self.counted.preemptions += requests.len() as u64;
-        if least && self.backpressure.failed_attempts >= MAX_ATTEMPTS {
+        // The outputs of runs in flight may have ended all requests.
+        if least && self.backpressure.failed_attempts >= MAX_ATTEMPTS && !requests.is_empty() {
             self.backpressure.failed_attempts = 0;
             let mut refused = requests.remove(0);
             refused.emit(EngineEvent::Failed(Error::NoMemory(error.to_string())));
@@ -104,8 +107,7 @@ impl Batcher {
             .into_iter()
             .rev()
             .for_each(|request| self.queue.push_front(request));
-        self.steps.release();
-        self.prompts.release();
+        self.runner.release();
         self.step_times.interrupt();
         self.chunk = None;
         Ok(())

@@ -1,72 +1,101 @@
-//! Prompts on their way into the cache.
+//! Prefill: chunks of prompts, between the tokens of decoding requests.
 
-use super::{Batcher, Running};
+use super::{Batcher, Runner, Running};
 use crate::Error;
-use crate::prefill::{PrefillChunk, SHORT_CHUNK, max_chunk_tokens, next_chunk};
+use crate::prefill::{PrefillPiece, SHORT_CHUNK, next_chunk};
 
-/// Tokens of a prompt that are taken in at once where all are always cut alike, and on a CPU.
+/// Tokens of a chunk in a deterministic engine, and in one on the CPU.
 const DETERMINISTIC_CHUNK: usize = 128;
 const DETERMINISTIC_CPU_CHUNK: usize = 32;
 
-impl Batcher {
-    /// Takes in a chunk of a prompt: in turns of the one that came first, and of the one of which least is left, which does
-    /// not wait for all of the other then.
+impl<R: Runner> Batcher<R> {
+    /// Computes a chunk of prompts. It begins with the prompt that arrived first, or with the one that has the fewest
+    /// tokens left, in turn, so that short prompts do not wait for long ones. Further prompts fill the rest of the chunk.
+    ///
+    /// # Errors
+    /// If the device fails.
     pub(super) fn prefill(&mut self) -> Result<(), Error> {
-        let prefilling = self.running().filter(|(_, running)| !running.decodes());
-        let is_firsts = self.chunks.is_multiple_of(2);
-        let rank = |running: &Running| {
-            let left = running.request.tokens.len() - running.prefilled;
-            (if is_firsts { 0 } else { left }, running.request.number)
-        };
-        let Some((slot, _)) = prefilling.min_by_key(|(_, running)| rank(running)) else {
-            return Ok(());
-        };
-        let most = self.chunk_limit();
-        if most == 0 {
+        let pieces = self.choose_pieces();
+        let count = pieces.iter().map(|(_, tokens)| tokens).sum();
+        if count == 0 {
             return Ok(());
         }
-        let running = self.slots[slot].as_mut().expect("chosen");
-        let (tokens, position) = (&running.request.tokens, running.prefilled);
-        let most = max_chunk_tokens(&self.model, most, position);
-        let checkpoint = self.checkpoints.as_ref().zip(running.next_copy());
-        let end = checkpoint.map_or(tokens.len() - 1, |(_, at)| at);
-        let asked = next_chunk(end - position, most);
-        let traced = self.prompts.traced();
-        let count = self.prompts.fit_to_memory(&self.model, &self.states, asked, 0)?;
-        if count < asked {
-            self.backpressure.max_chunk = count;
+        let fitting = self.runner.fit_chunk(count)?;
+        if fitting < count {
+            self.backpressure.max_chunk = fitting;
         }
-        let chunk = PrefillChunk {
-            tokens: &tokens[position..][..count],
-            sequence: slot,
-            position,
-            wanted: 0,
-            hidden: false,
+        let pieces = shortened(&pieces, fitting);
+        let piece = |&(slot, tokens): &(usize, usize)| {
+            let running = self.slots[slot].as_ref().expect("chosen");
+            PrefillPiece {
+                tokens: &running.request.tokens[running.prefilled..][..tokens],
+                sequence: slot,
+                position: running.prefilled,
+            }
         };
-        self.prompts.run(&self.model, &self.states, &chunk, &self.known_table)?;
-        self.chunk = Some(count);
-        self.chunks += 1;
-        if self.prompts.traced() > traced {
+        if self
+            .runner
+            .prefill(pieces.iter().map(piece).collect(), &self.known_table)?
+        {
             self.step_times.interrupt();
         }
-        running.prefilled += count;
-        if running.prefilled < end {
-            return Ok(());
+        self.chunk = Some(fitting);
+        self.chunks += 1;
+        for (slot, tokens) in pieces {
+            self.cache_prefix(slot, tokens)?;
         }
-        self.pool.remember(&tokens[..end], &running.pages);
-        match checkpoint {
-            Some((checkpoints, _)) => self
-                .pool
-                .keep_states(&tokens[..end], |copy| checkpoints.save(slot, copy)),
-            None => Ok(()),
-        }
+        Ok(())
     }
 
-    /// The most tokens of a prompt that this round takes in: as many as there may be where nobody waits for the next token,
-    /// nor another prompt for its turn.
+    /// Returns the slots whose prompts the next chunk computes, and how many tokens of each.
+    fn choose_pieces(&self) -> Vec<(usize, usize)> {
+        let mut budget = self.chunk_limit();
+        let mut prompts: Vec<(usize, &Running)> = self.running().filter(|(_, running)| !running.decodes()).collect();
+        let is_firsts = self.chunks.is_multiple_of(2);
+        prompts.sort_by_key(|(_, running)| {
+            let left = running.request.tokens.len() - running.prefilled;
+            (if is_firsts { 0 } else { left }, running.request.number)
+        });
+        let mut pieces = vec![];
+        let mut count = 0;
+        for (slot, running) in prompts {
+            // Attention to many tokens takes long, whichever prompt they belong to.
+            budget = budget.min(self.runner.max_chunk_tokens(budget, running.prefilled));
+            let tokens = running.next_end(self.runner.checkpoints().is_some()) - running.prefilled;
+            let tokens = tokens.min(budget.saturating_sub(count));
+            if tokens == 0 {
+                break;
+            }
+            pieces.push((slot, tokens));
+            count += tokens;
+            // The tokens of other requests must not change how a prompt is computed.
+            if self.deterministic {
+                break;
+            }
+        }
+        let rounded = next_chunk(count, budget);
+        shortened(&pieces, rounded)
+    }
+
+    /// Notes that tokens of a prompt are computed, caches its full pages, and saves its states where they may be needed.
+    fn cache_prefix(&mut self, slot: usize, tokens: usize) -> Result<(), Error> {
+        let running = self.slots[slot].as_mut().expect("chosen");
+        running.prefilled += tokens;
+        let computed = &running.request.tokens[..running.prefilled];
+        running.node = self.pool.insert(computed, &running.pages, running.node);
+        if !running.save_states_at.contains(&running.prefilled) {
+            return Ok(());
+        }
+        let runner = &mut self.runner;
+        let save = |checkpoint| runner.save_states(slot, checkpoint);
+        self.pool.save_states(computed, save)
+    }
+
+    /// Returns how many tokens of prompts the next step may compute: as many as possible if no request decodes and no
+    /// other prompt waits.
     fn chunk_limit(&self) -> usize {
         if self.deterministic {
-            return if self.model.device().is_cpu() {
+            return if self.runner.is_synchronous() {
                 DETERMINISTIC_CPU_CHUNK
             } else {
                 DETERMINISTIC_CHUNK
@@ -85,10 +114,30 @@ impl Batcher {
     }
 }
 
+/// Returns the first `count` tokens of pieces.
+fn shortened(pieces: &[(usize, usize)], mut count: usize) -> Vec<(usize, usize)> {
+    let mut shorter = vec![];
+    for &(slot, tokens) in pieces {
+        let tokens = tokens.min(count);
+        if tokens > 0 {
+            shorter.push((slot, tokens));
+        }
+        count -= tokens;
+    }
+    shorter
+}
+
 impl Running {
-    /// The number of tokens at which its states are copied next.
-    fn next_copy(&self) -> Option<usize> {
-        self.copied_at.iter().copied().filter(|at| *at > self.prefilled).min()
+    /// Returns the number of tokens at which the next chunk ends at the latest: where states are saved, or before the
+    /// last token.
+    fn next_end(&self, saves_states: bool) -> usize {
+        let end = self.request.tokens.len() - 1;
+        let saved = self
+            .save_states_at
+            .iter()
+            .copied()
+            .filter(|at| *at > self.prefilled && saves_states);
+        saved.min().unwrap_or(end).min(end)
     }
 }
 
@@ -104,8 +153,7 @@ mod tests {
     use crate::prefill::MAX_CHUNK;
     use crate::{LoadOptions, Model};
 
-    /// Tokens of each prompt that were taken in after so many rounds of a card whose chunks may be long, in the order of
-    /// slots.
+    /// Returns the computed tokens of each prompt after so many steps of a card with long chunks, in the order of slots.
     fn prefilled(prompts: &[u64], steps: usize) -> Vec<usize> {
         let options = NullOptions {
             without_contents: true,
@@ -136,7 +184,7 @@ mod tests {
     fn single_prompts_use_long_chunks_and_concurrent_ones_short_chunks() {
         // 2,900 tokens, and 3,410.
         assert_eq!(prefilled(&[170], 1), [2048]);
-        assert_eq!(prefilled(&[170], 2), [2048 + 512]);
+        assert_eq!(prefilled(&[170], 2), [2048 + 768]);
         let beside: usize = prefilled(&[170, 200], 2).iter().sum();
         assert_eq!(beside, 2 * 512);
     }
@@ -145,7 +193,7 @@ mod tests {
     fn short_prompts_do_not_wait_for_whole_long_ones() {
         let model = model();
         let mut batcher = batcher(&model, 2);
-        // Chunks are narrow then.
+        // Chunks are short then.
         batcher.deterministic = true;
         let [long, short] = [13, 0].map(|number| ask(&mut batcher, number, 3));
         let (mut steps, mut first) = (0, None);

@@ -1,37 +1,40 @@
-//! Programs that requests will need are made while nobody asks: nobody waits for them then.
+//! Programs that requests will need are made while there are no requests, so that no request waits for them.
 
-use super::{Batcher, EngineOptions};
+use super::{Batcher, EngineOptions, Runner};
+use crate::engine::row_count::{rounded, widths};
 use crate::prefill::{SHORT_CHUNK, class_sizes};
 use crate::step::StepExtras;
 
-/// The rows up to which steps are made before they are needed; wider ones take memory that may never be.
-const MAX_PREPARED_ROWS: usize = 16;
+/// Widest decode step that is made before it is needed: wider ones take memory that may never be needed.
+const MAX_PREPARED_ROWS: usize = 32;
 
 /// A program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum NeededProgram {
     /// Decodes so many rows.
     Step(usize),
-    /// Takes in so many tokens.
+    /// Computes so many tokens of a prompt.
     Chunk(usize),
 }
 
-/// What is still to be made, the last first.
+/// The programs that are still to be made, the last first.
 pub(super) struct Preparation(Vec<NeededProgram>);
 
 impl Preparation {
-    /// All that requests of an engine need that ask for nothing special.
+    /// Returns the programs that requests without optional parts need.
     pub fn of(options: &EngineOptions) -> Preparation {
-        let most = options.streams.max(1).next_power_of_two();
-        let least = if options.deterministic { most } else { 1 };
-        let powers = (0..usize::BITS).map(|bit| 1usize << bit);
-        let steps = powers.filter(|rows| (least..=most.min(MAX_PREPARED_ROWS)).contains(rows));
+        let most = rounded(options.streams.max(1));
+        let fewest = if options.deterministic { most } else { 1 };
+        let steps: Vec<usize> = widths()
+            .take_while(|&rows| rows <= most.min(MAX_PREPARED_ROWS))
+            .filter(|&rows| rows >= fewest)
+            .collect();
         let most_chunk = SHORT_CHUNK.min(options.context);
         let chunks = class_sizes()
             .take_while(|&tokens| tokens <= most_chunk)
             .map(NeededProgram::Chunk);
-        // One text alone comes first, and most begin with wide chunks.
-        let mut all: Vec<NeededProgram> = steps.rev().map(NeededProgram::Step).chain(chunks).collect();
+        // A single request comes first, and most prompts start with long chunks.
+        let mut all: Vec<NeededProgram> = steps.into_iter().rev().map(NeededProgram::Step).chain(chunks).collect();
         if let Some(first) = all.iter().position(|program| *program == NeededProgram::Step(1)) {
             let first = all.remove(first);
             all.push(first);
@@ -40,27 +43,22 @@ impl Preparation {
     }
 }
 
-impl Batcher {
-    /// Whether all is made.
+impl<R: Runner> Batcher<R> {
+    /// Whether all programs are made.
     pub fn is_prepared(&self) -> bool {
         self.preparation.0.is_empty()
     }
 
-    /// Makes the next program. Where that fails, no more are made: whoever needs one hears why.
+    /// Makes the next program. After a failure, no more are made: the request that needs one reports why.
     pub(super) fn prepare_next(&mut self) {
-        let (model, states) = (&self.model, &self.states);
         let made = match self.preparation.0.pop() {
             None => return,
-            Some(NeededProgram::Step(rows)) => {
-                self.steps
-                    .prepare((rows, StepExtras::default()), model, states, &self.table)
-            }
-            Some(NeededProgram::Chunk(tokens)) => self.prompts.prepare(model, states, tokens, 0),
+            Some(NeededProgram::Step(rows)) => self.runner.prepare_step((rows, StepExtras::default())),
+            Some(NeededProgram::Chunk(tokens)) => self.runner.prepare_chunk(tokens),
         };
         if made.is_err() {
             self.preparation.0.clear();
-            self.steps.release();
-            self.prompts.release();
+            self.runner.release();
         }
     }
 }
@@ -98,7 +96,7 @@ mod tests {
             batcher.step().expect("prepares");
             steps += 1;
         }
-        assert_eq!((steps, batcher.prompts.traced()), (11, 8));
-        assert!(batcher.steps.rows().is_empty(), "none is in use");
+        assert_eq!((steps, batcher.runner.traced()), (11, 8));
+        assert!(batcher.runner.rows().is_empty(), "none is in use");
     }
 }

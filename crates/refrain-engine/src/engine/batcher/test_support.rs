@@ -1,4 +1,4 @@
-//! Requests of a small model, for tests that go on round by round.
+//! Requests to a small model, for tests that run step by step.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, channel};
 use refrain::Device;
 use refrain_models::Checkpoint;
 
-use super::{Batcher, Waiting};
+use super::{Batcher, DeviceRunner, Runner, Waiting};
 use crate::engine::request::EngineEvent;
 use crate::engine::{EngineOptions, Leaving};
 use crate::{Finish, GenerateOptions, LoadOptions, Model, Sampler, SamplerOptions};
@@ -17,11 +17,15 @@ pub fn model() -> Model {
     Model::load(&checkpoint, &Device::cpu(), &LoadOptions::default()).expect("loads")
 }
 
-pub fn batcher(model: &Model, streams: usize) -> Batcher {
+pub fn batcher(model: &Model, streams: usize) -> Batcher<DeviceRunner> {
+    batcher_with(model, streams, 256 * streams)
+}
+
+pub fn batcher_with(model: &Model, streams: usize, cache_tokens: usize) -> Batcher<DeviceRunner> {
     let options = EngineOptions {
         context: 256,
         streams,
-        cache_tokens: 256 * streams,
+        cache_tokens,
         ..EngineOptions::default()
     };
     Batcher::new(model, &options).expect("fits")
@@ -46,28 +50,69 @@ pub fn prompt(number: u64) -> Vec<u32> {
         .collect()
 }
 
-/// Asks for so many tokens.
-pub fn ask(batcher: &mut Batcher, number: u64, tokens: usize) -> Receiver<EngineEvent> {
-    let (events, polled) = channel();
-    let (prompt, options) = (prompt(number), options(number));
-    let limit = prompt.len() + tokens;
-    let mut settings = options.settings(prompt.len());
-    settings.last_position = limit as u32 - 1;
-    batcher.add(Waiting {
+/// Submits a request for `tokens` tokens.
+pub fn ask<R: Runner>(batcher: &mut Batcher<R>, number: u64, tokens: usize) -> Receiver<EngineEvent> {
+    ask_with(batcher, number, prompt(number), tokens)
+}
+
+/// Submits a request for `tokens` tokens after a prompt.
+pub fn ask_with<R: Runner>(
+    batcher: &mut Batcher<R>,
+    number: u64,
+    prompt: Vec<u32>,
+    tokens: usize,
+) -> Receiver<EngineEvent> {
+    let request = TestRequest {
         number,
-        tokens: prompt,
-        limit,
-        at_limit: Finish::Length,
-        options,
-        settings,
-        top_logprobs: None,
-        constraint: None,
-        embeds: false,
-        client: 0,
-        cached_tokens: None,
-        listener: Box::new(move |event| drop(events.send(event))),
-        cancelled: Arc::new(AtomicBool::new(false)),
-        _leaving: Leaving(Arc::default()),
-    });
-    polled
+        prompt,
+        tokens,
+        ..TestRequest::default()
+    };
+    request.submit(batcher).0
+}
+
+/// A request of a test.
+#[derive(Clone, Default, Debug)]
+pub struct TestRequest {
+    pub number: u64,
+    pub prompt: Vec<u32>,
+    /// Number of tokens to generate.
+    pub tokens: usize,
+    pub stop_ids: Vec<u32>,
+    pub embeds: bool,
+    pub client: u64,
+}
+
+impl TestRequest {
+    /// Submits it; returns its events, and the flag that cancels it.
+    pub fn submit<R: Runner>(self, batcher: &mut Batcher<R>) -> (Receiver<EngineEvent>, Arc<AtomicBool>) {
+        let (events, polled) = channel();
+        let options = GenerateOptions {
+            stop_ids: self.stop_ids,
+            ..options(self.number)
+        };
+        let limit = self.prompt.len() + self.tokens;
+        let mut settings = options.settings(self.prompt.len());
+        settings.last_position = limit as u32 - 1;
+        settings.stop_ids.clone_from(&options.stop_ids);
+        let cancelled = Arc::new(AtomicBool::new(false));
+        batcher.add(Waiting {
+            number: self.number,
+            tokens: self.prompt,
+            limit,
+            at_limit: Finish::Length,
+            options,
+            settings,
+            top_logprobs: None,
+            constraint: None,
+            embeds: self.embeds,
+            client: self.client,
+            cached_tokens: None,
+            awaited: None,
+            listener: Box::new(move |event| drop(events.send(event))),
+            cancelled: cancelled.clone(),
+            _leaving: Leaving(Arc::default()),
+        });
+        (polled, cancelled)
+    }
 }

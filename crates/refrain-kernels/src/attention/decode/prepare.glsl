@@ -46,6 +46,12 @@ const uint PAIR_STEPS = ROTATED / THREADS + 1u;
 const uint SPLITS_PER_STEP = 8u;
 // Stands for minus infinity, whose differences would be NaN.
 const float MASKED = -3.0e38;
+// Stands for scores that are infinite or not a number, as those of keys beyond f16: the result is not a number then.
+const float OVERFLOW = 3.2e38;
+
+// Returns a score, or OVERFLOW.
+float bounded(float score) { return score < OVERFLOW ? score : OVERFLOW; }
+float not_a_number() { return uintBitsToFloat(0x7fc00000u); }
 
 // The queries, then the token's own key and value, rounded to the cache's dtype.
 shared float vectors[HEADS * HEAD_DIM + OWN];
@@ -78,8 +84,9 @@ DEFINE_COMBINE(max_lanes, max, subgroupMax)
 float weight_of(float score, float largest) { return exp(max(score - largest, -87.0)); }
 
 // Adds the weight of the head's sink to the sum of weights relative to `largest`. Clamped to e⁸⁷, beside which other
-// weights vanish.
+// weights vanish. The sum is not a number if a score overflowed, and 0 only without positions.
 float with_sink(uint h, float largest, float total) {
+    if (largest >= OVERFLOW) return not_a_number();
 #ifdef SINKS
 #ifdef COMBINE_PASS
     float sink = load_sinks(pc.sinks, head + h);

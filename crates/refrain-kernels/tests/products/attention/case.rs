@@ -5,7 +5,7 @@ use refrain_kernels::tuning::Tuning;
 use refrain_kernels::{DType, OperandSpec, Traits, Values, attention};
 
 use crate::common::Random;
-use crate::support::{assert_close, floats, outcome_with, stored};
+use crate::support::{assert_close_or_nan, floats, outcome_with, stored};
 
 /// A paged state, sequences, and tokens at given positions.
 #[derive(Clone)]
@@ -26,6 +26,8 @@ pub struct Case {
     /// Type of the attention sinks, if any.
     pub sinks: Option<DType>,
     pub params: attention::AttentionParams,
+    /// Whether some keys hold infinity, as those beyond the range of f16 do.
+    pub infinite_keys: bool,
 }
 
 impl Default for Case {
@@ -49,6 +51,7 @@ impl Default for Case {
                 window: None,
                 decode: false,
             },
+            infinite_keys: false,
         }
     }
 }
@@ -86,8 +89,16 @@ impl Case {
         let [keys, values] = [(1, self.head_dim), (2, self.value_dim())]
             .map(|(i, dim)| OperandSpec::contiguous(self.dtypes[i], &[self.slots, self.kv_heads, dim]));
         let mut random = Random::new(self.slots as u64);
-        let [q_values, key_values, value_values] =
+        let [q_values, mut key_values, value_values] =
             [q, &keys, &values].map(|o| stored(o, &floats(&mut random, o.layout.count())));
+        if self.infinite_keys {
+            // One value of each fifth position's keys.
+            let step = 5 * self.kv_heads * self.head_dim;
+            key_values
+                .iter_mut()
+                .step_by(step)
+                .for_each(|value| *value = f32::INFINITY);
+        }
         let positions = OperandSpec::contiguous(DType::I32, &[tokens]);
         let sequences = OperandSpec::contiguous(DType::U32, &[tokens]);
         let pages = OperandSpec::contiguous(
@@ -130,7 +141,7 @@ impl Case {
         let on_matrix_cores = calls[0].kernel.name.starts_with("attention.matrix");
         // Matrix cores use f16.
         let halves = on_matrix_cores && out.dtype == DType::F32;
-        assert_close(&actual, expected, if halves { DType::F16 } else { out.dtype }, &what);
+        assert_close_or_nan(&actual, expected, if halves { DType::F16 } else { out.dtype }, &what);
         on_matrix_cores
     }
 }

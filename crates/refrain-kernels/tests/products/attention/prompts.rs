@@ -57,6 +57,7 @@ fn prompts_of_several_sequences_match_on_matrix_cores() {
                     window,
                     decode: false,
                 },
+                infinite_keys: false,
             };
             case.check(tuning::choose(&traits), &traits);
         }
@@ -119,6 +120,7 @@ fn random_case(random: &mut Random, cores: MatrixCores) -> Case {
             window: random.pick(&[None, None, Some(1), Some(9), Some(70)]),
             decode: false,
         },
+        infinite_keys: random.below(4) == 0,
     }
 }
 

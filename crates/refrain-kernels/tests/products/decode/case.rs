@@ -7,7 +7,7 @@ use refrain_kernels::tuning::Tuning;
 use refrain_kernels::{DType, OperandSpec, Traits, Values, rope, slots, write_rows};
 
 use crate::common::{self, Arena, Random};
-use crate::support::{assert_close, encode, floats, stored};
+use crate::support::{assert_close, assert_close_or_nan, encode, floats, stored};
 
 /// Decode attention: sizes and fused steps.
 #[derive(Clone)]
@@ -29,6 +29,8 @@ pub struct Case {
     pub sinks: bool,
     /// Whether each query head is followed by a gate.
     pub gated: bool,
+    /// Whether some keys hold infinity, as those beyond the range of f16 do.
+    pub infinite_keys: bool,
 }
 
 pub const NORM: Option<Norm> = Some(Norm {
@@ -61,6 +63,7 @@ impl Case {
             state: DType::F16,
             sinks: false,
             gated: false,
+            infinite_keys: false,
         }
     }
 
@@ -121,6 +124,11 @@ impl Case {
             (operand, Values::F32(values))
         };
         let mut operands = vec![state(d, &mut random), state(value_dim, &mut random)];
+        if let (true, Values::F32(keys)) = (self.infinite_keys, &mut operands[0].1) {
+            // One value of each fifth position's keys.
+            let step = 5 * self.kv_heads * d;
+            keys.iter_mut().step_by(step).for_each(|value| *value = f32::INFINITY);
+        }
         operands.extend(parts);
         operands.push((
             OperandSpec::contiguous(DType::I32, &[t]),
@@ -246,7 +254,7 @@ impl Case {
         arena.run(&[&made.calls[..], &made.calls].concat());
         let (expected, states) = self.expected(&operands);
         let actual = common::values(&out, &blank, &arena.read(operands.len()));
-        assert_close(
+        assert_close_or_nan(
             &actual,
             expected,
             if self.state == DType::F32 {

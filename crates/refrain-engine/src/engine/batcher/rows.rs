@@ -1,0 +1,103 @@
+//! Rows: each decoding request has a row of the step in use.
+
+use refrain_lm::token_bitmask_words;
+
+use super::{Batcher, Runner};
+use crate::Error;
+use crate::engine::request::{EngineEvent, call_constraint};
+use crate::engine::row_count::rounded;
+use crate::engine::steps::RowRequest;
+use crate::pace::Pace;
+use crate::step::StepExtras;
+
+impl<R: Runner> Batcher<R> {
+    /// Gives decoding requests rows, and constrained ones the mask of their next tokens. Returns whether there are any.
+    pub(super) fn prepare(&mut self) -> Result<bool, Error> {
+        while self.assign_rows()? {
+            if !self.runner.extras().allowed {
+                return Ok(true);
+            }
+            // The mask depends on the token before.
+            let all_polled = self.in_flight.is_empty();
+            self.poll_all()?;
+            if all_polled && self.allow()? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Writes the masks of constrained requests. Requests without an allowed token fail; returns whether none did.
+    fn allow(&mut self) -> Result<bool, Error> {
+        let mut bits = vec![0; token_bitmask_words(self.runner.vocabulary())];
+        let mut none_ended = true;
+        for (row, slot_id) in self.runner.rows().to_vec().into_iter().enumerate() {
+            let Some((slot, _)) = slot_id else { continue };
+            let running = self.slots[slot].as_mut().expect("admitted");
+            let Some(constraint) = &mut running.request.constraint else {
+                continue;
+            };
+            bits.fill(0);
+            let allowed = call_constraint(|| constraint.fill_mask(&mut bits));
+            match allowed {
+                Ok(()) if bits.iter().any(|word| *word != 0) => self.runner.allow(row, &bits)?,
+                other => {
+                    let why = other.err().unwrap_or_else(|| "no token is allowed".to_owned());
+                    self.end(slot, EngineEvent::Failed(Error::Constraint(why)));
+                    none_ended = false;
+                }
+            }
+        }
+        Ok(none_ended)
+    }
+
+    /// Gives decoding requests rows; returns whether there are any.
+    fn assign_rows(&mut self) -> Result<bool, Error> {
+        loop {
+            let decoding = || self.running().filter(|(_, running)| running.decodes());
+            let extras = decoding().map(|(_, running)| running.request.extras());
+            let extras = extras.fold(StepExtras::default(), StepExtras::union);
+            let decoding = decoding().count();
+            if decoding == 0 {
+                return Ok(false);
+            }
+            let now = self.runner.rows().len();
+            let rows = if self.deterministic {
+                rounded(self.slots.len())
+            } else {
+                let most = self.backpressure.streams(self.slots.len());
+                let soon = (self.running().count() + self.queue.len()).min(most);
+                let runner = &self.runner;
+                let is_made = |rows| runner.has_step((rows, extras));
+                self.row_count.choose(now, decoding, soon, is_made)
+            };
+            if (rows, extras) == (now, self.runner.extras()) {
+                break;
+            }
+            if !self.in_flight.is_empty() {
+                self.poll_all()?;
+                continue;
+            }
+            self.runner.use_step((rows, extras))?;
+            self.pace = Pace::default();
+            self.step_times.interrupt();
+            break;
+        }
+        for (slot, running) in self.slots.iter().enumerate() {
+            let Some(running) = running.as_ref().filter(|running| running.decodes()) else {
+                continue;
+            };
+            let slot_id = running.slot_id(slot);
+            if !self.runner.rows().contains(&Some(slot_id)) {
+                let request = &running.request;
+                self.runner.join(&RowRequest {
+                    slot_id,
+                    tokens: &request.tokens,
+                    settings: &request.settings,
+                    options: &request.options,
+                })?;
+            }
+        }
+        Ok(true)
+    }
+}

@@ -1,0 +1,351 @@
+//! The batch's decisions on a model of a device: nobody starves, every answer is that of the request alone, and the
+//! times between tokens stay within the target.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Receiver;
+use std::time::Duration;
+
+use super::Batcher;
+use super::simulation::{Costs, SimulatedRunner, Simulation, VOCABULARY, alone, token_of};
+use super::test_support::TestRequest;
+use crate::engine::request::EngineEvent;
+use crate::engine::row_count::widths;
+use crate::engine::runner::Runner;
+use crate::engine::{EngineOptions, PAGE_SIZE};
+use crate::step::StepExtras;
+use crate::{Error, Finish};
+
+/// Number of random mixes: each takes about a millisecond.
+const MIXES: u64 = 10_000;
+/// Steps after which a request counts as starved.
+const MAX_STEPS: usize = 20_000;
+
+/// Qwen3-8B on an H200, roughly: 512 tokens take 23.7 ms, a step of 64 rows 7 ms.
+const CARD: Costs = Costs {
+    step: |rows| 2400 + 72 * rows as u64,
+    chunk: |tokens| 1700 + 43 * tokens as u64,
+};
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (self.0 >> 33) as usize % limit
+    }
+
+    fn one_in(&mut self, limit: usize) -> bool {
+        self.below(limit) == 0
+    }
+}
+
+/// Returns the tokens that a request generates alone.
+fn expected(request: &TestRequest, is_recurrent: bool) -> (Vec<u32>, Finish) {
+    let mut tokens = request.prompt.clone();
+    let limit = request.prompt.len() + request.tokens;
+    loop {
+        let next = token_of(alone(&tokens, is_recurrent));
+        if request.stop_ids.contains(&next) {
+            return (tokens.split_off(request.prompt.len()), Finish::Stop);
+        }
+        tokens.push(next);
+        if tokens.len() >= limit {
+            return (tokens.split_off(request.prompt.len()), Finish::Length);
+        }
+    }
+}
+
+struct Submitted {
+    request: TestRequest,
+    events: Receiver<EngineEvent>,
+    cancelled: Arc<AtomicBool>,
+}
+
+impl Submitted {
+    /// Compares what was reported with what the request generates alone.
+    fn check(&self, is_recurrent: bool, what: &str) {
+        let request = &self.request;
+        let mut tokens = vec![];
+        let mut end = None;
+        for event in self.events.try_iter() {
+            assert!(end.is_none(), "{what}: {event:?} after {end:?}");
+            match event {
+                EngineEvent::Token(token) => tokens.push(token.id),
+                other => end = Some(other),
+            }
+        }
+        if self.cancelled.load(Ordering::Relaxed) {
+            return;
+        }
+        match end.unwrap_or_else(|| panic!("{what}: {request:?} did not end")) {
+            EngineEvent::Embedding(hidden) => {
+                assert!(request.embeds, "{what}");
+                assert_eq!(
+                    hidden,
+                    [token_of(alone(&request.prompt, is_recurrent)) as f32],
+                    "{what}"
+                );
+            }
+            EngineEvent::End(finish) => {
+                assert_eq!((tokens, finish), expected(request, is_recurrent), "{what}: {request:?}");
+            }
+            // Memory ran out again and again.
+            EngineEvent::Failed(Error::NoMemory(_)) => {}
+            other => panic!("{what}: {other:?}"),
+        }
+    }
+}
+
+/// Steps as the engine's thread does.
+fn step<R: Runner>(batcher: &mut Batcher<R>) {
+    match batcher.step() {
+        Err(error) if error.is_out_of_memory() => batcher.preempt(error).expect("continues"),
+        stepped => stepped.expect("steps"),
+    }
+}
+
+/// Returns a request whose prompt shares a prefix with others.
+fn random_request(random: &mut Random, number: u64, context: usize) -> TestRequest {
+    let family = random.below(3) as u32;
+    let shared = random.below(context - 8);
+    let own = 1 + random.below(5);
+    let prompt = (0..shared as u32).map(|at| (family * 17 + at * at) % VOCABULARY);
+    let prompt: Vec<u32> = prompt
+        .chain((0..own).map(|_| random.below(VOCABULARY as usize) as u32))
+        .collect();
+    let left = context - prompt.len();
+    let most = if random.one_in(2) { left } else { left.min(12) };
+    TestRequest {
+        number,
+        tokens: 1 + random.below(most),
+        stop_ids: if random.one_in(2) {
+            vec![random.below(VOCABULARY as usize) as u32]
+        } else {
+            vec![]
+        },
+        embeds: random.one_in(6),
+        client: random.below(3) as u64,
+        prompt,
+    }
+}
+
+/// Runs random requests that come at random times on a random device.
+fn check_mix(seed: u64) {
+    let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+    let context = PAGE_SIZE * (1 + random.below(4));
+    let streams = 1 + random.below(7);
+    let is_recurrent = random.one_in(3);
+    let options = EngineOptions {
+        context,
+        streams,
+        cache_tokens: context + random.below(streams * context),
+        prefix_cache: !random.one_in(5),
+        deterministic: random.one_in(8),
+        ..EngineOptions::default()
+    };
+    let simulation = Simulation {
+        costs: CARD,
+        slots: streams,
+        pages: super::pages_per_slot(&options) * streams,
+        pages_each: context.div_ceil(PAGE_SIZE),
+        checkpoints: is_recurrent.then_some(1 + random.below(streams)),
+        synchronous: random.one_in(3),
+        fails_once_in: [0, 0, 100, 20][random.below(4)],
+        seed,
+    };
+    let mut batcher = Batcher::with_runner(SimulatedRunner::new(simulation), &options);
+    let mut waiting: Vec<TestRequest> = (0..1 + random.below(10) as u64)
+        .map(|number| random_request(&mut random, number, context))
+        .rev()
+        .collect();
+    let mut submitted: Vec<Submitted> = vec![];
+    let what = format!("mix {seed}, {options:?}, recurrent: {is_recurrent}");
+    let mut steps = 0;
+    while !waiting.is_empty() || !batcher.is_idle() {
+        if (random.one_in(4) || batcher.is_idle())
+            && let Some(request) = waiting.pop()
+        {
+            let (events, cancelled) = request.clone().submit(&mut batcher);
+            submitted.push(Submitted {
+                request,
+                events,
+                cancelled,
+            });
+        }
+        if random.one_in(40) && !submitted.is_empty() {
+            let cancelled = &submitted[random.below(submitted.len())].cancelled;
+            cancelled.store(true, Ordering::Relaxed);
+        }
+        step(&mut batcher);
+        steps += 1;
+        assert!(steps < MAX_STEPS, "{what}: {:?} after {steps} steps", batcher.load());
+    }
+    submitted
+        .iter()
+        .for_each(|submitted| submitted.check(is_recurrent, &what));
+    assert_eq!(batcher.pool.available(), batcher.pool.count(), "{what}: pages are left");
+}
+
+#[test]
+fn random_mixes_get_the_answers_of_each_request_alone() {
+    for seed in refrain_testing::sample(0..MIXES, 4) {
+        check_mix(seed);
+    }
+}
+
+/// Returns a simulated card and its options.
+fn card(streams: usize, context: usize) -> (SimulatedRunner, EngineOptions) {
+    let options = EngineOptions {
+        context,
+        streams,
+        cache_tokens: streams * context,
+        ..EngineOptions::default()
+    };
+    let simulation = Simulation {
+        costs: CARD,
+        slots: streams,
+        pages: super::pages_per_slot(&options) * streams,
+        pages_each: context.div_ceil(PAGE_SIZE),
+        checkpoints: None,
+        synchronous: false,
+        fails_once_in: 0,
+        seed: 1,
+    };
+    let mut runner = SimulatedRunner::new(simulation);
+    for rows in widths().take_while(|&rows| rows <= streams) {
+        runner.prepare_step((rows, StepExtras::default())).expect("made");
+    }
+    (runner, options)
+}
+
+fn numbered(number: u32, length: u32) -> Vec<u32> {
+    (0..length)
+        .map(|at| (number * 31 + at * (at + number)) % VOCABULARY)
+        .collect()
+}
+
+#[test]
+fn running_texts_keep_the_target_gap_while_a_long_prompt_is_computed() {
+    for texts in [1, 8, 30] {
+        let (runner, options) = card(32, 8192);
+        let mut batcher = Batcher::with_runner(runner, &options);
+        let submit = |batcher: &mut Batcher<SimulatedRunner>, number: u64, length, tokens| {
+            let request = TestRequest {
+                number,
+                prompt: numbered(number as u32, length),
+                tokens,
+                ..TestRequest::default()
+            };
+            request.submit(batcher).0
+        };
+        let running: Vec<_> = (0..texts)
+            .map(|number| submit(&mut batcher, number, 40, 4000))
+            .collect();
+        (0..40).for_each(|_| step(&mut batcher));
+        let long = submit(&mut batcher, 99, 4096, 1);
+        let mut last = vec![batcher.runner.elapsed(); running.len()];
+        let mut longest = Duration::ZERO;
+        let (mut steps, start) = (0, batcher.runner.elapsed());
+        while long.try_recv().is_err() {
+            step(&mut batcher);
+            steps += 1;
+            let now = batcher.runner.elapsed();
+            for (last, events) in last.iter_mut().zip(&running) {
+                if events.try_iter().count() > 0 {
+                    longest = longest.max(now.saturating_sub(*last));
+                    *last = now;
+                }
+            }
+        }
+        let took = batcher.runner.elapsed() - start;
+        assert!(longest <= options.target_gap, "{texts} texts: {longest:?}");
+        assert!(steps < 40, "{texts} texts: {steps} steps, {took:?}");
+    }
+}
+
+#[test]
+fn a_prefix_of_many_requests_is_computed_once() {
+    let (runner, options) = card(32, 8192);
+    let mut batcher = Batcher::with_runner(runner, &options);
+    // The engine has learnt how long chunks take.
+    for (number, length, tokens) in [(100, 40, 200), (103, 4096, 1)] {
+        let request = TestRequest {
+            number,
+            prompt: numbered(number as u32, length),
+            tokens,
+            ..TestRequest::default()
+        };
+        let _ = request.submit(&mut batcher);
+    }
+    while !batcher.is_idle() {
+        step(&mut batcher);
+    }
+    let (start, before) = (batcher.runner.elapsed(), batcher.runner.prefilled);
+    let shared = numbered(1, 2000);
+    let submitted: Vec<_> = (0..32)
+        .map(|number| {
+            let request = TestRequest {
+                number,
+                prompt: [&shared[..], &numbered(number as u32 + 2, 64)].concat(),
+                tokens: 64,
+                ..TestRequest::default()
+            };
+            request.submit(&mut batcher).0
+        })
+        .collect();
+    let mut first_tokens = 0;
+    let mut late = Duration::ZERO;
+    let mut has_begun = vec![false; submitted.len()];
+    while first_tokens < submitted.len() {
+        step(&mut batcher);
+        for (has_begun, events) in has_begun.iter_mut().zip(&submitted) {
+            if !*has_begun && events.try_recv().is_ok() {
+                *has_begun = true;
+                first_tokens += 1;
+                late = batcher.runner.elapsed();
+            }
+        }
+    }
+    let whole_pages = 2000 / PAGE_SIZE * PAGE_SIZE;
+    let least = whole_pages + 32 * (2000 + 63 - whole_pages);
+    assert_eq!(batcher.runner.prefilled - before, least, "tokens of prompts");
+    let late = late - start;
+    assert!(late < Duration::from_millis(280), "{late:?}");
+}
+
+#[test]
+fn copies_of_a_request_share_its_prompt() {
+    let (runner, options) = card(8, 4096);
+    let mut batcher = Batcher::with_runner(runner, &options);
+    for number in 0..8 {
+        let request = TestRequest {
+            number,
+            prompt: numbered(1, 1025),
+            tokens: 5,
+            ..TestRequest::default()
+        };
+        let _ = request.submit(&mut batcher);
+    }
+    while !batcher.is_idle() {
+        step(&mut batcher);
+    }
+    assert_eq!(batcher.runner.prefilled, 1024);
+}
+
+#[test]
+fn short_prompts_share_calls() {
+    let (runner, options) = card(64, 1024);
+    let mut batcher = Batcher::with_runner(runner, &options);
+    for number in 0..64 {
+        let request = TestRequest {
+            number,
+            prompt: numbered(number as u32, 65),
+            tokens: 1,
+            ..TestRequest::default()
+        };
+        let _ = request.submit(&mut batcher);
+    }
+    step(&mut batcher);
+    assert_eq!((batcher.runner.prefilled, batcher.runner.chunks), (512, 1));
+}

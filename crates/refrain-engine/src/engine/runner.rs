@@ -1,0 +1,296 @@
+//! What a batch needs of a device: chunks of prompts, and decode steps.
+//!
+//! The batch decides who runs; a [`Runner`] computes it. Tests replace the device by a model of one.
+
+use std::time::Instant;
+
+use refrain::{Array, Run, SharedScratch, Write};
+use refrain_lm::Logprobs;
+use refrain_models::{LayerState, Pages};
+
+use super::PAGE_SIZE;
+use super::checkpoints::StateCheckpoints;
+use super::steps::{DecodeSteps, RowRequest, SlotId};
+use crate::pace::Pace;
+use crate::prefill::{PrefillChunk, PrefillPiece, PrefillPrograms, default_chunk, max_chunk_tokens};
+use crate::step::{StepExtras, page_table};
+use crate::{Error, Model};
+
+/// New pages of a request that are written with a submit; more are written before it.
+const MAX_INLINE_PAGES: usize = 4;
+
+/// The rows of a decode step, and its optional parts.
+pub(super) type StepKind = (usize, StepExtras);
+
+/// Computes for a batch. Work is done in the order in which it is submitted.
+pub(super) trait Runner {
+    /// A submitted run of the decode step.
+    type Run;
+
+    /// Whether work is done when its submit returns.
+    fn is_synchronous(&self) -> bool;
+    /// Returns the time.
+    fn now(&self) -> Instant;
+    /// Returns the vocabulary size.
+    fn vocabulary(&self) -> usize;
+    /// Returns the chunk size of a prompt while no other waits.
+    fn default_chunk(&self) -> usize;
+    /// Returns how many tokens, at most `max`, a chunk may have after `depth` others.
+    fn max_chunk_tokens(&self, max: usize, depth: usize) -> usize;
+    /// Whether the model has recurrent states.
+    fn is_recurrent(&self) -> bool;
+    /// Returns the number of checkpoints of recurrent states; `None` if there are none.
+    fn checkpoints(&self) -> Option<usize>;
+    /// Saves the recurrent states of a slot.
+    fn save_states(&mut self, slot: usize, checkpoint: u32) -> Result<(), Error>;
+    /// Restores the recurrent states of a slot.
+    fn restore_states(&mut self, slot: usize, checkpoint: u32) -> Result<(), Error>;
+
+    /// Returns how many of `tokens` tokens memory allows a chunk to have.
+    fn fit_chunk(&mut self, tokens: usize) -> Result<usize, Error>;
+    /// Makes the program of a chunk.
+    fn prepare_chunk(&mut self, tokens: usize) -> Result<(), Error>;
+    /// Computes pieces of prompts into the pages of `table`. Returns whether a program was made since the last call.
+    fn prefill(&mut self, pieces: Vec<PrefillPiece<'_>>, table: &[u32]) -> Result<bool, Error>;
+    /// Computes pieces of one token each, and returns the hidden states after them.
+    fn hidden_states(&mut self, pieces: Vec<PrefillPiece<'_>>, table: &[u32]) -> Result<Vec<Vec<f32>>, Error>;
+
+    /// Returns the requests in the rows of the step in use.
+    fn rows(&self) -> &[Option<SlotId>];
+    /// Returns the optional parts of the step in use.
+    fn extras(&self) -> StepExtras;
+    /// Whether a step was made.
+    fn has_step(&self, kind: StepKind) -> bool;
+    /// Makes a step.
+    fn prepare_step(&mut self, kind: StepKind) -> Result<(), Error>;
+    /// Uses a step, with empty rows. Nothing may be in flight.
+    fn use_step(&mut self, kind: StepKind) -> Result<(), Error>;
+    /// Gives a request a free row.
+    fn join(&mut self, request: &RowRequest<'_>) -> Result<(), Error>;
+    /// Has a request's state written again when it next gets a row.
+    fn forget(&mut self, slot_id: SlotId);
+    /// Removes a request from its slot and its row.
+    fn leave(&mut self, slot_id: SlotId);
+    /// Restricts the next token of a row to those whose bits are set.
+    fn allow(&mut self, row: usize, bits: &[u32]) -> Result<(), Error>;
+    /// Runs the step in use `runs` times, after writing new pages to the page table: words from an index on. Returns the
+    /// number of the first run.
+    fn play(&mut self, pages: Vec<(usize, Vec<u32>)>, runs: usize) -> Result<(u64, Vec<Self::Run>), Error>;
+    /// Waits until a run is over; returns how often it was polled.
+    fn wait(&mut self, run: &Self::Run, pace: &Pace) -> Result<u32, Error>;
+    /// Returns the output of a run for a row, once it is over.
+    fn reported(&mut self, run: u64, row: usize) -> Result<u32, Error>;
+    /// Returns the log-probabilities of a run for a row, once it is over, if the step in use stores them.
+    fn logprobs(&mut self, run: u64, row: usize) -> Result<Option<Logprobs>, Error>;
+    /// Discards all programs.
+    fn release(&mut self);
+}
+
+/// Computes on a device.
+pub(super) struct DeviceRunner {
+    model: Model,
+    states: Vec<LayerState>,
+    /// `None` if the model has no recurrent states, or prefixes are not cached.
+    checkpoints: Option<StateCheckpoints>,
+    /// u32 `[N, P]`: the page table.
+    table: Array,
+    prompts: PrefillPrograms,
+    /// Number of traced programs at the last chunk.
+    traced: u64,
+    steps: DecodeSteps,
+    /// Memory for the intermediate results of all programs.
+    scratch: SharedScratch,
+}
+
+impl DeviceRunner {
+    /// Allocates the KV cache and the other states of `slots` requests, with `cached` pages for each.
+    ///
+    /// # Errors
+    /// If there is too little memory.
+    pub fn new(model: &Model, slots: usize, pages: Pages, each: usize, caches: bool) -> Result<DeviceRunner, Error> {
+        let held = Pages {
+            per_sequence: each,
+            context: each * PAGE_SIZE,
+            ..pages
+        };
+        let device = model.device();
+        let states = model
+            .decoder()
+            .new_states(crate::session::cache_dtype(device), held, slots)?;
+        let checkpoints = if caches {
+            StateCheckpoints::new(&states, device.executors()[0])?
+        } else {
+            None
+        };
+        let scratch = SharedScratch::default();
+        Ok(DeviceRunner {
+            checkpoints,
+            table: page_table(device, slots, pages)?,
+            prompts: PrefillPrograms::new(slots, pages).with_scratch(&scratch),
+            traced: 0,
+            steps: DecodeSteps::new(model, slots, pages, &scratch)?,
+            scratch,
+            model: model.clone(),
+            states,
+        })
+    }
+
+    /// Returns the model.
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// Returns the bytes of intermediate results.
+    #[cfg(test)]
+    pub fn scratch_bytes(&self) -> u64 {
+        self.scratch.bytes()
+    }
+
+    /// Returns how often the model was traced for chunks.
+    #[cfg(test)]
+    pub fn traced(&self) -> u64 {
+        self.prompts.traced()
+    }
+}
+
+impl Runner for DeviceRunner {
+    type Run = Run;
+
+    fn is_synchronous(&self) -> bool {
+        self.model.device().is_cpu()
+    }
+
+    fn now(&self) -> Instant {
+        Instant::now()
+    }
+
+    fn vocabulary(&self) -> usize {
+        self.model.config().vocab_size
+    }
+
+    fn default_chunk(&self) -> usize {
+        default_chunk(self.model.device())
+    }
+
+    fn max_chunk_tokens(&self, max: usize, depth: usize) -> usize {
+        max_chunk_tokens(&self.model, max, depth)
+    }
+
+    fn is_recurrent(&self) -> bool {
+        !LayerState::recurrent(&self.states).is_empty()
+    }
+
+    fn checkpoints(&self) -> Option<usize> {
+        self.checkpoints.as_ref().map(StateCheckpoints::count)
+    }
+
+    fn save_states(&mut self, slot: usize, checkpoint: u32) -> Result<(), Error> {
+        let checkpoints = self.checkpoints.as_ref();
+        checkpoints.map_or(Ok(()), |checkpoints| checkpoints.save(slot, checkpoint))
+    }
+
+    fn restore_states(&mut self, slot: usize, checkpoint: u32) -> Result<(), Error> {
+        let checkpoints = self.checkpoints.as_ref();
+        checkpoints.map_or(Ok(()), |checkpoints| checkpoints.restore(slot, checkpoint))
+    }
+
+    fn fit_chunk(&mut self, tokens: usize) -> Result<usize, Error> {
+        self.prompts.fit_to_memory(&self.model, &self.states, tokens, 0)
+    }
+
+    fn prepare_chunk(&mut self, tokens: usize) -> Result<(), Error> {
+        self.prompts.prepare(&self.model, &self.states, tokens, 0)?;
+        self.traced = self.prompts.traced();
+        Ok(())
+    }
+
+    fn prefill(&mut self, pieces: Vec<PrefillPiece<'_>>, table: &[u32]) -> Result<bool, Error> {
+        let chunk = PrefillChunk {
+            pieces,
+            wanted: vec![],
+            hidden: false,
+        };
+        self.prompts.run(&self.model, &self.states, &chunk, table)?;
+        let before = std::mem::replace(&mut self.traced, self.prompts.traced());
+        Ok(self.traced > before)
+    }
+
+    fn hidden_states(&mut self, pieces: Vec<PrefillPiece<'_>>, table: &[u32]) -> Result<Vec<Vec<f32>>, Error> {
+        let (count, width) = (pieces.len(), self.model.config().hidden_size);
+        let chunk = PrefillChunk {
+            pieces,
+            wanted: (0..count as u32).collect(),
+            hidden: true,
+        };
+        let function = self.prompts.run(&self.model, &self.states, &chunk, table)?;
+        let hidden: Vec<f32> = function.read_range(0, 0, count * width)?;
+        Ok(hidden.chunks_exact(width).map(<[f32]>::to_vec).collect())
+    }
+
+    fn rows(&self) -> &[Option<SlotId>] {
+        self.steps.rows()
+    }
+
+    fn extras(&self) -> StepExtras {
+        self.steps.extras()
+    }
+
+    fn has_step(&self, kind: StepKind) -> bool {
+        self.steps.has(kind)
+    }
+
+    fn prepare_step(&mut self, kind: StepKind) -> Result<(), Error> {
+        self.steps.prepare(kind, &self.model, &self.states, &self.table)
+    }
+
+    fn use_step(&mut self, kind: StepKind) -> Result<(), Error> {
+        self.steps.use_rows(kind, &self.model, &self.states, &self.table)
+    }
+
+    fn join(&mut self, request: &RowRequest<'_>) -> Result<(), Error> {
+        self.steps.join(request)
+    }
+
+    fn forget(&mut self, slot_id: SlotId) {
+        self.steps.forget(slot_id);
+    }
+
+    fn leave(&mut self, slot_id: SlotId) {
+        self.steps.leave(slot_id);
+    }
+
+    fn allow(&mut self, row: usize, bits: &[u32]) -> Result<(), Error> {
+        self.steps.allow(row, bits)
+    }
+
+    fn play(&mut self, pages: Vec<(usize, Vec<u32>)>, runs: usize) -> Result<(u64, Vec<Run>), Error> {
+        let mut writes = vec![];
+        for (at, words) in pages {
+            if words.len() <= MAX_INLINE_PAGES {
+                let state = self.table.clone();
+                writes.push(Write { state, at, words });
+            } else {
+                self.table.write_state(4 * at, bytemuck::cast_slice(&words))?;
+            }
+        }
+        self.steps.play(writes, runs)
+    }
+
+    fn wait(&mut self, run: &Run, pace: &Pace) -> Result<u32, Error> {
+        self.steps.wait(run, pace)
+    }
+
+    fn reported(&mut self, run: u64, row: usize) -> Result<u32, Error> {
+        self.steps.reported(run, row)
+    }
+
+    fn logprobs(&mut self, run: u64, row: usize) -> Result<Option<Logprobs>, Error> {
+        self.steps.logprobs(run, row)
+    }
+
+    fn release(&mut self) {
+        self.steps.release();
+        self.prompts.release();
+        self.scratch.release();
+    }
+}

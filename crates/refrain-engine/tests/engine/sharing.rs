@@ -1,0 +1,126 @@
+//! Requests that share slots, pages and prefixes.
+
+use refrain_engine::{Device, Engine, EngineEvent, EngineOptions, EngineRequest, GenerateOptions};
+
+use super::common::{TestGpu, model};
+use super::{Submitted, alone, ask, ask_for, greedy, options, prompt, seeded};
+
+/// A submit's message to the device has room for 4,096 words.
+#[test]
+fn more_requests_than_a_message_has_settings_for_run_with_logprobs() {
+    let gpu = TestGpu::open();
+    let model = model("tiny:f32", &gpu.device);
+    let engine = Engine::start(&model, &options(256, 256 * 64)).expect("starts");
+    let request = |number: u32| {
+        let request = EngineRequest::new(prompt(number, 3 + number % 5), seeded(4, u64::from(number)));
+        let top_logprobs = number.is_multiple_of(2).then_some(2);
+        ask_for(
+            &engine,
+            EngineRequest {
+                top_logprobs,
+                ..request
+            },
+        )
+        .expect("taken")
+    };
+    let submitted: Vec<Submitted> = (0..300).map(request).collect();
+    for (number, submitted) in submitted.into_iter().enumerate() {
+        let (picked, _) = submitted.picked();
+        assert_eq!(picked.len(), 4, "request {number}");
+        let has_logprobs = picked.iter().all(|token| token.logprobs.is_some());
+        assert_eq!(has_logprobs, number % 2 == 0, "request {number}");
+    }
+    gpu.assert_silent();
+}
+
+/// Requests move between steps of different widths with their penalties, biases and seeds.
+#[test]
+fn requests_keep_their_settings_when_the_number_of_rows_changes() {
+    let gpu = TestGpu::open();
+    for device in [&Device::cpu(), &gpu.device] {
+        let model = model("qwen3-bf16", device);
+        let engine = Engine::start(&model, &options(12, 12 * 256)).expect("starts");
+        let request = |number: u32| {
+            (
+                prompt(number, 5 + number),
+                seeded(3 + 4 * number as usize, u64::from(number)),
+            )
+        };
+        let submitted: Vec<Submitted> = (0..20)
+            .map(|number| {
+                let (prompt, options) = request(number);
+                ask(&engine, &prompt, &options).expect("taken")
+            })
+            .collect();
+        for (number, submitted) in (0..20).zip(submitted) {
+            let (prompt, options) = request(number);
+            assert_eq!(
+                submitted.answer().0,
+                alone(&model, 256, &prompt, &options),
+                "request {number}"
+            );
+        }
+    }
+    gpu.assert_silent();
+}
+
+#[test]
+fn a_prefix_that_another_request_computes_is_awaited_and_shared() {
+    let gpu = TestGpu::open();
+    for device in [&Device::cpu(), &gpu.device] {
+        for spec in ["qwen3-bf16", "qwen3.5-moe-bf16"] {
+            let model = model(spec, device);
+            let engine = Engine::start(&model, &options(6, 6 * 256)).expect("starts");
+            let shared = prompt(1, 150);
+            // Five texts with 150 tokens in common, two of them equal.
+            let texts: Vec<Vec<u32>> = [2, 3, 4, 5, 5]
+                .map(|number| [&shared[..], &prompt(number, 20)].concat())
+                .into();
+            let submitted: Vec<Submitted> = texts
+                .iter()
+                .map(|text| ask(&engine, text, &greedy(5)).expect("taken"))
+                .collect();
+            for (text, submitted) in texts.iter().zip(submitted) {
+                assert_eq!(submitted.answer().0, alone(&model, 256, text, &greedy(5)), "{spec}");
+            }
+            let load = engine.load();
+            assert_eq!((load.prompt_tokens, load.cached_tokens), (5 * 170, 4 * 128), "{spec}");
+        }
+    }
+}
+
+#[test]
+fn several_short_prompts_are_computed_in_one_call() {
+    let model = model("qwen3-bf16", &Device::cpu());
+    let options = EngineOptions {
+        prefix_cache: false,
+        ..options(8, 8 * 256)
+    };
+    let engine = Engine::start(&model, &options).expect("starts");
+    let lengths = [9, 64, 1, 33, 130, 2, 65, 20];
+    let submitted: Vec<Submitted> = lengths
+        .iter()
+        .map(|&length| ask(&engine, &prompt(length, length), &greedy(4)).expect("taken"))
+        .collect();
+    for (length, submitted) in lengths.into_iter().zip(submitted) {
+        let expected = alone(&model, 256, &prompt(length, length), &greedy(4));
+        assert_eq!(submitted.answer().0, expected, "{length} tokens");
+    }
+}
+
+#[test]
+fn a_text_that_ends_at_once_leaves_its_slot_to_others() {
+    let model = model("tiny:f32", &Device::cpu());
+    let engine = Engine::start(&model, &options(2, 512)).expect("starts");
+    let first = alone(&model, 256, &prompt(1, 5), &greedy(1))[0];
+    let stopped = GenerateOptions {
+        stop_ids: vec![first],
+        ..greedy(50)
+    };
+    let submitted: Vec<Submitted> = (0..10)
+        .map(|_| ask(&engine, &prompt(1, 5), &stopped).expect("taken"))
+        .collect();
+    for submitted in submitted {
+        assert!(matches!(submitted.next(), EngineEvent::End(_)));
+    }
+}

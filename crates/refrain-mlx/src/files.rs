@@ -1,0 +1,58 @@
+//! Safetensors files.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use safetensors::tensor::Metadata;
+
+use crate::device::compute_device;
+use crate::{Error, ErrorKind, Result, Value};
+
+/// Maximum length in bytes of the header: the format's own limit.
+const MAX_HEADER_BYTES: u64 = 100_000_000;
+
+/// Values by name, and texts by name.
+pub type Contents = (Vec<(String, Value)>, Vec<(String, String)>);
+
+/// Loads the values of a safetensors file, and its metadata.
+///
+/// # Errors
+/// Fails if the file cannot be read or is damaged, if a dtype is not supported, or if memory runs out.
+pub fn load_safetensors(path: &Path) -> Result<Contents> {
+    let arrays = refrain::load_safetensors(&compute_device(), path)?;
+    let values = arrays.into_iter().map(|(name, array)| Ok((name, Value::of(array)?)));
+    Ok((values.collect::<Result<_>>()?, metadata(path)?))
+}
+
+/// The texts in a file's header.
+fn metadata(path: &Path) -> Result<Vec<(String, String)>> {
+    use std::io::Read;
+    let failed = |error: &dyn std::fmt::Display| Error::new(ErrorKind::File, format!("{}: {error}", path.display()));
+    let mut file = std::fs::File::open(path).map_err(|error| failed(&error))?;
+    let mut length = [0; 8];
+    file.read_exact(&mut length).map_err(|error| failed(&error))?;
+    let length = u64::from_le_bytes(length).min(MAX_HEADER_BYTES);
+    let mut bytes = Vec::new();
+    file.take(length)
+        .read_to_end(&mut bytes)
+        .map_err(|error| failed(&error))?;
+    let header: Metadata = serde_json::from_slice(&bytes).map_err(|error| failed(&error))?;
+    let texts: BTreeMap<_, _> = header.metadata().clone().unwrap_or_default().into_iter().collect();
+    Ok(texts.into_iter().collect())
+}
+
+/// Writes values and metadata to a safetensors file, computing them if needed. An existing file is replaced only by a
+/// complete one.
+///
+/// # Errors
+/// Fails as [`crate::eval`], or if the file cannot be written.
+pub fn save_safetensors(path: &Path, values: &[(&str, &Value)], metadata: &[(String, String)]) -> Result<()> {
+    if let Some((name, value)) = values.iter().find(|(_, value)| !value.dtype().is_native()) {
+        let message = format!("{name:?}: {} arrays cannot be saved yet.", value.dtype());
+        return Err(Error::not_implemented(message));
+    }
+    let all: Vec<Value> = values.iter().map(|(_, value)| (*value).clone()).collect();
+    crate::async_eval(&all)?;
+    let arrays = values.iter().map(|(name, value)| (*name, value.array()));
+    Ok(refrain::save_safetensors_with(path, arrays, metadata)?)
+}

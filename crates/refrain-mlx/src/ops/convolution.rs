@@ -1,0 +1,153 @@
+//! Convolutions, as sums over the positions of the kernel.
+
+use refrain::Array;
+
+use crate::{DType, Error, Number, Operand, Result, Value, ops, promote};
+
+/// A convolution of one dimension: `[N, L, C]` with weights `[O, K, C / groups]` → `[N, L', O]`.
+///
+/// # Errors
+/// As [`conv_general`].
+pub fn conv1d(input: &Value, weight: &Value, stride: i64, padding: i64, dilation: i64, groups: i64) -> Result<Value> {
+    if input.ndim() != 3 {
+        let message = format!(
+            "[conv] Invalid input array with {} dimensions: 3 are expected.",
+            input.ndim()
+        );
+        return Err(Error::value(message));
+    }
+    conv_general(input, weight, &[stride], &[(padding, padding)], &[dilation], groups)
+}
+
+/// A convolution of any number of dimensions: `[N, ..L, C]` with weights `[O, ..K, C / groups]` → `[N, ..L', O]`.
+///
+/// # Errors
+/// Fails if shapes do not fit, or if the promoted dtype is not floating.
+pub fn conv_general(
+    input: &Value,
+    weight: &Value,
+    strides: &[i64],
+    padding: &[(i64, i64)],
+    dilation: &[i64],
+    groups: i64,
+) -> Result<Value> {
+    let dimensions = input.ndim().saturating_sub(2);
+    let dtype = promote(input.dtype(), weight.dtype());
+    let problem = Problem::of(input, weight, [strides, dilation], groups)?;
+    if !dtype.is_floating() || padding.len() != dimensions {
+        return Err(Error::value(format!(
+            "[conv] Invalid arguments for a convolution of {dtype}."
+        )));
+    }
+    // Sums are accumulated in f32 and rounded once.
+    let (input, weight) = (input.cast(DType::F32)?, weight.cast(DType::F32)?);
+    let widths = [&[(0, 0)], padding, &[(0, 0)]].concat();
+    let padded = ops::pad(
+        &input,
+        &widths,
+        &ops::Padding::Constant(Operand::Number(Number::Float(0.0))),
+    )?;
+    let mut extents = Vec::with_capacity(dimensions);
+    for d in 0..dimensions {
+        let (n, reach) = (
+            padded.shape()[d + 1],
+            problem.dilation[d] * (weight.shape()[d + 1] - 1) + 1,
+        );
+        if n < reach {
+            let message = format!("[conv] The kernel reaches over {reach} elements, but there are {n}.");
+            return Err(Error::value(message));
+        }
+        extents.push((n - reach) / problem.strides[d] + 1);
+    }
+    let positions: usize = weight.shape()[1..=dimensions].iter().product();
+    let mut total: Option<Array> = None;
+    for position in 0..positions {
+        let term = problem.term(padded.array(), weight.array(), &extents, position);
+        total = Some(match total {
+            None => term,
+            Some(total) => total + term,
+        });
+    }
+    let total = total.ok_or_else(|| Error::value("[conv] The kernel has no elements."))?;
+    Value::of(total)?.cast(dtype)
+}
+
+/// Checked arguments of a convolution.
+struct Problem {
+    strides: Vec<usize>,
+    dilation: Vec<usize>,
+    groups: usize,
+}
+
+impl Problem {
+    fn of(input: &Value, weight: &Value, [strides, dilation]: [&[i64]; 2], groups: i64) -> Result<Problem> {
+        let dimensions = input.ndim().saturating_sub(2);
+        let positive = |numbers: &[i64]| -> Option<Vec<usize>> {
+            let numbers: Option<Vec<usize>> = numbers
+                .iter()
+                .map(|&n| usize::try_from(n).ok().filter(|&n| n > 0))
+                .collect();
+            numbers.filter(|numbers| numbers.len() == dimensions)
+        };
+        let fits = input.ndim() == weight.ndim() && dimensions > 0;
+        let arguments = (
+            positive(strides),
+            positive(dilation),
+            usize::try_from(groups).ok().filter(|&n| n > 0),
+        );
+        let (true, (Some(strides), Some(dilation), Some(groups))) = (fits, arguments) else {
+            return Err(Error::value(
+                "[conv] Strides, dilation and groups must be positive and fit the input.",
+            ));
+        };
+        let (channels, per_group) = (input.shape()[dimensions + 1], weight.shape()[dimensions + 1]);
+        if per_group * groups != channels || !weight.shape()[0].is_multiple_of(groups) {
+            let message = format!(
+                "[conv] Expect the input channels in the input and weight array to match but got shapes - input: {} and \
+                 weight: {}.",
+                crate::shape::tuple(input.shape()),
+                crate::shape::tuple(weight.shape())
+            );
+            return Err(Error::value(message));
+        }
+        Ok(Problem {
+            strides,
+            dilation,
+            groups,
+        })
+    }
+
+    /// The products with the weights at one position of the kernel.
+    fn term(&self, padded: &Array, weight: &Array, extents: &[usize], position: usize) -> Array {
+        let dimensions = extents.len();
+        let (mut x, mut w, mut rest) = (padded.clone(), weight.clone(), position);
+        for d in (0..dimensions).rev() {
+            let kernel = weight.shape()[d + 1];
+            let k = rest % kernel;
+            rest /= kernel;
+            let start = k * self.dilation[d];
+            let stop = start + (extents[d] - 1) * self.strides[d] + 1;
+            let axis = d as isize + 1;
+            x = x.slice_by(axis, start, stop, self.strides[d]);
+            w = w.slice(axis, k, k + 1);
+        }
+        let (outputs, per_group) = (weight.shape()[0], weight.shape()[dimensions + 1]);
+        let per_output = outputs / self.groups;
+        if per_group == 1 && per_output == 1 {
+            return x * w.reshape(&[-1]);
+        }
+        // The groups are a batch: [groups, N · L', C / groups] with [groups, C / groups, O / groups].
+        let rows: usize = x.shape()[..=dimensions].iter().product();
+        let [rows, groups, inner, outer] = [rows, self.groups, per_group, per_output].map(|n| n as isize);
+        let left = x.reshape(&[rows, groups, inner]).swap_axes(0, 1);
+        let right = w.reshape(&[groups, outer, inner]).swap_axes(1, 2);
+        let product = left.matmul(&right).swap_axes(0, 1);
+        let shape: Vec<isize> = x.shape()[..=dimensions]
+            .iter()
+            .copied()
+            .chain([outputs])
+            .map(|n| n as isize)
+            .collect();
+        product.reshape(&shape)
+    }
+}

@@ -1,0 +1,132 @@
+//! Sorting.
+
+use refrain::Array;
+
+use super::integer::all_ones;
+use crate::shape::{self, from_last, to_last};
+use crate::{DType, Error, Operand, Result, Value, ops};
+
+/// The array to sort and its axis: flattened if there is none.
+fn along(op: &str, a: &Value, axis: Option<i64>) -> Result<(Array, usize)> {
+    match axis {
+        Some(axis) => Ok((a.array().clone(), shape::axis(op, axis, a.ndim())?)),
+        None => Ok((a.array().reshape(&[-1]), 0)),
+    }
+}
+
+/// The elements in ascending order; NaN comes last.
+///
+/// # Errors
+/// Fails if the axis does not exist.
+pub fn sort(a: &Value, axis: Option<i64>) -> Result<Value> {
+    let (x, axis) = along("sort", a, axis)?;
+    if x.count() == 0 {
+        return a.like(x);
+    }
+    a.like(x.sort(axis as isize))
+}
+
+/// Elements whose order is the reverse of `x`'s; NaN of floats stays the largest.
+pub(super) fn reversed_order(x: &Array, dtype: DType) -> Array {
+    match dtype {
+        DType::Bool => x.logical_not(),
+        dtype if dtype.is_floating() => -x,
+        dtype => x.bit_xor(all_ones(dtype)),
+    }
+}
+
+/// The indices that sort along an axis (uint32); the order of equal elements stays.
+///
+/// # Errors
+/// Fails if the axis does not exist.
+pub fn argsort(a: &Value, axis: Option<i64>) -> Result<Value> {
+    let (x, axis) = along("argsort", a, axis)?;
+    if x.count() == 0 {
+        return Value::of(x.astype(refrain::DType::U32));
+    }
+    let (rank, n) = (x.rank(), x.shape()[axis]);
+    let rows = x.permute(&to_last(axis, rank));
+    let mut keys = reversed_order(&rows, a.dtype());
+    if a.dtype().is_floating() {
+        keys = keys.ne(&keys).select(f32::NEG_INFINITY, &keys);
+    }
+    // The largest of the reversed order come first.
+    Value::of(keys.top_k(n).permute(&from_last(axis, rank)))
+}
+
+fn check_position(op: &str, a: &Value, kth: i64, axis: Option<i64>) -> Result<()> {
+    let n = match axis {
+        Some(axis) => a.shape()[shape::axis(op, axis, a.ndim())?],
+        None => a.size(),
+    } as i64;
+    if kth < -n || kth >= n {
+        let message = format!("[{op}] Received invalid kth {kth} along axis of size {n}.");
+        return Err(Error::value(message));
+    }
+    Ok(())
+}
+
+/// The elements such that the one at `kth` is where sorting puts it, with smaller ones before and larger ones after.
+///
+/// # Errors
+/// Fails if the axis does not exist, or if `kth` is out of range.
+pub fn partition(a: &Value, kth: i64, axis: Option<i64>) -> Result<Value> {
+    check_position("partition", a, kth, axis)?;
+    sort(a, axis)
+}
+
+/// The indices that partition along an axis: see [`partition`].
+///
+/// # Errors
+/// As [`partition`].
+pub fn argpartition(a: &Value, kth: i64, axis: Option<i64>) -> Result<Value> {
+    check_position("argpartition", a, kth, axis)?;
+    argsort(a, axis)
+}
+
+/// The `k` largest elements in ascending order.
+///
+/// # Errors
+/// Fails if the axis does not exist, or has fewer than `k` elements.
+pub fn topk(a: &Value, k: i64, axis: Option<i64>) -> Result<Value> {
+    let (x, axis) = along("topk", a, axis)?;
+    let n = x.shape()[axis];
+    let k = usize::try_from(k).ok().filter(|&k| k <= n).ok_or_else(|| {
+        let message = format!("[topk] Received invalid k={k} along axis of size {n}.");
+        Error::value(message)
+    })?;
+    let sorted = a.like(x)?;
+    let sorted = sort(&sorted, Some(axis as i64))?;
+    a.like(sorted.array().slice(axis as isize, n - k, n))
+}
+
+/// The positions (uint32) at which `values` would be inserted into a sorted sequence: before equal elements, or after
+/// them if `right`.
+///
+/// # Errors
+/// Fails if the sequence has not one dimension, or if the promoted dtype is not supported.
+pub fn searchsorted(sorted: &Value, values: &Operand, right: bool) -> Result<Value> {
+    if sorted.ndim() != 1 {
+        let message = format!(
+            "[searchsorted] The sequence must have one dimension, not {}.",
+            sorted.ndim()
+        );
+        return Err(Error::value(message));
+    }
+    let values = values.value_beside(&sorted.into())?;
+    let column = Operand::from(ops::expand_dims(&values, &[-1])?);
+    let sorted = Operand::from(sorted);
+    let before = if right {
+        ops::less_equal(&sorted, &column)?
+    } else {
+        ops::less(&sorted, &column)?
+    };
+    // NaN comes after all numbers.
+    let mut beyond = ops::isnan(&column)?;
+    if !right {
+        let number = ops::logical_not(&ops::isnan(&sorted)?.into())?;
+        beyond = ops::logical_and(&beyond.into(), &number.into())?;
+    }
+    let before = ops::logical_or(&before.into(), &beyond.into())?;
+    ops::sum(&before, Some(&[-1]), false)?.cast(DType::U32)
+}

@@ -1,0 +1,256 @@
+//! Updates of a part of an array. The array itself is a value and does not change: the result is a new array.
+
+use std::hash::{Hash, Hasher};
+
+use refrain_kernels::combine_rows::{self, Combine};
+use refrain_kernels::elementwise::{self, Expression};
+use refrain_kernels::write_rows;
+
+use super::CallSite;
+use super::take::is_index;
+use crate::operation::prelude::{
+    ArraySpec, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, Values, exact_inputs, renumber, spec,
+};
+use crate::{Array, DType, Layout};
+
+/// (x, part) → x with `x[start:stop:step]` replaced by `part`, which has the same dtype.
+#[derive(Clone, Hash, Debug)]
+struct SliceUpdate {
+    start: Vec<usize>,
+    stop: Vec<usize>,
+    step: Vec<usize>,
+}
+
+impl Operation for SliceUpdate {
+    fn name(&self) -> &'static str {
+        "slice_update"
+    }
+
+    fn key(&self, mut state: &mut dyn Hasher) {
+        self.hash(&mut state);
+    }
+
+    fn results(&self, inputs: &[&ArraySpec]) -> Result<Vec<ArraySpec>, String> {
+        let [x, part] = exact_inputs(inputs)?;
+        let rank = x.rank();
+        let inside = [&self.start, &self.stop, &self.step]
+            .iter()
+            .all(|bounds| bounds.len() == rank)
+            && (0..rank).all(|d| self.start[d] <= self.stop[d] && self.stop[d] <= x.shape[d] && self.step[d] > 0);
+        if !inside {
+            let Self { start, stop, step } = self;
+            return Err(format!(
+                "{start:?}..{stop:?} by {step:?} is out of range for {:?}",
+                x.shape
+            ));
+        }
+        let updated = Layout::contiguous(&x.shape).slice(&self.start, &self.stop, &self.step);
+        if updated.shape[..] != part.shape[..] || part.dtype != x.dtype {
+            return Err(format!("{part} does not fit the part {:?} of {x}", updated.shape));
+        }
+        Ok(vec![(*x).clone()])
+    }
+
+    fn lower(&self, traits: &Traits, operands: &[OperandSpec]) -> Result<Kernels, Unsupported> {
+        let [x, part, out] = spec::operands(operands);
+        let mut calls = vec![copy(traits, x, out, [0, 2])?];
+        if part.layout.count() > 0 {
+            let updated = OperandSpec {
+                dtype: out.dtype,
+                layout: out.layout.slice(&self.start, &self.stop, &self.step),
+            };
+            calls.push(copy(traits, part, &updated, [1, 2])?);
+        }
+        Ok(Kernels::chained(calls))
+    }
+
+    fn reference(&self, step: &HostStep<'_>) {
+        step.result(|inputs| {
+            let (mut x, part) = (inputs.values(0), inputs.values(1));
+            let updated = Layout::contiguous(inputs.shape(0)).slice(&self.start, &self.stop, &self.step);
+            let mut indices = Vec::with_capacity(updated.count());
+            updated.for_each(|index| indices.push(index));
+            replace(&mut x, &part, indices.into_iter().map(Some), 1);
+            x
+        });
+    }
+
+    fn detail(&self) -> String {
+        let Self { start, stop, step } = self;
+        format!(" {start:?}..{stop:?} by {step:?}")
+    }
+}
+
+/// Copies `from` to `to`, the operands with these numbers.
+fn copy(
+    traits: &Traits,
+    from: &OperandSpec,
+    to: &OperandSpec,
+    numbers: [usize; 2],
+) -> Result<crate::operation::Call, Unsupported> {
+    let mut call = elementwise::call(traits, &Expression::cast(from.dtype, to.dtype), &[from, to])?;
+    renumber(&mut call, &numbers);
+    Ok(call)
+}
+
+/// Replaces rows of `width` elements of `x` by those of `rows`; rows without an index are skipped.
+fn replace(x: &mut Values, rows: &Values, indices: impl Iterator<Item = Option<usize>>, width: usize) {
+    fn each<T: Copy>(x: &mut [T], rows: &[T], indices: impl Iterator<Item = Option<usize>>, width: usize) {
+        for (t, index) in indices.enumerate() {
+            if let Some(row) = index.and_then(|index| x.get_mut(index * width..(index + 1) * width)) {
+                row.copy_from_slice(&rows[t * width..(t + 1) * width]);
+            }
+        }
+    }
+    match (x, rows) {
+        (Values::F32(x), Values::F32(rows)) => each(x, rows, indices, width),
+        (Values::I32(x), Values::I32(rows)) => each(x, rows, indices, width),
+        (Values::U32(x), Values::U32(rows)) => each(x, rows, indices, width),
+        _ => unreachable!("both have one dtype"),
+    }
+}
+
+/// (x `[N, ..]`, rows `[T, ..]`, slots i32 `[T]`) → x with rows `slots[t]` replaced by, or combined with, row t.
+#[derive(Clone, Hash, Debug)]
+struct ScatterRows {
+    /// `None` replaces.
+    combine: Option<Combine>,
+}
+
+impl Operation for ScatterRows {
+    fn name(&self) -> &'static str {
+        "scatter_rows"
+    }
+
+    fn key(&self, mut state: &mut dyn Hasher) {
+        self.hash(&mut state);
+    }
+
+    fn results(&self, inputs: &[&ArraySpec]) -> Result<Vec<ArraySpec>, String> {
+        let [x, rows, slots] = exact_inputs(inputs)?;
+        let fits = x.rank() > 0
+            && rows.rank() == x.rank()
+            && rows.shape[1..] == x.shape[1..]
+            && rows.dtype == x.dtype
+            && slots.shape == rows.shape[..1]
+            && slots.dtype == DType::I32;
+        if fits {
+            return Ok(vec![(*x).clone()]);
+        }
+        Err(format!("rows {rows} at {slots} do not fit into {x}"))
+    }
+
+    fn lower(&self, traits: &Traits, operands: &[OperandSpec]) -> Result<Kernels, Unsupported> {
+        let [x, rows, slots, out] = spec::operands(operands);
+        if rows.layout.count() == 0 {
+            return Ok(Kernels::one(copy(traits, x, out, [0, 3])?));
+        }
+        let Some(combine) = self.combine else {
+            let mut write = write_rows::call(traits, rows, slots, out)?;
+            renumber(&mut write, &[1, 2, 3]);
+            return Ok(Kernels::chained(vec![copy(traits, x, out, [0, 3])?, write]));
+        };
+        Ok(Kernels::one(combine_rows::call(
+            traits,
+            combine,
+            [x, rows, slots, out],
+        )?))
+    }
+
+    fn reference(&self, step: &HostStep<'_>) {
+        step.result(|inputs| {
+            let (mut x, rows, slots) = (inputs.values(0), inputs.values(1), inputs.i32(2));
+            let width = inputs.shape(0)[1..].iter().product();
+            let Some(combine) = self.combine else {
+                replace(
+                    &mut x,
+                    &rows,
+                    slots.iter().map(|&slot| usize::try_from(slot).ok()),
+                    width,
+                );
+                return x;
+            };
+            combine_rows::reference(combine, x, &rows, &slots, width)
+        });
+    }
+
+    fn multiplications(&self, operands: &[OperandSpec]) -> u64 {
+        let visited = if self.combine.is_some() {
+            operands[1].layout.shape[0]
+        } else {
+            1
+        };
+        (operands[0].layout.count() as u64).saturating_mul(visited as u64)
+    }
+
+    fn detail(&self) -> String {
+        self.combine.map_or(String::new(), |combine| format!(" {combine:?}"))
+    }
+}
+
+impl Array {
+    /// This array with the elements `start, start + step, …` before `stop` of each dimension replaced by those of
+    /// `part`, which is converted to its dtype and broadcast. Invalid if the bounds are outside a dimension, if a step
+    /// is 0, or if `part` does not broadcast.
+    ///
+    /// ```
+    /// # use refrain::{Array, DType, Device};
+    /// let x = Array::zeros(&Device::cpu(), DType::I32, &[5]);
+    /// let y = x.slice_update(&Array::full(&Device::cpu(), DType::I32, &[], 7), &[1], &[5], &[2]);
+    /// assert_eq!(y.to_vec::<i32>().unwrap(), [0, 7, 0, 7, 0]);
+    /// ```
+    #[track_caller]
+    pub fn slice_update(&self, part: &Array, start: &[usize], stop: &[usize], step: &[usize]) -> Array {
+        let call_site = CallSite::new("slice_update");
+        let extents = || start.iter().zip(stop).zip(step);
+        if [start, stop, step].iter().any(|bounds| bounds.len() != self.rank()) || step.contains(&0) {
+            let what = format!("{start:?}..{stop:?} by {step:?} is out of range for {:?}", self.shape());
+            return call_site.invalid(&[self, part], what);
+        }
+        let shape: Vec<usize> = extents()
+            .map(|((start, stop), step)| stop.saturating_sub(*start).div_ceil(*step))
+            .collect();
+        let part = call_site.broadcast(&part.astype(self.dtype()), &shape);
+        // A step beyond the end selects one element.
+        let step = extents().map(|((start, stop), step)| (*step).min((stop.saturating_sub(*start)).max(1)));
+        let update = SliceUpdate {
+            start: start.to_vec(),
+            stop: stop.to_vec(),
+            step: step.collect(),
+        };
+        call_site.apply(update, &[self, &part])
+    }
+
+    /// This array `[N, ..]` with row `slots[t]` replaced by row t of `rows` `[T, ..]`, which is converted to its dtype.
+    /// Slots (u32 or i32 `[T]`) out of range are skipped; if slots are equal, any of their rows may win. Invalid if
+    /// shapes do not fit.
+    #[track_caller]
+    pub fn scatter_rows(&self, rows: &Array, slots: &Array) -> Array {
+        self.scattered(CallSite::new("scatter_rows"), rows, slots, None)
+    }
+
+    /// This array `[N, ..]` with row t of `rows` `[T, ..]`, which is converted to its dtype, combined into row
+    /// `slots[t]`, in the order of t. Slots (u32 or i32 `[T]`) out of range are skipped. Invalid if shapes do not fit.
+    ///
+    /// ```
+    /// # use refrain::{Array, Combine, DType, Device};
+    /// let device = Device::cpu();
+    /// let rows = Array::from_slice(&device, &[1.0f32, 2.0, 4.0], &[3]);
+    /// let slots = Array::from_slice(&device, &[1, 0, 1], &[3]);
+    /// let sums = Array::zeros(&device, DType::F32, &[2]).combine_rows(&rows, &slots, Combine::Add);
+    /// assert_eq!(sums.to_vec::<f32>().unwrap(), [2.0, 5.0]);
+    /// ```
+    #[track_caller]
+    pub fn combine_rows(&self, rows: &Array, slots: &Array, combine: Combine) -> Array {
+        self.scattered(CallSite::new("combine_rows"), rows, slots, Some(combine))
+    }
+
+    fn scattered(&self, call_site: CallSite, rows: &Array, slots: &Array, combine: Option<Combine>) -> Array {
+        if !is_index(slots.dtype()) {
+            let what = format!("slots must be u32 or i32, not {}", slots.dtype());
+            return call_site.invalid(&[self, rows, slots], what);
+        }
+        let (rows, slots) = (rows.astype(self.dtype()), slots.astype(DType::I32));
+        call_site.apply(ScatterRows { combine }, &[self, &rows, &slots])
+    }
+}
