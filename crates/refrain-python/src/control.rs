@@ -67,13 +67,18 @@ fn synchronize(py: Python<'_>) -> PyResult<()> {
     py.detach(refrain_mlx::synchronize).map_err(|error| raise(py, error))
 }
 
-/// Chooses the device that computes: "cpu", "auto" (the best GPU, else the CPU), "gpu", an index or a part of a name.
+/// Chooses the device that computes: "cpu", "auto" (the best GPU, else the CPU), "gpu" (software
+/// drivers too), an index or a part of a name.
 #[pyfunction]
 #[pyo3(name = "_open_device")]
 fn open_device(py: Python<'_>, choice: &str) -> PyResult<()> {
     let device = py.detach(|| match choice {
         "cpu" => Ok(Device::cpu()),
-        "" | "auto" => open("auto").or_else(|_| Ok(Device::cpu())),
+        // A software driver is slower than the CPU executor.
+        "" | "auto" => Ok(open("auto")
+            .ok()
+            .filter(|device| !device.is_software())
+            .unwrap_or_else(Device::cpu)),
         "gpu" => open("auto"),
         other => open(other),
     });
