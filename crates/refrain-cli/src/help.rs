@@ -117,7 +117,15 @@ mod tests {
     /// Options under the heading `Engine` of `serve`.
     const ENGINE: (&str, &[&str]) = (
         "Engine",
-        &["ctx", "parallel", "queue", "memory", "no-prefix-cache", "deterministic"],
+        &[
+            "ctx",
+            "parallel",
+            "queue",
+            "memory",
+            "target-gap",
+            "no-prefix-cache",
+            "deterministic",
+        ],
     );
     /// The only heading that other commands share.
     const DECODING: &str = "Decoding";

@@ -53,7 +53,11 @@ const DIRECTIONS: [(&str, &[&str], &[&str]); 17] = [
         ],
         &["refrain-testing", "refrain-vulkan"],
     ),
-    ("refrain-grammar", &["refrain-engine", "refrain-text"], &[]),
+    (
+        "refrain-grammar",
+        &["refrain-engine", "refrain-text"],
+        &["refrain-testing"],
+    ),
     (
         "refrain-server",
         &[

@@ -66,6 +66,27 @@ pub(crate) fn swap_paths(one: &Path, other: &Path) -> io::Result<()> {
     }
 }
 
+/// Returns free memory of the C library's allocator to the system. Other allocators do so by themselves.
+pub fn return_free_memory() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    // SAFETY: the function may be called at any time, from any thread.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
+/// Lets the C library's allocator return buffers of 1 MiB and more as soon as they are freed, in the whole process.
+///
+/// By default it keeps buffers of up to 32 MiB once one of them was freed, with small ones among them that pin them. A
+/// server that had refused bodies of 15 MB kept 50 to 230 MB more, and 2 MB with this. For servers.
+pub fn return_large_buffers() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    // SAFETY: the function may be called at any time, from any thread.
+    unsafe {
+        libc::mallopt(libc::M_MMAP_THRESHOLD, 1 << 20);
+    }
+}
+
 /// Exits immediately without running exit handlers. Libraries' handlers are unsafe while other threads still use the
 /// libraries.
 pub fn exit_immediately(code: u8) -> ! {

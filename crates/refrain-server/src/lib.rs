@@ -144,6 +144,7 @@ pub fn serve(
     options: &ServerOptions,
     wait_for_stop: impl FnOnce() + Send + 'static,
 ) -> std::io::Result<()> {
+    refrain_formats::return_large_buffers();
     let threads = |name, count| {
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
         runtime.thread_name(name).worker_threads(count).enable_all().build()

@@ -45,16 +45,6 @@ pub(crate) async fn return_freed() {
         tokio::time::sleep(DELAY).await;
         WORK.store(0, Ordering::Relaxed);
         // It takes milliseconds for each hundred megabytes.
-        let _ = tokio::task::spawn_blocking(trim).await;
+        let _ = tokio::task::spawn_blocking(refrain_formats::return_free_memory).await;
     }
 }
-
-#[cfg(all(target_os = "linux", target_env = "gnu"))]
-fn trim() {
-    // SAFETY: the function may be called at any time, from any thread.
-    unsafe { libc::malloc_trim(0) };
-}
-
-/// Other allocators return memory by themselves.
-#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
-fn trim() {}

@@ -48,7 +48,7 @@ fn tools_of_agents_are_offered_and_their_names_carried_back() {
         "tools are echoed"
     );
     assert_eq!(response["prompt_cache_key"], "key");
-    request["max_output_tokens"] = 100.into();
+    request["max_output_tokens"] = 300.into();
     request["parallel_tool_calls"] = false.into();
     request["tool_choice"] = json!({"type": "function", "namespace": "agents", "name": "wait"});
     let (_, response) = server.post(PATH, &request);

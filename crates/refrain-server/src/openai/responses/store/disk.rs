@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{Owner, StoredEntry};
+use crate::platform::{make_private_directory, private_file};
 
 /// Limit of the bytes of all files.
 const MAX_BYTES: u64 = 1 << 30;
@@ -285,26 +286,12 @@ fn hash_of(id: &str) -> u64 {
     u64::from_le_bytes(digest.as_ref()[..8].try_into().expect("eight bytes"))
 }
 
-/// Makes a directory that only this user may use.
-fn make_private_directory(directory: &Path) -> io::Result<()> {
-    let mut builder = fs::DirBuilder::new();
-    #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.recursive(true).create(directory)
-}
-
-/// Opens a file for writing that only this user may read.
-fn private_file(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(options, 0o600);
-    options.write(true).open(path)
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::platform::is_private;
 
     fn owner(key: &str) -> Owner {
         Owner(key.to_owned())
@@ -351,12 +338,7 @@ mod tests {
             assert!(name.ends_with(".json") && !name.contains(".."), "{name}");
             let text = fs::read_to_string(path.join(&name)).unwrap();
             assert!(!text.contains("SECRET"), "the key itself is not written");
-            #[cfg(unix)]
-            {
-                use std::os::unix::fs::PermissionsExt;
-                let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
-                assert_eq!((mode(&path), mode(&path.join(&name))), (0o700, 0o600));
-            }
+            assert!(is_private(&path) && is_private(&path.join(&name)));
         }
     }
 
