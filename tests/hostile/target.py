@@ -2,9 +2,11 @@
 
 import collections
 import contextlib
+import ctypes
 import http.client
 import json
 import os
+import signal
 import subprocess
 import threading
 import time
@@ -13,6 +15,12 @@ import time
 PATIENCE = 180
 # The server's limit of a body in bytes.
 MAX_BODY = 16 << 20
+
+
+def die_with_parent():
+    """Lets this process be killed with the one that started it."""
+    pr_set_pdeathsig = 1
+    ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
 
 
 class Server:
@@ -24,7 +32,9 @@ class Server:
             command = ["taskset", "-c", ",".join(map(str, sorted(cores))), *command]
         if nice:
             command = ["nice", "-n", str(nice), *command]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+        # A session of its own, so that its share of the cores can be set.
+        options = {"start_new_session": True, "preexec_fn": die_with_parent}
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **options)
         if nice:
             # Sessions share the cores before the processes of a session do.
             with contextlib.suppress(OSError), open(f"/proc/{self.process.pid}/autogroup", "w") as file:

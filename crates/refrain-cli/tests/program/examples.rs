@@ -126,7 +126,7 @@ fn scripts(name: &str, page: &str) -> Vec<String> {
     let blocks = blocks(page).into_iter().filter_map(|(kind, script)| match kind {
         "sh" => Some(script),
         // The text around it says why it does not run here.
-        "sh,no-test" | "text" | "toml" | "rust,no_run" | "json" => None,
+        "sh,no-test" | "text" | "toml" | "rust,no_run" | "json" | "python" => None,
         other => panic!("{name}: a block of unknown kind {other:?}"),
     });
     in_tables.chain(blocks).map(str::to_owned).collect()

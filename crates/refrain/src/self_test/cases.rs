@@ -2,7 +2,7 @@
 
 use super::FamilyTest;
 use super::random::{RandomArrays, quantised};
-use crate::{Array, DType, Device, QuantFormat, concatenate, fast};
+use crate::{Array, Combine, DType, Device, QuantFormat, concatenate, fast};
 
 /// The families of this crate's operations.
 pub const FAMILIES: &[FamilyTest] = &[
@@ -14,6 +14,7 @@ pub const FAMILIES: &[FamilyTest] = &[
     ("sort", sort),
     ("gather", gather),
     ("write rows", write_rows),
+    ("combine rows", combine_rows),
     ("matrix product", products),
     ("quantised product", quantised_products),
     ("RMS norm", rms_norm),
@@ -117,6 +118,17 @@ fn write_rows(device: &Device) -> Vec<(String, Array)> {
             let rows = source.floats(DType::F32, &[5, 3, 16]);
             results.push(named(dtype, state.write_rows(&rows.astype(dtype), &slots)));
         }
+    }
+    results
+}
+
+fn combine_rows(device: &Device) -> Vec<(String, Array)> {
+    let mut source = RandomArrays::new(device);
+    let slots = Array::from_slice(device, &[3i32, 0, -1, 3, 1], &[5]);
+    let mut results = Vec::new();
+    for dtype in FLOATS {
+        let (base, rows) = (source.floats(dtype, &[4, 3, 16]), source.floats(dtype, &[5, 3, 16]));
+        results.push(named(dtype, base.combine_rows(&rows, &slots, Combine::Add)));
     }
     results
 }
