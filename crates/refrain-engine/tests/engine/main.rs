@@ -170,7 +170,9 @@ fn running_out_of_pages_preempts_requests_without_losing_tokens() {
         }
         // Each request eventually needs three of four pages.
         compare_on(&engine, &model, &requests);
-        assert!(engine.load().preemptions > 0, "{:?}", engine.load());
+        let load = engine.load();
+        assert!(load.preemptions > 0, "{load:?}");
+        assert_eq!(load.prompt_tokens, 60 * 5 + 4 * 40, "a prompt counts once");
     }
 }
 

@@ -61,14 +61,15 @@ impl<R: Runner> Batcher<R> {
         debug_assert_eq!(pages.len(), known + needed, "these pages are available");
         let mut request = self.queue.remove(index).expect("a waiting request");
         let cached = known * PAGE_SIZE;
+        // A preempted request is admitted again, but its prompt counts once.
         if let Some(cached_tokens) = request.cached_tokens.take() {
             cached_tokens.store(cached, Ordering::Relaxed);
+            self.counted.cached_tokens += cached as u64;
+            self.counted.prompt_tokens += tokens as u64;
         }
         let clients = self.running().map(|(_, running)| running.request.client);
         let present: Vec<u64> = self.queue.iter().map(|request| request.client).chain(clients).collect();
         self.fair_queue.take(request.client, &present);
-        self.counted.cached_tokens += cached as u64;
-        self.counted.prompt_tokens += tokens as u64;
         let row = slot * self.pages_each;
         self.known_table[row..][..pages.len()].copy_from_slice(&pages);
         self.slots[slot] = Some(Running {
