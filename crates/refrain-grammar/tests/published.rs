@@ -45,19 +45,7 @@ fn answer(template: &ChatTemplate, text: &str, arguments: &Value) -> Option<Stri
     let message = json!({"role": "assistant", "content": text, "tool_calls": [call]});
     let prompt = template.render(&conversation(None), true).ok()?;
     let whole = template.render(&conversation(Some(message)), false).ok()?;
-    let same = prompt
-        .char_indices()
-        .zip(whole.chars())
-        .take_while(|((_, a), b)| a == b);
-    let mut at = same.last().map_or(0, |((at, letter), _)| at + letter.len_utf8());
-    if at < prompt.len() {
-        // The prompt ends with a mark that the history does not have: no mark is cut.
-        let opened = whole[..at].rfind(['<', '[']);
-        at = opened
-            .filter(|open| !whole[*open..at].contains(['>', ']']))
-            .unwrap_or(at);
-    }
-    let answer = whole[at..].to_owned();
+    let answer = refrain_testing::continuation(&prompt, &whole).to_owned();
     answer.contains("Rome").then_some(answer)
 }
 

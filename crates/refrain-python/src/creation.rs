@@ -7,11 +7,7 @@ use refrain_mlx::{DType, Number, Value, ops};
 use crate::array::PyArray;
 use crate::convert::{ArrayArg, OperandArg, ShapeArg, StreamArg, number, on};
 use crate::create;
-use crate::dtype::PyDtype;
-
-fn dtype_or(dtype: Option<PyDtype>, default: DType) -> DType {
-    dtype.map_or(default, |dtype| dtype.0)
-}
+use crate::dtype::{PyDtype, dtype_or};
 
 fn shape_of(value: &Value) -> Vec<i64> {
     value.shape().iter().map(|&length| length as i64).collect()

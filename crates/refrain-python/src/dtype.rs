@@ -47,6 +47,11 @@ impl PyDtype {
     }
 }
 
+/// The dtype that a caller gave, or a default.
+pub fn dtype_or(dtype: Option<PyDtype>, default: DType) -> DType {
+    dtype.map_or(default, |dtype| dtype.0)
+}
+
 /// The name of a dtype in `mlx.core`.
 pub fn python_name(dtype: DType) -> &'static str {
     match dtype.name() {

@@ -7,18 +7,19 @@ use crate::array::PyArray;
 use crate::convert::{ArrayArg, OperandArg, StreamArg, on};
 use crate::dtype::PyDtype;
 
+/// Functions of one operand whose arguments have one signature, and the function that registers them.
 macro_rules! unary {
-    ($($name:ident $doc:literal)*) => {
+    ($register:ident $signature:tt $($name:ident $doc:literal)*) => {
         $(
             #[doc = $doc]
             #[pyfunction]
-            #[pyo3(signature = (a, /, *, stream = None))]
+            #[pyo3(signature = $signature)]
             fn $name(py: Python<'_>, a: OperandArg, stream: Option<StreamArg>) -> PyResult<PyArray> {
                 on(py, stream, || ops::$name(&a.0)).map(PyArray::new)
             }
         )*
 
-        fn register_unary(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        fn $register(module: &Bound<'_, PyModule>) -> PyResult<()> {
             $( module.add_function(wrap_pyfunction!($name, module)?)?; )*
             Ok(())
         }
@@ -26,6 +27,7 @@ macro_rules! unary {
 }
 
 unary! {
+    register_unary(a, /, *, stream = None)
     abs "The absolute value."
     sign "-1, 0 or 1."
     negative "The negated elements."
@@ -62,25 +64,8 @@ unary! {
     radians "Degrees as radians."
 }
 
-macro_rules! tests {
-    ($($name:ident $doc:literal)*) => {
-        $(
-            #[doc = $doc]
-            #[pyfunction]
-            #[pyo3(signature = (a, stream = None))]
-            fn $name(py: Python<'_>, a: OperandArg, stream: Option<StreamArg>) -> PyResult<PyArray> {
-                on(py, stream, || ops::$name(&a.0)).map(PyArray::new)
-            }
-        )*
-
-        fn register_tests(module: &Bound<'_, PyModule>) -> PyResult<()> {
-            $( module.add_function(wrap_pyfunction!($name, module)?)?; )*
-            Ok(())
-        }
-    };
-}
-
-tests! {
+unary! {
+    register_unary_with_stream(a, stream = None)
     isnan "Whether the element is no number."
     isinf "Whether the element is infinite."
     isfinite "Whether the element is neither infinite nor no number."
@@ -252,7 +237,7 @@ fn view(py: Python<'_>, a: OperandArg, dtype: PyDtype, stream: Option<StreamArg>
 /// Adds the functions, and the other names that some have.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     register_unary(module)?;
-    register_tests(module)?;
+    register_unary_with_stream(module)?;
     register_binary(module)?;
     for function in [
         wrap_pyfunction!(select, module)?,

@@ -8,7 +8,7 @@ use refrain_mlx::{DType, Number, Operand, Value, random};
 
 use crate::array::PyArray;
 use crate::convert::{ArrayArg, OperandArg, ShapeArg, StreamArg, on};
-use crate::dtype::PyDtype;
+use crate::dtype::{PyDtype, dtype_or};
 
 /// The given key, or the next one of the thread's state.
 fn key_or_next(py: Python<'_>, key: Option<ArrayArg>) -> PyResult<Value> {
@@ -19,10 +19,6 @@ fn key_or_next(py: Python<'_>, key: Option<ArrayArg>) -> PyResult<Value> {
             Ok(state.call_method0(intern!(py, "next_key"))?.extract::<ArrayArg>()?.0)
         }
     }
-}
-
-fn dtype_or(dtype: Option<PyDtype>, default: DType) -> DType {
-    dtype.map_or(default, |dtype| dtype.0)
 }
 
 fn shape_or_scalar(shape: Option<ShapeArg>) -> Vec<i64> {

@@ -21,7 +21,7 @@ pub(crate) struct ApiKeys(pub Arc<[String]>);
 impl ApiKeys {
     /// Whether a request has one of the keys, as `Authorization: Bearer KEY` or `x-api-key: KEY`.
     pub fn allow(&self, headers: &HeaderMap) -> bool {
-        let given = given(headers);
+        let given = given_key(headers);
         // All keys are compared, so that the time does not tell which of them is similar.
         let equal = self
             .0
@@ -34,7 +34,7 @@ impl ApiKeys {
     fn client(&self, request: &Request) -> u64 {
         let mut hasher = DefaultHasher::new();
         if self.0.len() > 1 {
-            given(request.headers()).hash(&mut hasher);
+            given_key(request.headers()).hash(&mut hasher);
         } else {
             let connection = request.extensions().get::<Connection>();
             connection.and_then(|connection| connection.address).hash(&mut hasher);
@@ -54,7 +54,7 @@ pub(crate) async fn check(Extension(keys): Extension<ApiKeys>, request: Request,
 }
 
 /// The key of a request. The name of the scheme is case-insensitive.
-fn given(headers: &HeaderMap) -> &str {
+pub(crate) fn given_key(headers: &HeaderMap) -> &str {
     let header = |name: &str| headers.get(name)?.to_str().ok();
     let bearer = header(AUTHORIZATION.as_str()).and_then(|value| {
         let (scheme, key) = value.trim_start().split_once(' ')?;

@@ -28,11 +28,12 @@ pub(crate) fn digest(name: &str, checkpoint: &Checkpoint) -> String {
             left -= info.bytes;
         }
     }
-    hash.finish()
-        .as_ref()
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
+    hexadecimal(hash.finish().as_ref())
+}
+
+/// Returns bytes as hexadecimal digits.
+pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

@@ -4,14 +4,12 @@
 //! connections nor `/health`.
 
 use std::future::Future;
-use std::pin::Pin;
-use std::task::{Context, Poll};
 
 use axum::extract::Request;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use tokio::runtime::Handle;
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 
 use crate::error::Refusal;
 use crate::record::RequestRecord;
@@ -29,29 +27,21 @@ pub(crate) async fn run(request: Request, next: Next) -> Response {
         return next.run(request).await;
     };
     let record = RequestRecord::current();
-    let work = AbortOnDrop(workers.spawn(record.within(next.run(request))));
-    work.await.unwrap_or_else(|_| Refusal::Silence.into_response())
+    let work = on(&workers, record.within(next.run(request)));
+    work.await.unwrap_or_else(|| Refusal::Silence.into_response())
 }
 
-/// A task that ends when this is dropped.
-struct AbortOnDrop<T>(JoinHandle<T>);
-
-impl<T> Future for AbortOnDrop<T> {
-    type Output = Result<T, tokio::task::JoinError>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        Pin::new(&mut self.0).poll(context)
-    }
-}
-
-impl<T> Drop for AbortOnDrop<T> {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
+/// Returns the output of work on other threads; `None` if it panics. The work ends when this future is dropped.
+async fn on<T: Send + 'static>(threads: &Handle, work: impl Future<Output = T> + Send + 'static) -> Option<T> {
+    let mut tasks = JoinSet::new();
+    tasks.spawn_on(work, threads);
+    tasks.join_next().await?.ok()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::task::{Context, Poll};
+
     use super::*;
 
     #[test]
@@ -59,11 +49,14 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
             let (held, ended) = tokio::sync::oneshot::channel::<()>();
-            let task = tokio::spawn(async move {
+            let threads = Handle::current();
+            let mut work = Box::pin(on(&threads, async move {
                 let _held = held;
                 std::future::pending::<()>().await;
-            });
-            drop(AbortOnDrop(task));
+            }));
+            let begin = |context: &mut Context<'_>| Poll::Ready(work.as_mut().poll(context).is_pending());
+            assert!(std::future::poll_fn(begin).await, "it runs");
+            drop(work);
             assert!(ended.await.is_err(), "what the work held is dropped");
         });
     }

@@ -4,11 +4,13 @@
 //! it is quick, and covers all cases over days. Repetitions (tokens, seconds) are reduced likewise. Everything runs if
 //! `CI=true` or `REFRAIN_TESTS=all`.
 
+mod continuation;
 mod share;
 mod wait;
 
 use std::io::Write;
 
+pub use continuation::continuation;
 pub use share::{sample, share};
 pub use wait::wait_until;
 

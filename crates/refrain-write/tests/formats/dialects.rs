@@ -154,19 +154,8 @@ impl Published {
     fn written(&self, answer: &Answer) -> Option<(String, String)> {
         let prompt = self.template.render(&self.conversation(None), true).ok()?;
         let whole = self.template.render(&self.conversation(Some(answer)), false).ok()?;
-        let same = prompt
-            .char_indices()
-            .zip(whole.chars())
-            .take_while(|((_, a), b)| a == b);
-        let mut at = same.last().map_or(0, |((at, letter), _)| at + letter.len_utf8());
-        if at < prompt.len() {
-            // The prompt ends with marks that the history does not have: none of them may be cut.
-            let opened = whole[..at].rfind(['<', '[']);
-            at = opened
-                .filter(|open| !whole[*open..at].contains(['>', ']']))
-                .unwrap_or(at);
-        }
-        let mut written = &whole[at..];
+        let mut written = refrain_testing::continuation(&prompt, &whole);
+        let before = whole.len() - written.len();
         let longest = |written: &str| {
             let endings = ENDINGS.iter().filter(|end| written.ends_with(**end));
             endings.map(|end| end.len()).max()
@@ -174,7 +163,7 @@ impl Published {
         while let Some(length) = longest(written) {
             written = &written[..written.len() - length];
         }
-        Some((whole[..at].to_owned(), written.to_owned()))
+        Some((whole[..before].to_owned(), written.to_owned()))
     }
 
     /// Whether the template writes a call where its prompt ends.

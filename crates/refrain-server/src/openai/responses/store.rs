@@ -11,11 +11,13 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use axum::http::HeaderMap;
-use axum::http::header::AUTHORIZATION;
 use ring::digest::{Context, Digest, SHA256};
 use serde_json::Value;
 
 use disk::DiskStore;
+
+use crate::access::given_key;
+use crate::digest::hexadecimal;
 
 /// Limit of the memory of all entries, in bytes.
 const MAX_BYTES: usize = 64 << 20;
@@ -31,12 +33,7 @@ pub(crate) struct Owner(String);
 impl Owner {
     /// Returns the owner of what a request makes: the key that it gives, if any.
     pub fn of(headers: &HeaderMap) -> Owner {
-        let header = |name: &str| headers.get(name)?.to_str().ok();
-        let bearer = header(AUTHORIZATION.as_str())
-            .and_then(|value| value.split_once(' '))
-            .map(|(_, key)| key);
-        let key = bearer.or_else(|| header("x-api-key")).unwrap_or_default();
-        Owner(key.trim().to_owned())
+        Owner(given_key(headers).to_owned())
     }
 
     /// A hash that stands for the owner on disk.
@@ -55,11 +52,7 @@ fn digest(parts: &[&[u8]]) -> Digest {
 }
 
 fn hex(parts: &[&[u8]]) -> String {
-    digest(parts)
-        .as_ref()
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
+    hexadecimal(digest(parts).as_ref())
 }
 
 /// A response or a conversation.
