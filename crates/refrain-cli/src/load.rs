@@ -225,7 +225,7 @@ mod tests {
     use super::*;
 
     fn config(limit: usize) -> ModelConfig {
-        let mut config = crate::demo::checkpoint().unwrap().config().clone();
+        let mut config = refrain_models::demo::checkpoint().unwrap().config().clone();
         config.max_position = limit;
         config
     }

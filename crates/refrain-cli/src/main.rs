@@ -2,7 +2,6 @@
 
 mod commands;
 mod decoding;
-mod demo;
 mod device;
 mod drivers;
 mod error_hints;

@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use anyhow::anyhow;
 use refrain_formats::Description;
 use refrain_hub::Outline;
-use refrain_models::Checkpoint;
+use refrain_models::{Checkpoint, demo};
 use refrain_text::{ChatTemplate, Tokenizer, TokenizerFiles};
 
 use crate::hub::MissingFiles;
-use crate::{Global, demo, hub};
+use crate::{Global, hub};
 
 /// Description of the MODEL argument for error messages.
 pub(crate) const MODEL_SYNTAX: &str = "a MODEL is a directory with config.json and safetensors files, a .gguf file (any part of a split one), \

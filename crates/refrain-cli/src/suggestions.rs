@@ -5,7 +5,7 @@ use std::path::Path;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-use crate::demo;
+use refrain_models::demo;
 
 /// Commands of other programs, and the suggestion for each.
 const SUGGESTIONS: [(&[&str], &str); 18] = [

@@ -31,6 +31,8 @@ pub struct GenerateOptions {
     /// Strings that end the text, wherever token boundaries fall. They are not part of the text, but their tokens
     /// are among the ids.
     pub stop_strings: Vec<String>,
+    /// Number of tokens within which stop strings are ordinary text.
+    pub stop_strings_after: usize,
 }
 
 impl GenerateOptions {
@@ -45,6 +47,7 @@ impl GenerateOptions {
             sampler: Sampler::new(SamplerOptions::suggested(suggestions))?,
             stop_ids: tokenizer.eos_ids().to_vec(),
             stop_strings: vec![],
+            stop_strings_after: 0,
         })
     }
 

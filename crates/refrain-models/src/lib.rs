@@ -27,6 +27,7 @@ pub mod blocks;
 mod checkpoint;
 pub mod config;
 mod decoder;
+pub mod demo;
 mod error;
 mod families;
 pub mod family;

@@ -74,6 +74,7 @@ pub(crate) struct Answer {
     pub model: Arc<ServedModel>,
     request: SubmittedRequest,
     stops: Vec<String>,
+    stops_after: usize,
     format: AnswerFormat,
     begin: Instant,
     record: Arc<RequestRecord>,
@@ -84,11 +85,18 @@ pub(crate) struct Answer {
 pub(crate) type TokenIds = Arc<Mutex<Vec<u32>>>;
 
 impl Answer {
-    pub fn new(model: Arc<ServedModel>, request: SubmittedRequest, stops: Vec<String>, format: AnswerFormat) -> Answer {
+    /// Wraps a request whose text ends before one of `stops`, but not within its first `stops_after` tokens.
+    pub fn new(
+        model: Arc<ServedModel>,
+        request: SubmittedRequest,
+        (stops, stops_after): (Vec<String>, usize),
+        format: AnswerFormat,
+    ) -> Answer {
         Answer {
             model,
             request,
             stops,
+            stops_after,
             format,
             begin: Instant::now(),
             record: RequestRecord::current(),
@@ -104,7 +112,7 @@ impl Answer {
     /// The answer, piece by piece.
     pub fn pieces(&mut self) -> Pieces<'_> {
         Pieces {
-            decoder: TextDecoder::new(&self.model.tokenizer, std::mem::take(&mut self.stops)),
+            decoder: TextDecoder::new(&self.model.tokenizer, std::mem::take(&mut self.stops), self.stops_after),
             reader: self.format.reader(),
             events: &mut self.request.events,
             cached_tokens: &self.request.cached_tokens,

@@ -335,7 +335,10 @@ impl ServedModel {
         format: AnswerFormat,
     ) -> Result<Answer, Refusal> {
         let (events, received) = tokio::sync::mpsc::unbounded_channel();
-        let stops = std::mem::take(&mut request.options.stop_strings);
+        let stops = (
+            std::mem::take(&mut request.options.stop_strings),
+            request.options.stop_strings_after,
+        );
         let record = RequestRecord::current();
         record.add_prompt(request.prompt.len());
         request.client = record.client();

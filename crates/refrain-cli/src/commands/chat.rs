@@ -13,13 +13,13 @@ use std::process::ExitCode;
 use anyhow::bail;
 use clap::Args;
 use refrain_engine::{Finish, GenerateOptions, Model, Restored, Sampler, SamplerOptions, Session};
-use refrain_models::Checkpoint;
+use refrain_models::{Checkpoint, demo};
 use refrain_text::{Conversation, Tokenizer};
 
 use crate::generation_args::{GenerationArguments, PromptRenderer};
 use crate::load::{self, Loaded};
 use crate::memory::MemoryUse;
-use crate::{Global, Usage, demo, device, error_hints, hyphen_text, interrupt, model, output, response, sampling};
+use crate::{Global, Usage, device, error_hints, hyphen_text, interrupt, model, output, response, sampling};
 use command::{ChatCommand, HELP};
 use line_reader::{Input, LineReader};
 use session::{ChatSession, OnFull, Response};
@@ -339,6 +339,7 @@ impl Chat<'_> {
             sampler: Sampler::new(self.sampler_options.clone())?,
             stop_ids: self.tokenizer.eos_ids().to_vec(),
             stop_strings: self.generation.stop.clone(),
+            stop_strings_after: 0,
         };
         let mut writer = self.generation.writer(self.markdown);
         let dropped = self.session.dropped_messages();

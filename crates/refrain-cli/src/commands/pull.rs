@@ -2,8 +2,9 @@
 
 use clap::Args;
 use refrain_hub::{HubCache, ModelName};
+use refrain_models::demo;
 
-use crate::{Global, Usage, demo, hub, output};
+use crate::{Global, Usage, hub, output};
 
 const EXAMPLES: &str = "Examples:
   refrain pull Qwen/Qwen3-0.6B

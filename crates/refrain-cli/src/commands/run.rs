@@ -146,6 +146,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<Exit
         sampler,
         stop_ids: tokenizer.eos_ids().to_vec(),
         stop_strings: generation_args.stop.clone(),
+        stop_strings_after: 0,
     };
     let mut session = Session::new(&loaded.model, context)?;
     generation_args.decoding.apply(&mut session);

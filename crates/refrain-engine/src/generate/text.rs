@@ -12,14 +12,17 @@ pub struct TextDecoder<'t> {
     /// `None` once all text was emitted.
     stream: Option<DecodeStream<'t>>,
     filter: StopFilter,
+    /// Tokens that still come before stop strings end the text.
+    unstoppable_tokens: usize,
 }
 
 impl<'t> TextDecoder<'t> {
-    /// Creates a decoder for text that ends before one of `stops`.
-    pub fn new(tokenizer: &'t Tokenizer, stops: Vec<String>) -> Self {
+    /// Creates a decoder for text that ends before one of `stops`, but not within its first `after` tokens.
+    pub fn new(tokenizer: &'t Tokenizer, stops: Vec<String>, after: usize) -> Self {
         TextDecoder {
             stream: Some(tokenizer.decode_stream(true)),
             filter: StopFilter::new(stops),
+            unstoppable_tokens: after,
         }
     }
 
@@ -28,10 +31,15 @@ impl<'t> TextDecoder<'t> {
     /// # Errors
     /// If the tokenizer is broken.
     pub fn push(&mut self, id: u32) -> Result<DecodedPiece, Error> {
-        match &mut self.stream {
-            Some(stream) => Ok(self.filter.push(&stream.step(id)?)),
-            None => Ok(DecodedPiece::default()),
+        let Some(stream) = &mut self.stream else {
+            return Ok(DecodedPiece::default());
+        };
+        let text = stream.step(id)?;
+        if self.unstoppable_tokens > 0 {
+            self.unstoppable_tokens -= 1;
+            return Ok(DecodedPiece { text, stopped: false });
         }
+        Ok(self.filter.push(&text))
     }
 
     /// Ends the text and returns what was held back; later calls return nothing.
@@ -76,8 +84,9 @@ pub struct GeneratedText<'s> {
 
 impl<'s> GeneratedText<'s> {
     pub(super) fn new(mut tokens: GeneratedTokens<'s>, tokenizer: &'s Tokenizer) -> Self {
+        let (stops, after) = tokens.take_stop_strings();
         GeneratedText {
-            decoder: TextDecoder::new(tokenizer, tokens.take_stop_strings()),
+            decoder: TextDecoder::new(tokenizer, stops, after),
             tokens,
             text: String::new(),
         }

@@ -46,6 +46,7 @@ pub struct GeneratedTokens<'s> {
     max_tokens: Option<usize>,
     stop_ids: Vec<u32>,
     stop_strings: Vec<String>,
+    stop_strings_after: usize,
     ids: Vec<u32>,
     finish: Option<Finish>,
     start: Instant,
@@ -71,6 +72,7 @@ impl<'s> GeneratedTokens<'s> {
             max_tokens: options.max_tokens,
             stop_ids: options.stop_ids.clone(),
             stop_strings: options.stop_strings.clone(),
+            stop_strings_after: options.stop_strings_after,
             ids: vec![],
             start,
             first_sampled: None,
@@ -97,9 +99,9 @@ impl<'s> GeneratedTokens<'s> {
         self.finish
     }
 
-    /// Takes the strings that end the text.
-    pub(super) fn take_stop_strings(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.stop_strings)
+    /// Takes the strings that end the text, and the number of tokens after which they do.
+    pub(super) fn take_stop_strings(&mut self) -> (Vec<String>, usize) {
+        (std::mem::take(&mut self.stop_strings), self.stop_strings_after)
     }
 
     /// Ends the text here, unless it has ended already.

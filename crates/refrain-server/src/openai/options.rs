@@ -150,6 +150,7 @@ impl GenerationFields {
                 stop_ids: [ends, &self.stop_token_ids].concat(),
                 // An empty string would end every answer at once.
                 stop_strings: self.stop.iter().filter(|stop| !stop.is_empty()).cloned().collect(),
+                stop_strings_after: self.min_tokens,
             })
         };
         (0..n).map(of_choice).collect()

@@ -89,7 +89,7 @@ mod tests {
         settings.set("temperature", "0.25").unwrap();
         assert_eq!((settings.max_tokens, settings.on_full), (Some(7), Some(OnFull::Stop)));
         assert_eq!(settings.sampling.seed, Some(3));
-        let checkpoint = crate::demo::checkpoint().unwrap();
+        let checkpoint = refrain_models::demo::checkpoint().unwrap();
         let options = sampling::options(&settings.sampling, &checkpoint).unwrap();
         assert_eq!((options.temperature, options.presence_penalty), (0.25, -1.5));
         let text = settings.describe(&options);

@@ -4,8 +4,9 @@ use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use refrain_models::demo;
 
-use crate::{Usage, demo, hyphen_text, input};
+use crate::{Usage, hyphen_text, input};
 
 /// The name of standard input among words and files.
 const STDIN: &str = "-";

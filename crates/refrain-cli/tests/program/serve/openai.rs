@@ -313,6 +313,9 @@ fn answers_have_a_minimal_length_and_prompts_a_maximal_one() {
     request["min_tokens"] = (shortest + 10).into();
     request["max_tokens"] = (shortest + 20).into();
     assert!(tokens(&request) >= shortest + 10);
+    // Stop strings are ordinary text until then.
+    request["stop"] = json!([" ", "4", "."]);
+    assert!(tokens(&request) >= shortest + 10);
     let request = json!({"prompt": "one two three four five six", "max_tokens": 1, "truncate_prompt_tokens": 2});
     assert_eq!(server.post("/v1/completions", &request).1["usage"]["prompt_tokens"], 2);
 }

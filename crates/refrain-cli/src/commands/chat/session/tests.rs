@@ -2,7 +2,7 @@ use refrain_engine::{Device, LoadOptions, Model};
 use refrain_text::ChatTemplate;
 
 use super::*;
-use crate::demo;
+use refrain_models::demo;
 
 /// Chats with the demo model using `template`; returns the responses and the numbers of cached tokens.
 fn chat(template: &str, messages: &[&str]) -> (Vec<String>, Vec<usize>) {

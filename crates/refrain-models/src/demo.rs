@@ -1,10 +1,11 @@
-//! The small model that is built into the program.
+//! The small model that is built into the programs.
 
 use refrain_formats::Error;
-use refrain_models::Checkpoint;
 
-/// The model's name on the command line.
-pub(crate) const NAME: &str = "demo";
+use crate::Checkpoint;
+
+/// The name that users open the model by.
+pub const NAME: &str = "demo";
 
 macro_rules! files {
     ($($name:literal)*) => {
@@ -16,7 +17,7 @@ macro_rules! files {
 ///
 /// # Errors
 /// Only if the program was built from damaged files.
-pub(crate) fn checkpoint() -> Result<Checkpoint, Error> {
+pub fn checkpoint() -> Result<Checkpoint, Error> {
     Checkpoint::from_files(files! {
         "config.json"
         "generation_config.json"
