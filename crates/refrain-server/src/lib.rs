@@ -92,6 +92,10 @@ use workers::Workers;
 /// Number of threads that serve connections.
 const CONNECTION_THREADS: usize = 2;
 
+/// Time that a thread for large work waits for more before it ends. With it ends what it remembers, such as the words
+/// that it tokenized, before [`memory::return_freed`] returns free memory.
+const IDLE_THREAD_LIFE: Duration = Duration::from_secs(1);
+
 /// Settings of a server.
 #[derive(Debug, Clone)]
 pub struct ServerOptions {
@@ -147,6 +151,7 @@ pub fn serve(
     refrain_formats::return_large_buffers();
     let threads = |name, count| {
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
+        runtime.thread_keep_alive(IDLE_THREAD_LIFE);
         runtime.thread_name(name).worker_threads(count).enable_all().build()
     };
     let runtime = threads("connections", CONNECTION_THREADS)?;

@@ -23,6 +23,10 @@ pub use stream::DecodeStream;
 /// The error for a panic in the tokenizers library.
 pub(crate) const BROKEN_TOKENIZER: &str = "is damaged: the tokenizers library panicked";
 
+/// Number of words that each thread remembers the tokens of. A word has up to 256 bytes and takes up to 8 KB, so the
+/// library's default of 10,000 would let strange texts fill 80 MB a thread.
+const MAX_CACHED_WORDS: usize = 1024;
+
 /// A tokenizer that encodes and decodes as Hugging Face transformers does.
 pub struct Tokenizer {
     inner: tokenizers::Tokenizer,
@@ -42,6 +46,9 @@ impl Tokenizer {
         inner.with_truncation(None).map_err(library)?;
         inner.with_padding(None);
         inner.set_encode_special_tokens(false);
+        let mut model = inner.get_model().clone();
+        model.resize_cache(MAX_CACHED_WORDS);
+        inner.with_model(model);
         let settings = GrowthSettings::of(&inner).map_err(|error| Error::Tokenizer(error.to_string()))?;
         Ok(Tokenizer {
             growth: Growth::of(&settings).map_err(Error::Tokenizer)?,
