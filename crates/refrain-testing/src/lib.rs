@@ -1,8 +1,8 @@
 //! Helpers that the tests of several crates share: sampling of cases, waiting, and skipping.
 //!
 //! A test over many similar cases (fixtures, formats, random shapes) runs a random sample of them, drawn anew at each run:
-//! it is quick, and covers all cases over days. Repetitions (tokens, seconds) are reduced likewise. Everything runs if
-//! `CI=true` or `REFRAIN_TESTS=all`.
+//! it is quick, and covers all cases over days. Repetitions (tokens, seconds) are reduced likewise, and of the tests that
+//! take long only some are drawn. Everything runs if `CI=true` or `REFRAIN_TESTS=all`.
 
 mod continuation;
 mod share;
@@ -11,7 +11,7 @@ mod wait;
 use std::io::Write;
 
 pub use continuation::continuation;
-pub use share::{sample, share};
+pub use share::{drawn, sample, share};
 pub use wait::wait_until;
 
 /// Whether the tests run in CI, where nothing may be skipped.
@@ -28,10 +28,10 @@ pub fn in_ci() -> bool {
 pub fn skip(reason: &str) {
     assert!(!in_ci(), "must not be skipped in CI: {reason}");
     let thread = std::thread::current();
-    // The harness captures the output of `eprintln!`, but not that of the handle.
-    let _ = writeln!(
-        std::io::stderr(),
-        "skipped {}: {reason}",
-        thread.name().unwrap_or("a test")
-    );
+    report(&format!("skipped {}: {reason}", thread.name().unwrap_or("a test")));
+}
+
+/// Prints a line that the test harness does not capture, unlike that of `eprintln!`.
+fn report(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
 }

@@ -1,5 +1,6 @@
 //! Random samples of test cases.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::OnceLock;
 use std::time::SystemTime;
 
@@ -36,6 +37,16 @@ impl Selection {
     fn of_process() -> Selection {
         static SELECTION: OnceLock<Selection> = OnceLock::new();
         *SELECTION.get_or_init(|| Selection::of(std::env::var(VARIABLE).ok().as_deref(), crate::in_ci()))
+    }
+
+    /// Whether a test of this name runs if one in `one_in` does.
+    fn draws(self, name: &str, one_in: u64) -> bool {
+        let Selection::Seeded(seed) = self else {
+            return true;
+        };
+        let mut hasher = DefaultHasher::new();
+        name.hash(&mut hasher);
+        hash(seed, hasher.finish()).is_multiple_of(one_in)
     }
 
     /// Returns one in `one_in` cases, in order: the first and at least one other.
@@ -79,6 +90,21 @@ pub fn share(whole: usize, one_in: usize) -> usize {
     }
 }
 
+/// Whether a test that takes long runs now: one in `one_in` such tests does. All do in CI, and if the command names the
+/// tests to run. Reports a test that does not run.
+///
+/// Call it first in a test, and return if it is false.
+pub fn drawn(one_in: u64) -> bool {
+    let is_named = std::env::args().skip(1).any(|argument| !argument.starts_with('-'));
+    let thread = std::thread::current();
+    let name = thread.name().unwrap_or("a test");
+    let runs = is_named || Selection::of_process().draws(name, one_in);
+    if !runs {
+        crate::report(&format!("not drawn: {name}"));
+    }
+    runs
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -107,6 +133,20 @@ mod tests {
             assert_eq!(Selection::Seeded(seed).sample(["only"], 9), ["only"]);
         }
         assert_eq!(Selection::Seeded(1).sample(0..0, 4), [0; 0]);
+    }
+
+    #[test]
+    fn one_in_four_tests_is_drawn() {
+        let drawn = |seed| {
+            (0..400)
+                .filter(|test| Selection::Seeded(seed).draws(&format!("test {test}"), 4))
+                .count()
+        };
+        assert!((70..130).contains(&drawn(1)), "{}", drawn(1));
+        assert_eq!(drawn(1), drawn(1), "the same seed draws the same tests");
+        let all_seeds = |name| (0..40).any(|seed| Selection::Seeded(seed).draws(name, 4));
+        assert!(all_seeds("one") && all_seeds("two"));
+        assert!((0..10).all(|test| Selection::All.draws(&test.to_string(), 4)));
     }
 
     #[test]

@@ -14,6 +14,9 @@ fn on_vulkan(arguments: &[&str]) -> super::support::Outcome {
 
 #[test]
 fn explain_prints_every_pass_and_the_cost_of_a_token() {
+    if !refrain_testing::drawn(6) {
+        return;
+    }
     let explained = |arguments: &[&str]| {
         let arguments = [&["explain", "synthetic:tiny:q4_0", "--device", "null"], arguments].concat();
         run(&arguments).done()
@@ -61,6 +64,9 @@ fn explain_prints_every_pass_and_the_cost_of_a_token() {
 
 #[test]
 fn explain_shows_the_cost_of_a_prompt_and_a_batch() {
+    if !refrain_testing::drawn(6) {
+        return;
+    }
     let explained = |arguments: &[&str]| {
         let arguments = [
             &["explain", "synthetic:tiny:q4_0", "--device", "null", "--json"],
@@ -101,6 +107,9 @@ fn explain_shows_the_cost_of_a_prompt_and_a_batch() {
 
 #[test]
 fn explain_profiles_every_step_of_a_token_and_a_prompt() {
+    if !refrain_testing::drawn(6) {
+        return;
+    }
     let model = fixture("qwen3-gguf-q4_0/model.gguf");
     let model = model.to_str().unwrap();
     for of in [&["--batch", "3"][..], &["--prompt", "20"]] {
@@ -115,6 +124,9 @@ fn explain_profiles_every_step_of_a_token_and_a_prompt() {
 
 #[test]
 fn profile_sums_equal_steps_of_all_layers() {
+    if !refrain_testing::drawn(6) {
+        return;
+    }
     let text = on_vulkan(&["explain", "demo", "--profile"]).done();
     let (_, profile) = text.split_once("profile ").unwrap();
     let numbers = |line: &str| -> Vec<f64> {
@@ -146,6 +158,9 @@ fn profile_sums_equal_steps_of_all_layers() {
 
 #[test]
 fn verify_names_an_injected_fault() {
+    if !refrain_testing::drawn(6) {
+        return;
+    }
     let ask = |more: &[&str]| on_vulkan(&[&["run", "demo", QUESTION, "--temp", "0", "-q", "--verify"], more].concat());
     assert_eq!(ask(&[]).done(), "348 + 276 = 624\n");
     let found = ask(&["--inject-fault", "decode_attention:2"]);
@@ -160,6 +175,9 @@ fn verify_names_an_injected_fault() {
 
 #[test]
 fn modes_and_submission_sizes_do_not_change_tokens() {
+    if !refrain_testing::drawn(6) {
+        return;
+    }
     let model = fixture("qwen3-bf16");
     let model = model.to_str().unwrap();
     let story = |more: &[&str]| {
@@ -175,6 +193,9 @@ fn modes_and_submission_sizes_do_not_change_tokens() {
 
 #[test]
 fn explain_shows_the_measured_mode() {
+    if !refrain_testing::drawn(6) {
+        return;
+    }
     // Nothing is cached at first, not even the directory exists.
     let cache = tempfile::tempdir().unwrap();
     let within = |arguments: &[&str]| {
@@ -233,6 +254,9 @@ fn state_continues_in_the_next_run_and_a_damaged_one_is_rejected() {
 
 #[test]
 fn soak_passes_and_fails_on_a_timeout() {
+    if !refrain_testing::drawn(6) {
+        return;
+    }
     let sound = on_vulkan(&[
         "soak",
         "synthetic:tiny:q4_0",

@@ -172,6 +172,9 @@ fn unwritable_cache_is_a_warning() {
 
 #[test]
 fn second_start_compiles_no_shader() {
+    if !refrain_testing::drawn(6) {
+        return;
+    }
     let cache = tempfile::tempdir().unwrap();
     let compiled = || {
         let arguments = ["-v", "run", "demo", "hi", "-n", "1", "--device", "0"];

@@ -44,6 +44,10 @@ impl Sandbox {
         ] {
             fs::write(sandbox_dir.path(name), text).unwrap();
         }
+        // `refrain launch` starts agents by name. The real ones are tested in `serve::agents`.
+        let agents = sandbox_dir.path("agents");
+        fs::create_dir(&agents).unwrap();
+        std::os::unix::fs::symlink("/bin/true", agents.join("codex")).unwrap();
         sandbox_dir
     }
 
@@ -56,6 +60,7 @@ impl Sandbox {
         let program = Path::new(env!("CARGO_BIN_EXE_refrain"));
         let path = std::env::var("PATH").unwrap_or_default();
         let folder = program.parent().unwrap().display();
+        let agents = self.path("agents");
         let mut shell = Command::new("sh");
         // The environment of other tests: no user settings, the shared cache.
         for (name, value) in refrain(&[]).get_envs() {
@@ -66,7 +71,7 @@ impl Sandbox {
         }
         shell.args(["-e", "-c", script]).current_dir(self.0.path());
         shell
-            .env("PATH", format!("{folder}:{path}"))
+            .env("PATH", format!("{folder}:{}:{path}", agents.display()))
             .env("REFRAIN_DEVICE", "cpu");
         shell
             .env("HOME", self.0.path())

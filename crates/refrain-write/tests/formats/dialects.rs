@@ -244,6 +244,9 @@ fn published() -> Vec<Published> {
 
 #[test]
 fn published_templates_answers_are_read_back() {
+    if !refrain_testing::drawn(4) {
+        return;
+    }
     let mut with_calls = 0;
     let mut wrong = vec![];
     let templates = published();

