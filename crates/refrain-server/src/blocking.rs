@@ -11,8 +11,8 @@ use crate::record::RequestRecord;
 
 /// Texts of more bytes are large.
 const LARGE_TEXT_BYTES: usize = 64 << 10;
-/// Maximum number of small texts that are worked on at once.
-const MAX_SMALL_TEXTS: usize = 64;
+/// Maximum number of small texts that are worked on at once. Each thread remembers the tokens of words, in up to 32 MB.
+const MAX_SMALL_TEXTS: usize = 16;
 /// Maximum number of bytes of large texts that are worked on at once. A larger one is worked on alone. Tokenizing
 /// takes some 120 bytes of memory for a byte.
 const MAX_LARGE_BYTES: usize = 4 << 20;

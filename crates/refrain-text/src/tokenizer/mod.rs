@@ -25,7 +25,7 @@ pub(crate) const BROKEN_TOKENIZER: &str = "is damaged: the tokenizers library pa
 
 /// Number of words that each thread remembers the tokens of. A word has up to 256 bytes and takes up to 8 KB, so the
 /// library's default of 10,000 would let strange texts fill 80 MB a thread.
-const MAX_CACHED_WORDS: usize = 1024;
+const MAX_CACHED_WORDS: usize = 4096;
 
 /// A tokenizer that encodes and decodes as Hugging Face transformers does.
 pub struct Tokenizer {
