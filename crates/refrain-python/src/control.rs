@@ -72,7 +72,18 @@ fn synchronize(py: Python<'_>) -> PyResult<()> {
 #[pyfunction]
 #[pyo3(name = "_open_device")]
 fn open_device(py: Python<'_>, choice: &str) -> PyResult<()> {
-    let device = py.detach(|| match choice {
+    let device = py.detach(|| device_of(choice));
+    let device = device.map_err(|error| PyRuntimeError::new_err(error.to_string()))?;
+    set_compute_device(device);
+    Ok(())
+}
+
+/// Opens the device that `choice` names, as [`open_device`] takes it.
+///
+/// # Errors
+/// If there is no such device, or it does not open.
+pub fn device_of(choice: &str) -> Result<Device, refrain_vulkan::Error> {
+    match choice {
         "cpu" => Ok(Device::cpu()),
         // A software driver is slower than the CPU executor.
         "" | "auto" => Ok(open("auto")
@@ -81,10 +92,7 @@ fn open_device(py: Python<'_>, choice: &str) -> PyResult<()> {
             .unwrap_or_else(Device::cpu)),
         "gpu" => open("auto"),
         other => open(other),
-    });
-    let device = device.map_err(|error: refrain_vulkan::Error| PyRuntimeError::new_err(error.to_string()))?;
-    set_compute_device(device);
-    Ok(())
+    }
 }
 
 fn open(choice: &str) -> Result<Device, refrain_vulkan::Error> {

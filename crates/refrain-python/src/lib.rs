@@ -1,4 +1,5 @@
-//! The extension module `refrain._core`: MLX's arrays and functions for Python.
+//! The extension module `refrain._core`: MLX's arrays and functions for Python, and a server within the process
+//! (`server.rs`), which `refrain.load` asks.
 //!
 //! It binds `refrain-mlx`, function by function, and decides nothing itself: it converts arguments, raises errors as
 //! the exceptions that MLX raises, and lets other Python threads run while arrays are computed. What needs no Rust is
@@ -20,10 +21,12 @@ mod indexing;
 mod interchange;
 mod linalg;
 mod linear;
+mod model;
 mod operators;
 mod products;
 mod random;
 mod reductions;
+mod server;
 mod shapes;
 
 use pyo3::prelude::*;
@@ -46,6 +49,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     interchange::register(module)?;
     control::register(module)?;
     error::register(module)?;
+    server::register(module)?;
     let py = module.py();
     for (name, register) in [
         ("fast", fast::register as fn(&Bound<'_, PyModule>) -> PyResult<()>),

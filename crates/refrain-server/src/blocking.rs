@@ -3,21 +3,27 @@
 //! It runs on blocking threads, never on those that serve connections. Its memory is bounded by how many bytes of text
 //! are worked on at once. Short texts do not wait for long ones.
 
+use std::sync::LazyLock;
+
 use tokio::sync::Semaphore;
 
 use crate::error::Refusal;
 use crate::memory::FreedOnDrop;
 use crate::record::RequestRecord;
+use crate::workers;
 
 /// Texts of more bytes are large.
 const LARGE_TEXT_BYTES: usize = 64 << 10;
-/// Maximum number of small texts that are worked on at once. Each thread remembers the tokens of words, in up to 32 MB.
+/// Maximum number of small texts that are worked on at once, for each core, and for all. Each thread remembers the tokens
+/// of words, in up to 32 MB.
+const MAX_SMALL_TEXTS_PER_CORE: usize = 4;
 const MAX_SMALL_TEXTS: usize = 16;
 /// Maximum number of bytes of large texts that are worked on at once. A larger one is worked on alone. Tokenizing
 /// takes some 120 bytes of memory for a byte.
 const MAX_LARGE_BYTES: usize = 4 << 20;
 
-static SMALL: Semaphore = Semaphore::const_new(MAX_SMALL_TEXTS);
+static SMALL: LazyLock<Semaphore> =
+    LazyLock::new(|| Semaphore::new((workers::cores() * MAX_SMALL_TEXTS_PER_CORE).min(MAX_SMALL_TEXTS)));
 static LARGE: Semaphore = Semaphore::const_new(MAX_LARGE_BYTES);
 
 /// Runs `work` on a text of this many bytes, on a blocking thread.

@@ -155,7 +155,7 @@ pub fn serve(
         runtime.thread_name(name).worker_threads(count).enable_all().build()
     };
     let runtime = threads("connections", CONNECTION_THREADS)?;
-    let workers = threads("requests", workers::THREADS)?;
+    let workers = threads("requests", workers::thread_count())?;
     workers.spawn(models[0].registry.clone().unload_expired());
     workers.spawn(memory::return_freed());
     let policy = WebPolicy {

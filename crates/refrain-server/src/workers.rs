@@ -14,8 +14,19 @@ use tokio::task::JoinSet;
 use crate::error::Refusal;
 use crate::record::RequestRecord;
 
-/// Number of threads that work on requests. More of them only take turns on the cores.
-pub(crate) const THREADS: usize = 4;
+/// Maximum number of threads that work on requests.
+const MAX_THREADS: usize = 4;
+
+/// Number of threads that work on requests. More threads than cores only take turns, and a thread that serves
+/// connections would wait for each of them.
+pub(crate) fn thread_count() -> usize {
+    cores().clamp(2, MAX_THREADS)
+}
+
+/// Number of cores that this process may use.
+pub(crate) fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
 
 /// The runtime of the threads that work on requests.
 #[derive(Debug, Clone)]

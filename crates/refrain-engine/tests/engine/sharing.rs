@@ -8,6 +8,9 @@ use super::{Submitted, alone, ask, ask_for, greedy, options, prompt, seeded};
 /// A submit's message to the device has room for 4,096 words.
 #[test]
 fn more_requests_than_a_message_has_settings_for_run_with_logprobs() {
+    if !refrain_testing::drawn(6) {
+        return;
+    }
     let gpu = TestGpu::open();
     let model = model("tiny:f32", &gpu.device);
     let engine = Engine::start(&model, &options(256, 256 * 64)).expect("starts");
@@ -36,6 +39,9 @@ fn more_requests_than_a_message_has_settings_for_run_with_logprobs() {
 /// Requests move between steps of different widths with their penalties, biases and seeds.
 #[test]
 fn requests_keep_their_settings_when_the_number_of_rows_changes() {
+    if !refrain_testing::drawn(3) {
+        return;
+    }
     let gpu = TestGpu::open();
     for device in [&Device::cpu(), &gpu.device] {
         let model = model("qwen3-bf16", device);

@@ -172,6 +172,9 @@ fn sequences_keep_their_states_at_their_slots() {
 
 #[test]
 fn a_traced_step_decodes_without_the_host() {
+    if !refrain_testing::drawn(3) {
+        return;
+    }
     let vocabulary = 50;
     let tokens = |device: &Device| {
         let sequences = prompted(device, vocabulary, &[vec![3, 4]], 0);

@@ -195,6 +195,9 @@ fn shaders() -> Vec<(String, String)> {
 /// Each operation in some dtype. If one source serves several expressions or formats, some of them are tested.
 #[test]
 fn every_kernel_accesses_only_bytes_of_its_operands() {
+    if !refrain_testing::drawn(3) {
+        return;
+    }
     let random = &mut Random::new(900);
     let mut kernels = HashMap::new();
     for (title, operations) in operations::sections() {
@@ -264,6 +267,9 @@ fn every_kernel_accesses_only_bytes_of_its_operands() {
 /// All operations in one program, so that dispatches of different kernels share a barrier interval.
 #[test]
 fn the_order_of_different_kernels_between_two_barriers_does_not_matter() {
+    if !refrain_testing::drawn(3) {
+        return;
+    }
     let random = &mut Random::new(901);
     for device in [vulkan(), plain()] {
         let sections = operations::sections().into_iter();

@@ -1,0 +1,243 @@
+"""Models: `load` and `serve`, and what one does with them.
+
+A model runs in the engine of `refrain serve`, within this process. Requests of several threads are decoded together.
+"""
+
+import json
+import secrets
+import shutil
+import sys
+import tempfile
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self, TypeAlias
+
+from refrain._core import _Server
+from refrain.transport import Error as Error
+from refrain.transport import Transport
+
+Message: TypeAlias = Mapping[str, Any]
+"""A message of a conversation, as in OpenAI's API: `{"role": "user", "content": "Hello"}`."""
+
+Progress: TypeAlias = Callable[[int, int], None]
+"""A function of the bytes that are downloaded, and of all bytes."""
+
+
+@dataclass(frozen=True)
+class ToolCall:
+    """A call that the model wrote."""
+
+    id: str
+    name: str
+    arguments: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Generated text; `str(answer)` and `print(answer)` give the text alone."""
+
+    text: str
+    finish_reason: str
+    """"stop", "length" or "tool_calls"."""
+    prompt_tokens: int
+    tokens: int
+    reasoning: str = ""
+    tool_calls: list[ToolCall] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class Model:
+    """A loaded model. It is freed by `close`, at the end of a `with` block, or with its last reference."""
+
+    def __init__(self, name: str, server: _Server, transport: Transport, folder: str | None = None):
+        self.name = name
+        self._transport = transport
+        self._server = server
+        self._close = weakref.finalize(self, _stop, server, folder)
+
+    def generate(self, prompt: str | Sequence[int], **options: Any) -> Answer:
+        """Continues a text, or token ids.
+
+        Options are the fields of OpenAI's completions API and their extensions by vLLM: `max_tokens`, `temperature`,
+        `top_p`, `top_k`, `min_p`, `seed`, `stop`, `repetition_penalty`, `response_format` and others.
+        """
+        response = self._transport.post("/v1/completions", self._body(options, prompt=_prompt(prompt)))
+        choice = response["choices"][0]
+        return Answer(choice["text"], choice["finish_reason"], *_usage(response))
+
+    def stream(self, prompt: str | Sequence[int] | Sequence[Message], **options: Any) -> Iterator[str]:
+        """Yields the text that continues a text or token ids, or that answers messages, piece by piece.
+
+        The request is cancelled when the iterator is closed. Options are those of `generate` and `chat`.
+        """
+        if _is_conversation(prompt):
+            for event in self._transport.stream("/v1/chat/completions", self._body(options, messages=list(prompt))):
+                for choice in event["choices"]:
+                    if text := choice["delta"].get("content"):
+                        yield text
+        else:
+            for event in self._transport.stream("/v1/completions", self._body(options, prompt=_prompt(prompt))):
+                for choice in event["choices"]:
+                    if choice["text"]:
+                        yield choice["text"]
+
+    def chat(self, messages: str | Sequence[Message], **options: Any) -> Answer:
+        """Answers a question, or the last of several messages.
+
+        Options are the fields of OpenAI's chat completions API: those of `generate`, `tools`, `tool_choice`,
+        `response_format`, `reasoning_effort` and others.
+        """
+        if isinstance(messages, str):
+            messages = [{"role": "user", "content": messages}]
+        response = self._transport.post("/v1/chat/completions", self._body(options, messages=list(messages)))
+        choice = response["choices"][0]
+        message = choice["message"]
+        return Answer(
+            message.get("content") or "",
+            choice["finish_reason"],
+            *_usage(response),
+            reasoning=message.get("reasoning_content") or "",
+            tool_calls=[_call(call) for call in message.get("tool_calls") or []],
+        )
+
+    def embed(self, texts: str | Sequence[str]) -> list[list[float]]:
+        """Returns a vector of unit length for each text."""
+        texts = [texts] if isinstance(texts, str) else list(texts)
+        response = self._transport.post("/v1/embeddings", self._body({}, input=texts))
+        return [item["embedding"] for item in response["data"]]
+
+    def close(self) -> None:
+        """Waits for running requests, and frees the model."""
+        self._close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
+
+    def _body(self, options: dict[str, Any], **fields: Any) -> dict[str, Any]:
+        return {"model": self.name, **fields, **options}
+
+
+class Server(Model):
+    """A model that is served over HTTP."""
+
+    @property
+    def url(self) -> str:
+        """The server's address, such as `http://127.0.0.1:8080`; OpenAI's API is below `/v1`."""
+        return f"http://{self._server.address}"
+
+    def wait(self) -> None:
+        """Serves until the process is interrupted."""
+        try:
+            self._server.wait()
+        finally:
+            self.close()
+
+
+def load(
+    model: str | Path,
+    *,
+    device: str = "auto",
+    context: int | None = None,
+    parallel: int | None = None,
+    progress: Progress | None = None,
+) -> Model:
+    """Loads a model: a directory, a `.gguf` file, `demo`, or a name on the Hugging Face hub, such as `Qwen/Qwen3-8B`.
+
+    A model of the hub is downloaded if it is not in the cache; `progress` is told how far. `device` is "auto" (the best
+    GPU, else the CPU), "cpu", "gpu", a number or a part of a name. `context` is the limit of tokens of a request, and
+    `parallel` that of requests that are decoded together.
+
+    Raises RuntimeError if the model is not found, damaged or not supported, or does not fit the device.
+    """
+    # Other users of the computer cannot open a socket in this folder.
+    folder = tempfile.mkdtemp(prefix="refrain-")
+    try:
+        server = _Server(
+            str(model),
+            device=device,
+            context=context,
+            parallel=parallel,
+            host="",
+            port=0,
+            socket=f"{folder}/socket",
+            api_keys=[],
+            progress=progress or _show_progress,
+        )
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    return Model(str(model), server, Transport(server.address), folder)
+
+
+def serve(
+    model: str | Path,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8080,
+    api_key: str | None = None,
+    device: str = "auto",
+    context: int | None = None,
+    parallel: int | None = None,
+    progress: Progress | None = None,
+) -> Server:
+    """Loads a model as `load` does and serves it with OpenAI's, Anthropic's and Ollama's APIs, in the background.
+
+    Port 0 picks a free port. With `api_key`, clients need it.
+
+    Raises as `load`, and if the address is in use.
+    """
+    # The key of this process, besides that of the clients.
+    keys = [] if api_key is None else [api_key, secrets.token_urlsafe()]
+    server = _Server(
+        str(model),
+        device=device,
+        context=context,
+        parallel=parallel,
+        host="127.0.0.1" if host == "localhost" else host,
+        port=port,
+        socket=None,
+        api_keys=keys,
+        progress=progress or _show_progress,
+    )
+    return Server(str(model), server, Transport(server.address, keys[-1] if keys else None))
+
+
+def _stop(server: _Server, folder: str | None) -> None:
+    server.stop()
+    if folder is not None:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _show_progress(done: int, total: int) -> None:
+    """Shows a download on a terminal."""
+    if total and sys.stderr.isatty():
+        end = "\n" if done >= total else ""
+        print(f"\rdownloading: {done / total:.0%} of {total / 1e9:.1f} GB", end=end, file=sys.stderr, flush=True)
+
+
+def _is_conversation(prompt: Any) -> bool:
+    return not isinstance(prompt, str) and len(prompt) > 0 and isinstance(prompt[0], Mapping)
+
+
+def _prompt(prompt: Any) -> str | list[int]:
+    return prompt if isinstance(prompt, str) else list(prompt)
+
+
+def _usage(response: Mapping[str, Any]) -> tuple[int, int]:
+    usage = response["usage"]
+    return usage["prompt_tokens"], usage["completion_tokens"]
+
+
+def _call(call: Mapping[str, Any]) -> ToolCall:
+    function = call["function"]
+    return ToolCall(call["id"], function["name"], json.loads(function["arguments"] or "{}"))

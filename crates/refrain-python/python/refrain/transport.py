@@ -1,0 +1,97 @@
+"""HTTP requests to the server within this process, at an address or a Unix socket."""
+
+import http.client
+import json
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+
+class Error(RuntimeError):
+    """A request that was refused or failed. `status` is the HTTP status that a client over the network would get."""
+
+    def __init__(self, message: str, status: int):
+        super().__init__(message)
+        self.status = status
+
+
+class _SocketConnection(http.client.HTTPConnection):
+    """A connection to a Unix socket."""
+
+    def __init__(self, path: str):
+        super().__init__("localhost")
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.connect(self._path)
+
+
+class Transport:
+    """Sends requests, each on a connection of its own, so that any thread may send one."""
+
+    def __init__(self, address: str, key: str | None = None):
+        self._address = address
+        self._headers = {"Content-Type": "application/json"}
+        if key is not None:
+            self._headers["Authorization"] = f"Bearer {key}"
+
+    def post(self, path: str, body: dict[str, Any]) -> Any:
+        """Returns the JSON of the response."""
+        connection, response = self._send(path, body)
+        with connection:
+            return json.loads(response.read())
+
+    def stream(self, path: str, body: dict[str, Any]) -> Iterator[Any]:
+        """Yields the JSON of each event. Closing the iterator cancels the request."""
+        connection, response = self._send(path, body | {"stream": True})
+        with connection:
+            for line in response:
+                data = line.removeprefix(b"data: ").strip()
+                if data == line.strip() or data == b"[DONE]":
+                    continue
+                event = json.loads(data)
+                if "error" in event:
+                    raise Error(_message(event), 500)
+                yield event
+
+    def _send(self, path: str, body: dict[str, Any]) -> "tuple[_Closing, http.client.HTTPResponse]":
+        connection = self._connection()
+        try:
+            connection.request("POST", path, json.dumps(body), self._headers)
+            response = connection.getresponse()
+            if response.status != 200:
+                raise Error(_message(response.read()), response.status)
+        except BaseException:
+            connection.close()
+            raise
+        return _Closing(connection, response), response
+
+    def _connection(self) -> http.client.HTTPConnection:
+        path = self._address.removeprefix("unix:")
+        if path != self._address:
+            return _SocketConnection(path)
+        return http.client.HTTPConnection(self._address)
+
+
+class _Closing:
+    """Closes a response and its connection."""
+
+    def __init__(self, connection: http.client.HTTPConnection, response: http.client.HTTPResponse):
+        self._open = (response, connection)
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        for part in self._open:
+            part.close()
+
+
+def _message(body: Any) -> str:
+    """What an error's body says."""
+    try:
+        error = body if isinstance(body, dict) else json.loads(body)
+        return error["error"]["message"]
+    except (ValueError, KeyError, TypeError):
+        return body.decode(errors="replace") if isinstance(body, bytes) else str(body)

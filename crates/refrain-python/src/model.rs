@@ -1,0 +1,121 @@
+//! Opens models by name, and loads them into an engine.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use refrain::Device;
+use refrain_engine::{Engine, EngineOptions, LoadOptions, Model};
+use refrain_hub::{Hub, HubCache, HubSettings, ModelName, Watcher};
+use refrain_models::{Checkpoint, demo};
+use refrain_server::{EngineSource, LoadFailure, ModelRegistry, ModelStay, ServedModel, ServedText};
+
+use crate::control::device_of;
+
+/// Default context length in tokens.
+const DEFAULT_CONTEXT: usize = 8192;
+/// Share of the memory left after loading the weights that the KV cache may use.
+const CACHE_SHARE: f64 = 0.9;
+
+/// Any error, which Python sees as a `RuntimeError`.
+pub type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// How a model is run.
+#[derive(Debug, Clone)]
+pub struct ModelSettings {
+    /// "auto", "cpu", "gpu", an index or a part of a name.
+    pub device: String,
+    /// Maximum number of tokens of a request.
+    pub context: Option<usize>,
+    /// Maximum number of requests that are processed in parallel.
+    pub parallel: Option<usize>,
+}
+
+/// Opens `model`: a directory, a `.gguf` file, `demo`, `synthetic:ARCH:FORMAT`, or a name on the Hugging Face hub,
+/// which is downloaded if it is not in the cache.
+///
+/// # Errors
+/// If it is not found, damaged or not supported, or the download fails.
+pub fn open(model: &str, watcher: &dyn Watcher) -> Result<Checkpoint, Failure> {
+    if model == demo::NAME {
+        return Ok(demo::checkpoint()?);
+    }
+    if let Some(spec) = model.strip_prefix("synthetic:") {
+        return Ok(Checkpoint::synthetic(spec)?);
+    }
+    let path = Path::new(model);
+    if path.exists() {
+        return Ok(Checkpoint::open(path)?);
+    }
+    Ok(Checkpoint::open(&downloaded(model, watcher)?)?)
+}
+
+/// The path of a model of the hub.
+fn downloaded(model: &str, watcher: &dyn Watcher) -> Result<PathBuf, Failure> {
+    let is_path = model.starts_with(['.', '/', '~']) || model.ends_with('/');
+    let name = model.parse::<ModelName>().ok().filter(|_| !is_path);
+    let Some(name) = name else {
+        return Err(format!("model not found: {model:?} is neither a path nor a name like ORG/NAME").into());
+    };
+    let settings = HubSettings::from_environment()?;
+    if let Some(found) = HubCache::new(&settings.cache).find(&name)? {
+        return Ok(found.path);
+    }
+    if !name.is_full() {
+        return Err(format!("model not found: {model:?} was not downloaded; names have the form ORG/NAME").into());
+    }
+    let hub = Hub::new(settings);
+    let plan = hub.plan(&name, watcher)?;
+    watcher.notice(&format!("pulling {name} from {}", hub.endpoint()));
+    Ok(hub.download(&plan, watcher)?.path)
+}
+
+/// Loads a model onto its device, as a server serves it.
+///
+/// # Errors
+/// If the context exceeds the model's limit, or the device fails or has too little memory.
+pub fn serve(name: &str, checkpoint: Checkpoint, settings: &ModelSettings) -> Result<ServedModel, Failure> {
+    let checkpoint = Arc::new(checkpoint);
+    let device = device_of(&settings.device)?;
+    let limit = checkpoint.config().max_position;
+    let options = EngineOptions {
+        context: settings.context.unwrap_or(DEFAULT_CONTEXT.min(limit)),
+        ..EngineOptions::default()
+    };
+    let parallel = settings.parallel;
+    let text = ServedText::of(&checkpoint)?;
+    let loaded = start(&checkpoint, &device, &options, parallel)?;
+    let (model, choice) = (checkpoint.clone(), settings.device.clone());
+    let reload = move || {
+        let device = device_of(&choice).map_err(|error| LoadFailure::Other(error.to_string()))?;
+        start(&model, &device, &options, parallel).map_err(|error| match error {
+            error if error.is_out_of_memory() => LoadFailure::NoRoom(error.to_string()),
+            error => LoadFailure::Other(error.to_string()),
+        })
+    };
+    let source = EngineSource {
+        registry: ModelRegistry::new(None),
+        load: Box::new(reload),
+        stay: ModelStay::default(),
+        loaded: Some(loaded),
+        context: options.context,
+    };
+    Ok(ServedModel::new(name.to_owned(), source, &device, &checkpoint, text))
+}
+
+fn start(
+    checkpoint: &Arc<Checkpoint>,
+    device: &Device,
+    options: &EngineOptions,
+    parallel: Option<usize>,
+) -> Result<Engine, refrain_engine::Error> {
+    let model = Model::load(checkpoint, device, &LoadOptions::default())?;
+    let free = device.free_memory().unwrap_or(u64::MAX) as f64 * CACHE_SHARE;
+    let options = options.sized(checkpoint.config(), device, free as u64, parallel);
+    if device.is_cpu() {
+        return Engine::start(&model, &options);
+    }
+    let (device, checkpoint) = (device.name().to_owned(), checkpoint.clone());
+    let reload =
+        move |_: &refrain_engine::Error| Ok(Model::load(&checkpoint, &device_of(&device)?, &LoadOptions::default())?);
+    Engine::start_reloading(model, &options, Box::new(reload))
+}
