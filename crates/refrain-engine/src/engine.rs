@@ -25,6 +25,7 @@
 
 mod batcher;
 mod checkpoints;
+mod constraint;
 mod fair_queue;
 mod growth;
 mod pages;
@@ -43,6 +44,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use batcher::Batcher;
+use constraint::Constraint;
 pub use recovery::Reload;
 use recovery::{Recovery, fail, guarded};
 use request::Waiting;
@@ -258,7 +260,7 @@ impl Engine {
             options,
             settings,
             top_logprobs,
-            constraint,
+            constraint: constraint.map(Constraint::new),
             embeds,
             client,
             cached_tokens: Some(cached_tokens),

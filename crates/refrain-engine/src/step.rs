@@ -100,6 +100,8 @@ pub(crate) struct DecodeState {
     pub outbox: Array,
     /// u32 `[S, ⌈V / 32⌉]`: bitmask of the allowed tokens.
     pub allowed: Option<Array>,
+    /// f32 `[S, V]`: logits between the two programs of a step with masks.
+    logits: Option<Array>,
     /// Log-probabilities of the tokens of the last runs.
     pub logprobs: Option<LogprobRing>,
 }
@@ -116,6 +118,7 @@ impl DecodeState {
             slots: slots.clone(),
             outbox: Array::mapped_state(device, DType::U32, &[s, 1 + RING])?,
             allowed: None,
+            logits: None,
             logprobs: None,
         };
         let numbers: Vec<u32> = (0..s as u32).collect();
@@ -130,6 +133,7 @@ impl DecodeState {
         if extras.allowed && self.allowed.is_none() {
             let words = token_bitmask_words(vocabulary);
             self.allowed = Some(Array::state(&device, DType::U32, &[sequences, words])?);
+            self.logits = Some(Array::state(&device, DType::F32, &[sequences, vocabulary])?);
         }
         if extras.logprobs && self.logprobs.is_none() {
             self.logprobs = Some(LogprobRing::new(&device, sequences, vocabulary)?);
@@ -138,14 +142,44 @@ impl DecodeState {
     }
 }
 
-/// A session's traced decode step, with its state and its tape.
+/// A traced program and its tape, once it is recorded.
+struct Program {
+    function: Function,
+    tape: Option<Tape>,
+}
+
+impl Program {
+    fn trace(outputs: &[Array], options: &StepOptions) -> Result<Program, Error> {
+        let function = Function::trace_with(&outputs.iter().collect::<Vec<_>>(), options.lower)?;
+        Ok(Program {
+            function: match &options.scratch {
+                Some(scratch) => function.with_scratch(scratch),
+                None => function,
+            },
+            tape: None,
+        })
+    }
+
+    /// Returns the tape for an executor, recorded on first use or after another executor.
+    fn tape(&mut self, executor: &'static dyn Executor) -> Result<&Tape, Error> {
+        if self.tape.as_ref().is_none_or(|tape| tape.executor() != executor) {
+            self.tape = Some(self.function.tape(executor)?);
+        }
+        Ok(self.tape.as_ref().expect("just made"))
+    }
+}
+
+/// A traced decode step, with its state. With masks it is two programs: sampling needs the mask, and what comes before
+/// does not wait for it.
 pub(crate) struct DecodeStep {
     pub control: DecodeState,
-    function: Function,
-    /// The outputs of the function.
+    /// Computes the logits, in a step with masks.
+    forward: Option<Program>,
+    /// Samples, and computes the logits in a step without masks.
+    program: Program,
+    /// The outputs of the program that samples.
     outputs: Vec<Array>,
     options: StepOptions,
-    tape: Option<Tape>,
     /// Number of runs so far: the next index of the outbox.
     runs: u64,
     /// Pages of each sequence that the device knows.
@@ -212,11 +246,17 @@ impl DecodeStep {
             outbox: control.outbox.clone(),
             slots: control.sequences.clone(),
         };
-        let allowed = control.allowed.as_ref().filter(|_| extras.allowed);
-        let masked_logits = allowed.map(|bits| apply_token_bitmask(&logits, bits));
-        let masked_logits = masked_logits.as_ref().unwrap_or(&logits);
+        let masked = control.allowed.as_ref().zip(control.logits.as_ref());
+        let (forward, logits, masked_logits) = match masked.filter(|_| extras.allowed) {
+            None => (None, logits.clone(), logits),
+            Some((bits, kept)) => {
+                let rows = Array::arange(kept.device(), DType::I32, kept.dim(0));
+                let forward = Program::trace(&[kept.write_rows(&logits, &rows)], &options)?;
+                (Some(forward), kept.clone(), apply_token_bitmask(kept, bits))
+            }
+        };
         let (reported, next) = sample(
-            masked_logits,
+            &masked_logits,
             &control.slots.settings,
             &sequences,
             Some(&control.slots.bias),
@@ -228,16 +268,12 @@ impl DecodeStep {
         });
         // Logits are an output so that they can be compared and inspected.
         let outputs: Vec<Array> = [reported, logits].into_iter().chain(kept).collect();
-        let mut function = Function::trace_with(&outputs.iter().collect::<Vec<_>>(), options.lower)?;
-        if let Some(scratch) = &options.scratch {
-            function = function.with_scratch(scratch);
-        }
         Ok(DecodeStep {
             control,
-            function,
+            forward,
+            program: Program::trace(&outputs, &options)?,
             outputs,
             options,
-            tape: None,
             runs: 0,
             granted: 0,
             extras,
@@ -281,14 +317,14 @@ impl DecodeStep {
         (0..self.control.tokens.count()).map(row).collect()
     }
 
-    /// Returns the traced program.
+    /// Returns the traced program, without what precedes the masks.
     pub fn function(&self) -> &Function {
-        &self.function
+        &self.program.function
     }
 
     /// Runs the step once more; returns the microseconds of each step of its plan.
     pub fn profile(&mut self) -> Result<Vec<f64>, Error> {
-        let times = self.function.profile()?;
+        let times = self.program.function.profile()?;
         self.runs += 1;
         Ok(times)
     }
@@ -305,15 +341,23 @@ impl DecodeStep {
 
     /// Returns the tape for an executor, recorded on first use or after another executor.
     pub fn tape(&mut self, executor: &'static dyn Executor) -> Result<&Tape, Error> {
-        if self.tape.as_ref().is_none_or(|tape| tape.executor() != executor) {
-            self.tape = Some(self.function.tape(executor)?);
+        self.program.tape(executor)
+    }
+
+    /// Records its programs, and allocates what writes need.
+    ///
+    /// # Errors
+    /// If memory runs out or the device fails.
+    pub fn prepare(&mut self, executor: &'static dyn Executor) -> Result<(), Error> {
+        for program in self.forward.iter_mut().chain([&mut self.program]) {
+            program.tape(executor)?.prepare_writes()?;
         }
-        Ok(self.tape.as_ref().expect("just made"))
+        Ok(())
     }
 
     /// Replaces the tape by one with a wrong result at a step of the plan, to test comparisons.
     pub fn inject_fault(&mut self, executor: &'static dyn Executor, step: usize) -> Result<(), Error> {
-        self.tape = Some(self.function.faulty_tape(executor, step)?);
+        self.program.tape = Some(self.program.function.faulty_tape(executor, step)?);
         Ok(())
     }
 
@@ -325,8 +369,41 @@ impl DecodeStep {
         writes: &[Write],
         runs: usize,
     ) -> Result<Vec<Run>, Error> {
-        let played = self.tape(executor)?.play_after(before, writes, runs)?;
-        self.runs += runs as u64;
+        let mut played = vec![];
+        if self.forward.is_none() {
+            played = self.tape(executor)?.play_after(before, writes, runs)?;
+            self.runs += runs as u64;
+        } else {
+            for run in 0..runs {
+                let (before, writes) = if run == 0 { (before, writes) } else { (None, &[][..]) };
+                self.forward(executor, before, writes)?;
+                played.extend(self.sample(executor, &[])?);
+            }
+        }
+        Ok(played)
+    }
+
+    /// Applies `writes`, then computes the logits of a step with masks, after one run of `before`.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn forward(
+        &mut self,
+        executor: &'static dyn Executor,
+        before: Option<&Tape>,
+        writes: &[Write],
+    ) -> Result<(), Error> {
+        let program = self.forward.as_mut().expect("a step with masks");
+        program.tape(executor)?.play_after(before, writes, 1).map(drop)
+    }
+
+    /// Applies `writes`, then samples from the logits of [`DecodeStep::forward`].
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn sample(&mut self, executor: &'static dyn Executor, writes: &[Write]) -> Result<Vec<Run>, Error> {
+        let played = self.tape(executor)?.play(writes, 1)?;
+        self.runs += 1;
         Ok(played)
     }
 
@@ -344,7 +421,7 @@ impl DecodeStep {
         // The count is the number of the next run, modulo 2^32.
         let since = count[0].wrapping_sub(run as u32);
         if since == 0 || u64::from(since) > self.runs - run {
-            return Err(self.function.device().mark_lost());
+            return Err(self.program.function.device().mark_lost());
         }
         self.control
             .outbox
@@ -354,11 +431,16 @@ impl DecodeStep {
 
     /// Returns the logits `[S, vocabulary]` of the last run. Waits for it.
     pub fn logits(&self) -> Result<Vec<f32>, Error> {
-        self.function.read(1)
+        let Some(kept) = self.control.logits.as_ref().filter(|_| self.forward.is_some()) else {
+            return self.program.function.read(1);
+        };
+        let mut logits = vec![0.0; kept.count()];
+        kept.read_state(0, bytemuck::cast_slice_mut(&mut logits))?;
+        Ok(logits)
     }
 
     /// Returns where the last runs of this step and another first differ.
     pub fn first_difference(&self, other: &DecodeStep) -> Result<Option<Difference>, Error> {
-        self.function.first_difference(&other.function)
+        self.program.function.first_difference(&other.program.function)
     }
 }

@@ -98,7 +98,9 @@ impl<'s> Stream<'s> {
         let reported = (0..sequences)
             .map(|sequence| step.reported(number, sequence))
             .collect::<Result<Vec<u32>, _>>()?;
-        self.untimed.extend(run.filter(Run::is_timed));
+        // The time of a constrained run would be that of sampling alone.
+        self.untimed
+            .extend(run.filter(|run| run.is_timed() && !self.is_constrained));
         self.seen.push(reported[0]);
         if let Some(mode_trial) = &mut self.mode_trial
             && mode_trial.record(Instant::now(), self.in_flight.is_empty())

@@ -17,10 +17,12 @@ pub(super) mod test_support;
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use refrain_lm::token_bitmask_words;
 use refrain_models::Pages;
 
 use self::preemption::Backpressure;
 use self::preparing::Preparation;
+use super::constraint::MaskThreads;
 use super::fair_queue::FairQueue;
 use super::growth::GrowthEstimate;
 use super::pages::{NodeId, PagePool};
@@ -103,6 +105,7 @@ pub(super) struct Batcher<R: Runner> {
     chunks: u64,
     backpressure: Backpressure,
     preparation: Preparation,
+    mask_threads: MaskThreads,
     /// Totals so far.
     counted: EngineLoad,
 }
@@ -165,6 +168,7 @@ impl<R: Runner> Batcher<R> {
             chunks: 0,
             backpressure: Backpressure::new(runner.default_chunk()),
             preparation: Preparation::of(options),
+            mask_threads: MaskThreads::new(token_bitmask_words(runner.vocabulary())),
             counted: EngineLoad::default(),
             runner,
         }
@@ -263,7 +267,7 @@ impl<R: Runner> Batcher<R> {
 
     /// Submits the next runs of all decoding requests; returns whether there were any.
     fn submit(&mut self) -> Result<bool, Error> {
-        if !self.prepare()? {
+        if !self.assign_rows()? {
             return Ok(false);
         }
         let runs = self.runs_per_submit();
@@ -274,17 +278,30 @@ impl<R: Runner> Batcher<R> {
             // A request must not have tokens in flight when it is preempted.
             self.poll_all()?;
             self.make_room();
-            if !self.prepare()? {
+            if !self.assign_rows()? {
                 return Ok(false);
             }
         }
-        let rows = self.runner.rows().to_vec();
+        let mut rows = self.runner.rows().to_vec();
         let pages = self.new_pages(&rows);
-        let (first, runs) = self.runner.play(pages, runs)?;
+        let was_idle = self.in_flight.is_empty();
+        let (first, runs) = if self.runner.extras().allowed {
+            self.runner.forward(pages)?;
+            // Masks depend on the tokens before, which arrive while the device runs the model.
+            self.poll_all()?;
+            self.write_masks()?;
+            rows = self.runner.rows().to_vec();
+            if rows.iter().all(Option::is_none) {
+                return Ok(false);
+            }
+            self.runner.sample()?
+        } else {
+            self.runner.play(pages, runs)?
+        };
         for &(slot, _) in rows.iter().flatten() {
             self.slots[slot].as_mut().expect("admitted").ahead += runs.len();
         }
-        if self.in_flight.is_empty() {
+        if was_idle {
             self.pace.begin(self.runner.now());
         }
         let chunk = self.chunk.take();

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use refrain_lm::Logprobs;
 
+use super::constraint::Constraint;
 use super::recovery::guarded;
 use crate::step::StepExtras;
 use crate::{Error, Finish, GenerateOptions};
@@ -19,8 +20,7 @@ pub struct EngineRequest {
     /// [`MAX_TOP_LOGPROBS`](crate::MAX_TOP_LOGPROBS). `None` returns none at all, not even those of the sampled
     /// tokens. Requests in the same batch become slightly slower.
     pub top_logprobs: Option<usize>,
-    /// Restricts the tokens, as a grammar does. Requests in the same batch are decoded token by token, without
-    /// running ahead.
+    /// Restricts the tokens, as a grammar does. Requests in the same batch are then decoded one token a submit.
     pub constraint: Option<Box<dyn TokenConstraint>>,
     /// Whether the prompt's embedding is requested instead of text: the model's hidden state after the last token.
     pub embeds: bool,
@@ -53,8 +53,8 @@ impl EngineRequest {
     }
 }
 
-/// Restricts the next token of a sequence, as a grammar does. It is called on the engine's thread and delays the
-/// whole batch.
+/// Restricts the next token of a sequence, as a grammar does. Masks are filled on threads of their own while the device
+/// runs the model; tokens are accepted on the engine's thread, where slow calls delay the whole batch.
 pub trait TokenConstraint: Send {
     /// Whether the next token is restricted at all. While no request of a batch is, the engine runs ahead; tokens that
     /// were sampled before [`accept`](Self::accept) made this true are dropped and sampled again.
@@ -125,7 +125,7 @@ pub(super) struct Waiting {
     pub options: GenerateOptions,
     pub settings: refrain_lm::sample::Settings,
     pub top_logprobs: Option<usize>,
-    pub constraint: Option<Box<dyn TokenConstraint>>,
+    pub constraint: Option<Constraint>,
     pub embeds: bool,
     pub client: u64,
     /// Receives the number of cached tokens when the request is admitted for the first time.
@@ -153,15 +153,7 @@ impl Waiting {
     pub fn extras(&self) -> StepExtras {
         StepExtras {
             logprobs: self.top_logprobs.is_some(),
-            allowed: self
-                .constraint
-                .as_ref()
-                .is_some_and(|constraint| constraint.restricts()),
+            allowed: self.constraint.as_ref().is_some_and(Constraint::restricts),
         }
     }
-}
-
-/// Calls a constraint. If it panics, only its own request fails.
-pub(super) fn call_constraint<T>(constraint: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
-    guarded(constraint).unwrap_or_else(|bug| Err(bug.to_string()))
 }

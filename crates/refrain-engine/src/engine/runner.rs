@@ -71,11 +71,15 @@ pub(super) trait Runner {
     fn forget(&mut self, slot_id: SlotId);
     /// Removes a request from its slot and its row.
     fn leave(&mut self, slot_id: SlotId);
-    /// Restricts the next token of a row to those whose bits are set.
-    fn allow(&mut self, row: usize, bits: &[u32]) -> Result<(), Error>;
+    /// Restricts the next token of a row to those whose bits are set; `None` allows all.
+    fn allow(&mut self, row: usize, mask: Option<&[u32]>);
     /// Runs the step in use `runs` times, after writing new pages to the page table: words from an index on. Returns the
     /// number of the first run.
     fn play(&mut self, pages: Vec<(usize, Vec<u32>)>, runs: usize) -> Result<(u64, Vec<Self::Run>), Error>;
+    /// As `play`, but runs a step with masks only up to the logits. [`Runner::sample`] follows.
+    fn forward(&mut self, pages: Vec<(usize, Vec<u32>)>) -> Result<(), Error>;
+    /// Samples from the logits of [`Runner::forward`] with the masks set since. Returns the number of this run, and it.
+    fn sample(&mut self) -> Result<(u64, Vec<Self::Run>), Error>;
     /// Waits until a run is over; returns how often it was polled.
     fn wait(&mut self, run: &Self::Run, pace: &Pace) -> Result<u32, Error>;
     /// Returns the output of a run for a row, once it is over.
@@ -133,6 +137,20 @@ impl DeviceRunner {
             model: model.clone(),
             states,
         })
+    }
+
+    /// Returns the writes of words to the page table, from an index on each. Long ones are carried out at once.
+    fn page_writes(&self, pages: Vec<(usize, Vec<u32>)>) -> Result<Vec<Write>, Error> {
+        let mut writes = vec![];
+        for (at, words) in pages {
+            if words.len() <= MAX_INLINE_PAGES {
+                let state = self.table.clone();
+                writes.push(Write { state, at, words });
+            } else {
+                self.table.write_state(4 * at, bytemuck::cast_slice(&words))?;
+            }
+        }
+        Ok(writes)
     }
 
     /// Returns the model.
@@ -259,21 +277,22 @@ impl Runner for DeviceRunner {
         self.steps.leave(slot_id);
     }
 
-    fn allow(&mut self, row: usize, bits: &[u32]) -> Result<(), Error> {
-        self.steps.allow(row, bits)
+    fn allow(&mut self, row: usize, mask: Option<&[u32]>) {
+        self.steps.allow(row, mask);
     }
 
     fn play(&mut self, pages: Vec<(usize, Vec<u32>)>, runs: usize) -> Result<(u64, Vec<Run>), Error> {
-        let mut writes = vec![];
-        for (at, words) in pages {
-            if words.len() <= MAX_INLINE_PAGES {
-                let state = self.table.clone();
-                writes.push(Write { state, at, words });
-            } else {
-                self.table.write_state(4 * at, bytemuck::cast_slice(&words))?;
-            }
-        }
+        let writes = self.page_writes(pages)?;
         self.steps.play(writes, runs)
+    }
+
+    fn forward(&mut self, pages: Vec<(usize, Vec<u32>)>) -> Result<(), Error> {
+        let writes = self.page_writes(pages)?;
+        self.steps.forward(writes)
+    }
+
+    fn sample(&mut self) -> Result<(u64, Vec<Run>), Error> {
+        self.steps.sample()
     }
 
     fn wait(&mut self, run: &Run, pace: &Pace) -> Result<u32, Error> {

@@ -5,6 +5,7 @@
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 
 use refrain::{Array, Executor, LowerOptions, MAX_INBOX_WORDS, Run, SharedScratch, Write};
 use refrain_lm::Logprobs;
@@ -29,8 +30,7 @@ pub(super) struct DecodeSteps {
     loaded: Vec<Option<u64>>,
     /// The requests in the rows of the step in use.
     rows: Vec<Option<SlotId>>,
-    /// Rows of the step in use whose next token is restricted.
-    masked: Vec<bool>,
+    masks: Masks,
     extras: StepExtras,
     /// Words that the next submit writes to rows.
     changed: BTreeMap<(RowWord, usize), u32>,
@@ -50,6 +50,55 @@ enum RowWord {
 
 /// The position of an empty row: -1.
 const EMPTY: u32 = u32::MAX;
+
+/// The masks of the rows of a step, as they should be on the device.
+#[derive(Default)]
+struct Masks {
+    /// Words of a row.
+    words: usize,
+    bits: Vec<u32>,
+    /// Rows that are restricted.
+    restricted: Vec<bool>,
+    /// Rows that are not written yet.
+    unwritten: Range<usize>,
+}
+
+impl Masks {
+    /// Masks of `rows` rows that allow all tokens.
+    fn of(rows: usize, vocabulary: usize) -> Masks {
+        let words = refrain_lm::token_bitmask_words(vocabulary);
+        Masks {
+            words,
+            bits: vec![u32::MAX; rows * words],
+            restricted: vec![false; rows],
+            unwritten: 0..rows,
+        }
+    }
+
+    fn set(&mut self, row: usize, mask: Option<&[u32]>) {
+        let bits = &mut self.bits[row * self.words..][..self.words];
+        match mask {
+            Some(mask) => bits.copy_from_slice(mask),
+            None if self.restricted[row] => bits.fill(u32::MAX),
+            None => return,
+        }
+        self.restricted[row] = mask.is_some();
+        self.unwritten = match self.unwritten.is_empty() {
+            true => row..row + 1,
+            false => self.unwritten.start.min(row)..self.unwritten.end.max(row + 1),
+        };
+    }
+
+    /// Writes the rows that changed, and those between them, at once.
+    fn write_to(&mut self, allowed: &Array) -> Result<(), Error> {
+        let rows = std::mem::take(&mut self.unwritten);
+        let words = rows.start * self.words..rows.end * self.words;
+        if words.is_empty() {
+            return Ok(());
+        }
+        Ok(allowed.write_state(4 * words.start, bytemuck::cast_slice(&self.bits[words]))?)
+    }
+}
 
 /// A request that gets a row.
 pub(super) struct RowRequest<'t> {
@@ -74,7 +123,7 @@ impl DecodeSteps {
             slots: SlotStates::new(device, slots, vocabulary, pages.context)?,
             loaded: vec![None; slots],
             rows: vec![],
-            masked: vec![],
+            masks: Masks::default(),
             extras: StepExtras::default(),
             changed: BTreeMap::new(),
             is_switched: false,
@@ -110,7 +159,7 @@ impl DecodeSteps {
     ) -> Result<(), Error> {
         self.prepare((rows, extras), model, states, table)?;
         (self.rows, self.extras) = (vec![None; rows], extras);
-        self.masked = vec![extras.allowed; rows];
+        self.masks = Masks::of(if extras.allowed { rows } else { 0 }, self.slots.counts.dim(1));
         self.changed = (0..rows).map(|row| ((RowWord::Position, row), EMPTY)).collect();
         self.is_switched = true;
         Ok(())
@@ -148,14 +197,14 @@ impl DecodeSteps {
             self.by_kind.insert((rows, extras), step);
         }
         let step = self.by_kind.get_mut(&(rows, extras)).expect("just made");
-        Ok(step.tape(self.executor)?.prepare_writes()?)
+        Ok(step.prepare(self.executor)?)
     }
 
     /// Discards all steps. None is in use then.
     pub fn release(&mut self) {
         self.by_kind.clear();
         self.rows.clear();
-        self.masked.clear();
+        self.masks = Masks::default();
         self.changed.clear();
     }
 
@@ -176,9 +225,8 @@ impl DecodeSteps {
         }
         let row = self.rows.iter().position(Option::is_none).expect("a row for each");
         self.rows[row] = Some(request.slot_id);
-        if std::mem::take(&mut self.masked[row]) {
-            let vocabulary = self.slots.counts.dim(1);
-            self.write_mask(row, &vec![u32::MAX; refrain_lm::token_bitmask_words(vocabulary)])?;
+        if self.extras.allowed {
+            self.masks.set(row, None);
         }
         let last = *request.tokens.last().expect("a request has tokens");
         let position = (request.tokens.len() - 1) as u32;
@@ -223,18 +271,9 @@ impl DecodeSteps {
         self.changed.insert((RowWord::Position, row), EMPTY);
     }
 
-    /// Restricts the next token of a row to those whose bits are set.
-    ///
-    /// # Errors
-    /// If the device fails.
-    pub fn allow(&mut self, row: usize, bits: &[u32]) -> Result<(), Error> {
-        self.masked[row] = true;
-        self.write_mask(row, bits)
-    }
-
-    fn write_mask(&mut self, row: usize, bits: &[u32]) -> Result<(), Error> {
-        let allowed = self.step().control.allowed.as_ref().expect("a step with masks");
-        Ok(allowed.write_state(4 * row * bits.len(), bytemuck::cast_slice(bits))?)
+    /// Restricts the next token of a row to those whose bits are set; `None` allows all.
+    pub fn allow(&mut self, row: usize, mask: Option<&[u32]>) {
+        self.masks.set(row, mask);
     }
 
     /// Carries out the writes so far and `more`, and runs the step `runs` times. Returns the number of the first run.
@@ -242,6 +281,40 @@ impl DecodeSteps {
     /// # Errors
     /// If the device fails.
     pub fn play(&mut self, more: Vec<Write>, runs: usize) -> Result<(u64, Vec<Run>), Error> {
+        let writes = self.writes(more)?;
+        let executor = self.executor;
+        let step = self.step();
+        let first = step.runs();
+        Ok((first, step.play(executor, None, &writes, runs)?))
+    }
+
+    /// Carries out the writes so far and `more`, and runs the step in use up to the logits. It is one with masks.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn forward(&mut self, more: Vec<Write>) -> Result<(), Error> {
+        let writes = self.writes(more)?;
+        let executor = self.executor;
+        Ok(self.step().forward(executor, None, &writes)?)
+    }
+
+    /// Carries out the writes since [`DecodeSteps::forward`], and samples from its logits. Returns the number of this run,
+    /// and it.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn sample(&mut self) -> Result<(u64, Vec<Run>), Error> {
+        let allowed = self.step().control.allowed.clone().expect("a step with masks");
+        self.masks.write_to(&allowed)?;
+        let writes = self.writes(vec![])?;
+        let executor = self.executor;
+        let step = self.step();
+        let first = step.runs();
+        Ok((first, step.sample(executor, &writes)?))
+    }
+
+    /// Returns the writes so far and `more` that fit into a message. Others are carried out.
+    fn writes(&mut self, more: Vec<Write>) -> Result<Vec<Write>, Error> {
         let mut writes = self.row_writes();
         writes.extend(more);
         let mut left = MAX_INBOX_WORDS.saturating_sub(writes.iter().map(|write| write.words.len()).sum());
@@ -256,10 +329,7 @@ impl DecodeSteps {
                 None => state.write_state(4 * at, bytemuck::cast_slice(&words))?,
             }
         }
-        let executor = self.executor;
-        let step = self.step();
-        let first = step.runs();
-        Ok((first, step.play(executor, None, &writes, runs)?))
+        Ok(writes)
     }
 
     /// Returns the writes of the rows that changed: at most four words a row.

@@ -36,7 +36,7 @@ impl Session {
         // The next stream continues an unfinished trial.
         let tried = self.decoding.mode_trial.as_ref().map(ModeTrial::executor);
         let executor = tried.unwrap_or_else(|| self.executor());
-        Ok(self.step()?.tape(executor)?.prepare_writes()?)
+        Ok(self.step()?.prepare(executor)?)
     }
 
     /// Prepares the calls for `tokens` further tokens, with logits of the last `wanted`: 0 or 1.

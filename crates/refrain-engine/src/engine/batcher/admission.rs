@@ -70,6 +70,9 @@ impl<R: Runner> Batcher<R> {
         let clients = self.running().map(|(_, running)| running.request.client);
         let present: Vec<u64> = self.queue.iter().map(|request| request.client).chain(clients).collect();
         self.fair_queue.take(request.client, &present);
+        if let Some(constraint) = &mut request.constraint {
+            constraint.compute_mask(&mut self.mask_threads);
+        }
         let row = slot * self.pages_each;
         self.known_table[row..][..pages.len()].copy_from_slice(&pages);
         self.slots[slot] = Some(Running {

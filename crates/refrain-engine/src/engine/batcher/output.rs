@@ -3,7 +3,8 @@
 use refrain_lm::sample::{FINISHED, NOT_A_NUMBER};
 
 use super::{Batcher, Runner, SlotId, Waiting};
-use crate::engine::request::{EngineEvent, PickedToken, call_constraint};
+use crate::engine::constraint::Constraint;
+use crate::engine::request::{EngineEvent, PickedToken};
 use crate::{Error, Finish};
 
 impl<R: Runner> Batcher<R> {
@@ -82,18 +83,15 @@ impl<R: Runner> Batcher<R> {
                 running.prefilled += 1;
                 request.tokens.push(id);
                 request.emit(EngineEvent::Token(PickedToken { id, logprobs }));
-                let taken = request
-                    .constraint
-                    .as_mut()
-                    .map(|constraint| call_constraint(|| constraint.accept(id)));
+                let taken = request.constraint.as_mut().map(|constraint| constraint.accept(id));
                 match taken.transpose() {
                     Err(why) => EngineEvent::Failed(Error::Constraint(why)),
                     Ok(Some(true)) => EngineEvent::End(Finish::Stop),
                     Ok(_) if request.tokens.len() < request.limit => {
-                        let restricts = request
-                            .constraint
-                            .as_ref()
-                            .is_some_and(|constraint| constraint.restricts());
+                        if let Some(constraint) = &mut request.constraint {
+                            constraint.compute_mask(&mut self.mask_threads);
+                        }
+                        let restricts = request.constraint.as_ref().is_some_and(Constraint::restricts);
                         running.dropped = if restricts { running.ahead } else { 0 };
                         return Ok(());
                     }

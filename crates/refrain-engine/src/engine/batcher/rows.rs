@@ -1,58 +1,34 @@
 //! Rows: each decoding request has a row of the step in use.
 
-use refrain_lm::token_bitmask_words;
-
 use super::{Batcher, Runner};
 use crate::Error;
-use crate::engine::request::{EngineEvent, call_constraint};
+use crate::engine::request::EngineEvent;
 use crate::engine::row_count::rounded;
 use crate::engine::steps::RowRequest;
 use crate::pace::Pace;
 use crate::step::StepExtras;
 
 impl<R: Runner> Batcher<R> {
-    /// Gives decoding requests rows, and constrained ones the mask of their next tokens. Returns whether there are any.
-    pub(super) fn prepare(&mut self) -> Result<bool, Error> {
-        while self.assign_rows()? {
-            if !self.runner.extras().allowed {
-                return Ok(true);
-            }
-            // The mask depends on the token before.
-            let all_polled = self.in_flight.is_empty();
-            self.poll_all()?;
-            if all_polled && self.allow()? {
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-
-    /// Writes the masks of constrained requests. Requests without an allowed token fail; returns whether none did.
-    fn allow(&mut self) -> Result<bool, Error> {
-        let mut bits = vec![0; token_bitmask_words(self.runner.vocabulary())];
-        let mut none_ended = true;
+    /// Writes the masks of constrained requests, once other threads have computed them. Requests that cannot continue
+    /// fail, and leave their rows.
+    pub(super) fn write_masks(&mut self) -> Result<(), Error> {
+        let deadline = self.mask_threads.deadline();
         for (row, slot_id) in self.runner.rows().to_vec().into_iter().enumerate() {
             let Some((slot, _)) = slot_id else { continue };
             let running = self.slots[slot].as_mut().expect("admitted");
             let Some(constraint) = &mut running.request.constraint else {
                 continue;
             };
-            bits.fill(0);
-            let allowed = call_constraint(|| constraint.fill_mask(&mut bits));
-            match allowed {
-                Ok(()) if bits.iter().any(|word| *word != 0) => self.runner.allow(row, &bits)?,
-                other => {
-                    let why = other.err().unwrap_or_else(|| "no token is allowed".to_owned());
-                    self.end(slot, EngineEvent::Failed(Error::Constraint(why)));
-                    none_ended = false;
-                }
+            match constraint.mask(&mut self.mask_threads, deadline) {
+                Ok(mask) => self.runner.allow(row, mask),
+                Err(why) => self.end(slot, EngineEvent::Failed(Error::Constraint(why))),
             }
         }
-        Ok(none_ended)
+        Ok(())
     }
 
     /// Gives decoding requests rows; returns whether there are any.
-    fn assign_rows(&mut self) -> Result<bool, Error> {
+    pub(super) fn assign_rows(&mut self) -> Result<bool, Error> {
         loop {
             let decoding = || self.running().filter(|(_, running)| running.decodes());
             let extras = decoding().map(|(_, running)| running.request.extras());

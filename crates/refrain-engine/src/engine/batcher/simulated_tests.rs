@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use super::Batcher;
 use super::simulation::{Costs, SimulatedRunner, Simulation, VOCABULARY, alone, token_of};
-use super::test_support::TestRequest;
-use crate::engine::request::EngineEvent;
+use super::test_support::{EveryThird, TestRequest};
+use crate::engine::request::{EngineEvent, TokenConstraint};
 use crate::engine::row_count::widths;
 use crate::engine::runner::Runner;
 use crate::engine::{EngineOptions, PAGE_SIZE};
@@ -40,20 +40,33 @@ impl Random {
     }
 }
 
-/// Returns the tokens that a request generates alone.
-fn expected(request: &TestRequest, is_recurrent: bool) -> (Vec<u32>, Finish) {
+/// Returns the tokens that a request generates alone, and how it ends: `None` if its constraint fails.
+fn expected(request: &TestRequest, is_recurrent: bool) -> (Vec<u32>, Option<Finish>) {
     let mut tokens = request.prompt.clone();
     let limit = request.prompt.len() + request.tokens;
-    loop {
-        let next = token_of(alone(&tokens, is_recurrent));
+    let mut constraint = request.constraint.clone();
+    let end = loop {
+        let mut bits = vec![0; VOCABULARY.div_ceil(32) as usize];
+        let restricting = constraint.as_mut().filter(|constraint| constraint.restricts());
+        let mask = match restricting.map(|constraint| constraint.fill_mask(&mut bits)) {
+            Some(Err(_)) => break None,
+            Some(Ok(())) => Some(&bits[..]),
+            None => None,
+        };
+        let next = token_of(alone(&tokens, is_recurrent), mask);
         if request.stop_ids.contains(&next) {
-            return (tokens.split_off(request.prompt.len()), Finish::Stop);
+            break Some(Finish::Stop);
         }
         tokens.push(next);
-        if tokens.len() >= limit {
-            return (tokens.split_off(request.prompt.len()), Finish::Length);
+        let accepted = constraint.as_mut().map(|constraint| constraint.accept(next));
+        if accepted == Some(Ok(true)) {
+            break Some(Finish::Stop);
         }
-    }
+        if tokens.len() >= limit {
+            break Some(Finish::Length);
+        }
+    };
+    (tokens.split_off(request.prompt.len()), end)
 }
 
 struct Submitted {
@@ -83,15 +96,19 @@ impl Submitted {
                 assert!(request.embeds, "{what}");
                 assert_eq!(
                     hidden,
-                    [token_of(alone(&request.prompt, is_recurrent)) as f32],
+                    [token_of(alone(&request.prompt, is_recurrent), None) as f32],
                     "{what}"
                 );
             }
             EngineEvent::End(finish) => {
+                let finish = Some(finish);
                 assert_eq!((tokens, finish), expected(request, is_recurrent), "{what}: {request:?}");
             }
             // Memory ran out again and again.
             EngineEvent::Failed(Error::NoMemory(_)) => {}
+            EngineEvent::Failed(Error::Constraint(_)) => {
+                assert_eq!((tokens, None), expected(request, is_recurrent), "{what}: {request:?}");
+            }
             other => panic!("{what}: {other:?}"),
         }
     }
@@ -127,6 +144,19 @@ fn random_request(random: &mut Random, number: u64, context: usize) -> TestReque
         embeds: random.one_in(6),
         client: random.below(3) as u64,
         prompt,
+        constraint: random.one_in(3).then(|| random_constraint(random)),
+    }
+}
+
+/// Returns a constraint that restricts all tokens of an answer, or some.
+fn random_constraint(random: &mut Random) -> EveryThird {
+    let start = if random.one_in(2) { 0 } else { random.below(12) };
+    EveryThird {
+        remainder: random.below(3) as u32,
+        restricted: start..start + 1 + random.below(30),
+        length: 1 + random.below(60),
+        fails_at: if random.one_in(6) { random.below(20) } else { usize::MAX },
+        taken: 0,
     }
 }
 

@@ -17,6 +17,8 @@ use crate::step::StepExtras;
 use crate::{Error, GenerateOptions};
 
 pub const VOCABULARY: u32 = 50;
+/// Time of sampling by itself, in microseconds.
+const SAMPLING: u64 = 50;
 
 /// Times of a device in microseconds.
 #[derive(Clone, Copy)]
@@ -57,6 +59,9 @@ pub struct SimulatedRunner {
     rows: Vec<Option<SlotId>>,
     decoding: Vec<Option<Decoding>>,
     extras: StepExtras,
+    /// Of each row, between the model and sampling.
+    hashes: Vec<Option<u64>>,
+    masks: Vec<Option<Vec<u32>>>,
     outputs: Vec<Vec<u32>>,
     random: u64,
     /// Tokens of prompts that were computed.
@@ -98,9 +103,11 @@ pub fn alone(tokens: &[u32], is_recurrent: bool) -> u64 {
     summary(cells, if is_recurrent { state } else { 0 })
 }
 
-/// Returns the token with this hash.
-pub fn token_of(hash: u64) -> u32 {
-    (hash >> 33) as u32 % VOCABULARY
+/// Returns the token with this hash, among those that a mask allows.
+pub fn token_of(hash: u64, mask: Option<&[u32]>) -> u32 {
+    let is_allowed = |token: &u32| mask.is_none_or(|bits| bits[*token as usize / 32] >> (token % 32) & 1 == 1);
+    let allowed: Vec<u32> = (0..VOCABULARY).filter(is_allowed).collect();
+    allowed[(hash >> 33) as usize % allowed.len()]
 }
 
 impl SimulatedRunner {
@@ -118,6 +125,8 @@ impl SimulatedRunner {
             rows: vec![],
             decoding: vec![],
             extras: StepExtras::default(),
+            hashes: vec![],
+            masks: vec![],
             outputs: vec![],
             random: simulation.seed,
             prefilled: 0,
@@ -169,15 +178,32 @@ impl SimulatedRunner {
         summary(cells.into_iter(), state)
     }
 
-    fn run(&mut self) {
+    fn write_pages(&mut self, pages: Vec<(usize, Vec<u32>)>) {
+        for (at, words) in pages {
+            self.table[at..][..words.len()].copy_from_slice(&words);
+        }
+    }
+
+    fn run_model(&mut self) {
         let table = self.table.clone();
+        for row in 0..self.rows.len() {
+            self.hashes[row] = None;
+            if let (Some((slot, _)), Some(decoding)) = (self.rows[row], &self.decoding[row]) {
+                let (token, position) = (decoding.token, decoding.position);
+                self.compute(&table, slot, token, position);
+                self.hashes[row] = Some(self.hash(&table, slot, position));
+            }
+        }
+    }
+
+    fn run_sampling(&mut self) {
         let mut output = vec![FINISHED; self.rows.len()];
         for (row, output) in output.iter_mut().enumerate() {
-            let (Some((slot, _)), Some(mut decoding)) = (self.rows[row], self.decoding[row].take()) else {
+            let Some(mut decoding) = self.decoding[row].take() else {
                 continue;
             };
-            self.compute(&table, slot, decoding.token, decoding.position);
-            let next = token_of(self.hash(&table, slot, decoding.position));
+            let hash = self.hashes[row].expect("the model ran for this row");
+            let next = token_of(hash, self.masks[row].as_deref());
             *output = next;
             decoding.token = next;
             decoding.position += 1;
@@ -257,7 +283,7 @@ impl Runner for SimulatedRunner {
         self.clock = self.work((self.simulation.costs.chunk)(pieces.len()));
         let hidden = |piece: PrefillPiece<'_>| {
             self.compute(table, piece.sequence, piece.tokens[0], piece.position);
-            vec![token_of(self.hash(table, piece.sequence, piece.position)) as f32]
+            vec![token_of(self.hash(table, piece.sequence, piece.position), None) as f32]
         };
         Ok(pieces.into_iter().map(hidden).collect())
     }
@@ -284,12 +310,14 @@ impl Runner for SimulatedRunner {
         self.prepare_step(kind)?;
         (self.rows, self.extras) = (vec![None; kind.0], kind.1);
         self.decoding = self.rows.iter().map(|_| None).collect();
+        (self.hashes, self.masks) = (vec![None; kind.0], vec![None; kind.0]);
         Ok(())
     }
 
     fn join(&mut self, request: &RowRequest<'_>) -> Result<(), Error> {
         let row = self.rows.iter().position(Option::is_none).expect("a row for each");
         self.rows[row] = Some(request.slot_id);
+        self.masks[row] = None;
         let GenerateOptions { stop_ids, .. } = request.options;
         self.decoding[row] = Some(Decoding {
             token: *request.tokens.last().expect("tokens"),
@@ -308,22 +336,38 @@ impl Runner for SimulatedRunner {
         }
     }
 
-    fn allow(&mut self, _row: usize, _bits: &[u32]) -> Result<(), Error> {
-        unreachable!("no request is constrained")
+    fn allow(&mut self, row: usize, mask: Option<&[u32]>) {
+        assert!(self.extras.allowed, "a step with masks");
+        self.masks[row] = mask.map(<[u32]>::to_vec);
     }
 
     fn play(&mut self, pages: Vec<(usize, Vec<u32>)>, runs: usize) -> Result<(u64, Vec<Duration>), Error> {
         self.allocate()?;
-        for (at, words) in pages {
-            self.table[at..][..words.len()].copy_from_slice(&words);
-        }
+        assert!(!self.extras.allowed, "masks come after the model");
+        self.write_pages(pages);
         let first = self.outputs.len() as u64;
         let cost = (self.simulation.costs.step)(self.rows.len());
         let ends = (0..runs).map(|_| {
-            self.run();
+            self.run_model();
+            self.run_sampling();
             self.work(cost)
         });
         Ok((first, ends.collect()))
+    }
+
+    fn forward(&mut self, pages: Vec<(usize, Vec<u32>)>) -> Result<(), Error> {
+        self.allocate()?;
+        self.write_pages(pages);
+        self.run_model();
+        self.work((self.simulation.costs.step)(self.rows.len()));
+        Ok(())
+    }
+
+    fn sample(&mut self) -> Result<(u64, Vec<Duration>), Error> {
+        self.allocate()?;
+        let first = self.outputs.len() as u64;
+        self.run_sampling();
+        Ok((first, vec![self.work(SAMPLING)]))
     }
 
     fn wait(&mut self, run: &Duration, _pace: &Pace) -> Result<u32, Error> {

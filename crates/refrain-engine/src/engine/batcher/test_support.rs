@@ -1,5 +1,6 @@
 //! Requests to a small model, for tests that run step by step.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, channel};
@@ -8,7 +9,8 @@ use refrain::Device;
 use refrain_models::Checkpoint;
 
 use super::{Batcher, DeviceRunner, Runner, Waiting};
-use crate::engine::request::EngineEvent;
+use crate::engine::constraint::Constraint;
+use crate::engine::request::{EngineEvent, TokenConstraint};
 use crate::engine::{EngineOptions, Leaving};
 use crate::{Finish, GenerateOptions, LoadOptions, Model, Sampler, SamplerOptions};
 
@@ -81,6 +83,40 @@ pub struct TestRequest {
     pub stop_ids: Vec<u32>,
     pub embeds: bool,
     pub client: u64,
+    pub constraint: Option<EveryThird>,
+}
+
+/// Allows only tokens of one remainder, for some tokens of an answer.
+#[derive(Clone, Debug)]
+pub struct EveryThird {
+    pub remainder: u32,
+    pub restricted: Range<usize>,
+    /// Tokens after which the answer is complete.
+    pub length: usize,
+    /// The token for which there is no mask.
+    pub fails_at: usize,
+    pub taken: usize,
+}
+
+impl TokenConstraint for EveryThird {
+    fn restricts(&self) -> bool {
+        self.restricted.contains(&self.taken)
+    }
+
+    fn fill_mask(&mut self, bits: &mut [u32]) -> Result<(), String> {
+        if self.taken == self.fails_at {
+            return Err("no continuation".to_owned());
+        }
+        let allowed = (0..32 * bits.len() as u32).filter(|id| id % 3 == self.remainder);
+        allowed.for_each(|id| bits[id as usize / 32] |= 1 << (id % 32));
+        Ok(())
+    }
+
+    fn accept(&mut self, token: u32) -> Result<bool, String> {
+        assert!(!self.restricts() || token % 3 == self.remainder, "{token}: {self:?}");
+        self.taken += 1;
+        Ok(self.taken == self.length)
+    }
 }
 
 impl TestRequest {
@@ -104,7 +140,7 @@ impl TestRequest {
             options,
             settings,
             top_logprobs: None,
-            constraint: None,
+            constraint: self.constraint.map(|constraint| Constraint::new(Box::new(constraint))),
             embeds: self.embeds,
             client: self.client,
             cached_tokens: None,
