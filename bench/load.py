@@ -10,6 +10,9 @@ library.
 With --prefill N, another client sends prompts of N tokens one after another. The time between tokens is then measured
 while prompts are processed.
 
+With --constrained K, each number of clients is measured twice: first all are free, then K of them send a JSON schema.
+The row of the second says how much slower the free ones became, and how fast the constrained ones are beside them.
+
 With --slow and --half-open, idle connections stay open: clients that do not read, or do not finish their request. With
 --pid, the memory of a local server is sampled. It may grow by 5 % from the middle of a row to its end.
 """
@@ -35,6 +38,7 @@ class Timing:
     end: float = 0.0
     text: str = ""
     error: str = ""
+    is_constrained: bool = False
 
 
 def arguments():
@@ -53,11 +57,35 @@ def arguments():
         "--check", action="store_true", help="use a few fixed prompts; each answer must equal the one of a single client"
     )
     parser.add_argument("--prefill", "--newcomer", dest="newcomer", type=int, default=0, help="prompt tokens of an additional client")
+    parser.add_argument("--constrained", type=int, default=0, help="clients that send a JSON schema [%(default)s]")
+    parser.add_argument("--fields", type=int, default=50, help="properties of that schema [%(default)s]")
     parser.add_argument("--slow", type=int, default=0, help="additional clients that read nothing [%(default)s]")
     parser.add_argument("--half-open", type=int, default=0, help="additional clients that never finish their request [%(default)s]")
     parser.add_argument("--pid", type=int, help="process id of the server, to sample its memory (Linux)")
     parser.add_argument("--json", action="store_true", help="write one JSON object per row")
     return parser.parse_args()
+
+
+def schema(fields):
+    """A JSON schema with properties of different types. Texts are short, so that even random weights go through them."""
+    types = [
+        {"type": "string", "maxLength": 24},
+        {"type": "integer", "minimum": 0, "maximum": 100_000},
+        {"enum": ["small", "medium", "large", "extra large"]},
+        {"type": "array", "items": {"type": "string", "maxLength": 12}, "minItems": 2, "maxItems": 5},
+        {"type": "object", "properties": {"x": {"type": "number", "minimum": 0, "maximum": 1}}, "required": ["x"],
+         "additionalProperties": False},
+        {"type": "string", "format": "date"},
+        {"type": ["boolean", "null"]},
+    ]
+    properties = {f"field_{number}": types[number % len(types)] for number in range(fields)}
+    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+
+
+def rate(timings):
+    """Tokens per second of one answer, after its first token."""
+    seconds = sum(one.end - one.first - one.begin for one in timings)
+    return sum(max(one.tokens - 1, 0) for one in timings) / seconds if seconds else 0.0
 
 
 class Client:
@@ -72,6 +100,8 @@ class Client:
         self.model = options.model
         self.random = random.Random(1)
         self.prefix = self.ids(options.prefix)
+        form = {"name": "record", "schema": schema(options.fields)}
+        self.response_format = {"type": "json_schema", "json_schema": form}
 
     def ids(self, count):
         return [self.random.randrange(10, self.options.vocabulary) for _ in range(count)]
@@ -101,7 +131,7 @@ class Client:
         # The body may be chunked, so take the object from the first brace to the last.
         return json.loads(text[text.index("{") : text.rindex("}") + 1])["data"][0]["id"]
 
-    async def complete(self, prompt, generate=None):
+    async def complete(self, prompt, generate=None, constrained=False):
         """Sends one streaming completion request."""
         body = {
             "model": self.model,
@@ -112,7 +142,9 @@ class Client:
             "stream_options": {"include_usage": True},
             "ignore_eos": True,
         }
-        timing = Timing(time.perf_counter())
+        if constrained:
+            body["response_format"] = self.response_format
+        timing = Timing(time.perf_counter(), is_constrained=constrained)
         status, reader, writer = await self.open("POST", "/v1/completions", json.dumps(body).encode())
         try:
             if status != 200:
@@ -171,18 +203,18 @@ async def watch(pid, held):
         await asyncio.sleep(0.5)
 
 
-async def row(client, streams, expected_answers):
-    """Runs `streams` concurrent clients until the time is over, and returns the row."""
+async def row(client, streams, constrained, expected_answers):
+    """Runs `streams` concurrent clients until the time is over, and returns the row. The first ones are constrained."""
     options, begin = client.options, time.perf_counter()
     timings, wrong, newcomers = [], 0, []
 
-    async def one():
+    async def one(is_constrained):
         nonlocal wrong
         while time.perf_counter() - begin < options.seconds:
             prompt, expected = random.choice(expected_answers) if expected_answers else (client.prompt(), None)
-            done = await client.complete(prompt)
+            done = await client.complete(prompt, constrained=is_constrained)
             timings.append(done)
-            wrong += expected is not None and not done.error and done.text != expected
+            wrong += expected is not None and not is_constrained and not done.error and done.text != expected
 
     async def newcomer():
         while options.newcomer and time.perf_counter() - begin < options.seconds:
@@ -190,7 +222,7 @@ async def row(client, streams, expected_answers):
 
     held = []
     watching = asyncio.create_task(watch(options.pid, held))
-    await asyncio.gather(newcomer(), *(one() for _ in range(streams)))
+    await asyncio.gather(newcomer(), *(one(number < constrained) for number in range(streams)))
     elapsed = time.perf_counter() - begin
     watching.cancel()
     good = [one for one in timings if not one.error]
@@ -199,6 +231,9 @@ async def row(client, streams, expected_answers):
     percentile = lambda values, share: 1e3 * values[min(int(share * len(values)), len(values) - 1)] if values else 0.0
     return {
         "streams": streams,
+        "constrained": constrained,
+        "free_tokens_per_s_each": rate([one for one in good if not one.is_constrained]),
+        "constrained_tokens_per_s_each": rate([one for one in good if one.is_constrained]),
         "requests": len(timings),
         "errors": len(errors),
         "first_error": errors[0] if errors else None,
@@ -231,9 +266,18 @@ async def main():
         print("streams requests errors  tokens/s  first ms p50     p99  between ms p50     p99")
     failed = False
     idle = await idlers(client)
-    for streams in map(int, options.streams.split(",")):
-        await client.complete(client.prompt())
-        found = await row(client, streams, expected_answers)
+    rows = [(int(streams), 0) for streams in options.streams.split(",")]
+    if options.constrained:
+        rows = [(streams, constrained) for streams, _ in rows for constrained in (0, min(options.constrained, streams))]
+    free = 0.0
+    for streams, constrained in rows:
+        await client.complete(client.prompt(), constrained=constrained > 0)
+        found = await row(client, streams, constrained, expected_answers)
+        if constrained == 0:
+            free = found["free_tokens_per_s_each"]
+        elif free:
+            found["free_share"] = found["free_tokens_per_s_each"] / free
+            found["constrained_share"] = found["constrained_tokens_per_s_each"] / free
         failed |= bool(found["errors"] or found["wrong"])
         first, middle, last = found["memory_mib"] or (0, 0, 0)
         failed |= last > 1.05 * middle
@@ -245,6 +289,11 @@ async def main():
             " {gap_ms_p50:15.2f} {gap_ms_p99:7.2f}".format(**found),
             flush=True,
         )
+        if constrained and free:
+            print(
+                "        {constrained} constrained: {constrained_tokens_per_s_each:.1f} tokens/s each, {constrained_share:.3f} of"
+                " a free one before; free ones {free_tokens_per_s_each:.1f}, {free_share:.3f} of before".format(**found)
+            )
         if options.newcomer:
             print("        {newcomers} newcomer requests, first ms p50 {newcomer_ms_p50:.1f}".format(**found))
         if found["errors"]:
