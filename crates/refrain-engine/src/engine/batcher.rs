@@ -2,6 +2,7 @@
 
 mod admission;
 mod embedding;
+mod forced;
 mod output;
 mod preemption;
 mod prefill;

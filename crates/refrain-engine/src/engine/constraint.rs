@@ -23,13 +23,22 @@ pub(super) struct Constraint {
 enum State {
     Idle(Box<dyn TokenConstraint>),
     Computing(Receiver<Computed>),
-    Ready(Box<dyn TokenConstraint>, Vec<u32>),
+    Ready(Box<dyn TokenConstraint>, AllowedTokens),
     /// It failed, or a thread still computes a mask that nobody waits for.
     Failed(String),
 }
 
-/// A constraint with its mask, or why there is none.
-type Computed = (Box<dyn TokenConstraint>, Result<Vec<u32>, String>);
+/// What may come next.
+#[derive(PartialEq, Debug)]
+pub(super) struct AllowedTokens {
+    /// The bits of the allowed next tokens.
+    pub mask: Vec<u32>,
+    /// The next tokens if no others are allowed.
+    pub forced: Vec<u32>,
+}
+
+/// A constraint with what it allows, or why there is nothing.
+type Computed = (Box<dyn TokenConstraint>, Result<AllowedTokens, String>);
 
 /// A mask to compute, and where it goes.
 struct Job {
@@ -40,14 +49,18 @@ struct Job {
 
 impl Job {
     fn run(mut self) {
-        let mut bits = vec![0; self.words];
-        let filled = call(|| self.constraint.fill_mask(&mut bits));
-        let filled = filled.and_then(|()| match bits.iter().all(|word| *word == 0) {
+        let mut mask = vec![0; self.words];
+        let forced = call(|| {
+            let forced = self.constraint.forced();
+            self.constraint.fill_mask(&mut mask)?;
+            Ok(forced)
+        });
+        let allowed = forced.and_then(|forced| match mask.iter().all(|word| *word == 0) {
             true => Err("no token is allowed".to_owned()),
-            false => Ok(bits),
+            false => Ok(AllowedTokens { mask, forced }),
         });
         // The request may have ended.
-        drop(self.result.send((self.constraint, filled)));
+        drop(self.result.send((self.constraint, allowed)));
     }
 }
 
@@ -147,11 +160,11 @@ impl Constraint {
         }
     }
 
-    /// Waits for the mask of the next token. Returns `None` if any token is allowed.
+    /// Waits for the tokens that may come next. Returns `None` if all may.
     ///
     /// # Errors
     /// Why the text cannot continue.
-    pub fn mask(&mut self, threads: &mut MaskThreads, deadline: Instant) -> Result<Option<&[u32]>, String> {
+    pub fn allowed(&mut self, threads: &mut MaskThreads, deadline: Instant) -> Result<Option<&AllowedTokens>, String> {
         self.compute_mask(threads);
         if let State::Computing(computed) = &self.state {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -160,12 +173,12 @@ impl Constraint {
                 RecvTimeoutError::Disconnected => "the allowed tokens cannot be computed".to_owned(),
             });
             *self = match computed {
-                Ok((constraint, Ok(bits))) => match Constraint::idle(constraint) {
+                Ok((constraint, Ok(allowed))) => match Constraint::idle(constraint) {
                     Constraint {
                         state: State::Idle(constraint),
                         restricts,
                     } => Constraint {
-                        state: State::Ready(constraint, bits),
+                        state: State::Ready(constraint, allowed),
                         restricts,
                     },
                     failed => failed,
@@ -174,13 +187,13 @@ impl Constraint {
             };
         }
         match &self.state {
-            State::Ready(_, bits) => Ok(Some(bits)),
+            State::Ready(_, allowed) => Ok(Some(allowed)),
             State::Failed(why) => Err(why.clone()),
             State::Idle(_) | State::Computing(_) => Ok(None),
         }
     }
 
-    /// Accepts a sampled token. Returns whether the text is complete.
+    /// Accepts a token. Returns whether the text is complete.
     ///
     /// # Errors
     /// Why the text cannot continue.
@@ -234,6 +247,11 @@ mod tests {
         Constraint::new(Box::new(Single { token, ready }))
     }
 
+    fn mask(constraint: &mut Constraint, threads: &mut MaskThreads, deadline: Instant) -> Result<Vec<u32>, String> {
+        let allowed = constraint.allowed(threads, deadline)?;
+        Ok(allowed.expect("it restricts").mask.clone())
+    }
+
     #[test]
     fn masks_are_computed_at_the_same_time() {
         let mut threads = MaskThreads::new(1);
@@ -248,7 +266,7 @@ mod tests {
             .for_each(|constraint| constraint.compute_mask(&mut threads));
         let deadline = threads.deadline();
         for (constraint, token) in both.iter_mut().zip([3, 5]) {
-            assert_eq!(constraint.mask(&mut threads, deadline), Ok(Some(&[1 << token][..])));
+            assert_eq!(mask(constraint, &mut threads, deadline), Ok(vec![1 << token]));
             assert_eq!(constraint.accept(token), Ok(true));
         }
     }
@@ -263,15 +281,15 @@ mod tests {
         let mut other = single(3, || ());
         let deadline = threads.deadline();
         assert!(
-            slow.mask(&mut threads, deadline)
+            mask(&mut slow, &mut threads, deadline)
                 .unwrap_err()
                 .contains("takes too long")
         );
         threads.timeout = MASK_TIMEOUT;
         let deadline = threads.deadline();
-        assert!(broken.mask(&mut threads, deadline).unwrap_err().contains("a bug"));
-        assert_eq!(other.mask(&mut threads, deadline), Ok(Some(&[8][..])));
-        assert!(slow.mask(&mut threads, deadline).is_err());
+        assert!(mask(&mut broken, &mut threads, deadline).unwrap_err().contains("a bug"));
+        assert_eq!(mask(&mut other, &mut threads, deadline), Ok(vec![8]));
+        assert!(mask(&mut slow, &mut threads, deadline).is_err());
         assert!(broken.accept(2).is_err());
         drop(release);
     }

@@ -142,3 +142,61 @@ fn a_constraint_that_begins_in_the_middle_holds_from_its_first_token_on() {
     }
     gpu.assert_silent();
 }
+
+/// Spells six tokens, then lets the model choose four, and so on.
+struct Spelled {
+    taken: usize,
+    is_known: bool,
+}
+
+impl Spelled {
+    fn spelled(&self, at: usize) -> Option<u32> {
+        (at % 10 < 6).then_some((17 * at as u32 + 5) % 200)
+    }
+}
+
+impl TokenConstraint for Spelled {
+    fn fill_mask(&mut self, bits: &mut [u32]) -> Result<(), String> {
+        match self.spelled(self.taken) {
+            Some(id) => bits[id as usize / 32] |= 1 << (id % 32),
+            None => bits.fill(u32::MAX),
+        }
+        Ok(())
+    }
+
+    fn forced(&mut self) -> Vec<u32> {
+        let known = self.taken..if self.is_known { self.taken + 10 } else { 0 };
+        known.map_while(|at| self.spelled(at)).collect()
+    }
+
+    fn accept(&mut self, token: u32) -> Result<bool, String> {
+        assert_eq!(self.spelled(self.taken).unwrap_or(token), token);
+        self.taken += 1;
+        Ok(self.taken == 97)
+    }
+}
+
+#[test]
+fn texts_are_the_same_with_and_without_forced_tokens() {
+    for name in ["llama-f32", "qwen3.5-bf16"] {
+        let engine = Engine::start(&model(name, &Device::cpu()), &options(2, 512)).expect("starts");
+        let [known, unknown] = [true, false].map(|is_known| {
+            let constraint: Box<dyn TokenConstraint> = Box::new(Spelled { taken: 0, is_known });
+            let request = EngineRequest::new(prompt(3, 30), greedy(200));
+            let before = engine.load().decode_steps;
+            let constraint = Some(constraint);
+            let answer = ask_for(&engine, EngineRequest { constraint, ..request })
+                .expect("taken")
+                .answer();
+            (answer, engine.load().decode_steps - before)
+        });
+        assert_eq!(known.0, unknown.0, "{name}");
+        assert_eq!((known.0.0.len(), known.0.1), (97, Finish::Stop), "{name}");
+        assert!(
+            known.1 < 60 && unknown.1 > 90,
+            "{name}: {} and {} steps",
+            known.1,
+            unknown.1
+        );
+    }
+}

@@ -1,9 +1,9 @@
 //! Outputs of the runs of a batch.
 
+use refrain_lm::Logprobs;
 use refrain_lm::sample::{FINISHED, NOT_A_NUMBER};
 
 use super::{Batcher, Runner, SlotId, Waiting};
-use crate::engine::constraint::Constraint;
 use crate::engine::request::{EngineEvent, PickedToken};
 use crate::{Error, Finish};
 
@@ -74,33 +74,45 @@ impl<R: Runner> Batcher<R> {
             NOT_A_NUMBER => EngineEvent::Failed(Error::NotANumber { position }),
             // The host ends a text where the device does; this is in case only the device knows why.
             FINISHED => EngineEvent::End(request.at_limit),
-            id if request.options.stop_ids.contains(&id) => {
-                self.counted.generated_tokens += 1;
-                EngineEvent::End(Finish::Stop)
-            }
             id => {
-                self.counted.generated_tokens += 1;
                 running.prefilled += 1;
-                request.tokens.push(id);
-                request.emit(EngineEvent::Token(PickedToken { id, logprobs }));
-                let taken = request.constraint.as_mut().map(|constraint| constraint.accept(id));
-                match taken.transpose() {
-                    Err(why) => EngineEvent::Failed(Error::Constraint(why)),
-                    Ok(Some(true)) => EngineEvent::End(Finish::Stop),
-                    Ok(_) if request.tokens.len() < request.limit => {
-                        if let Some(constraint) = &mut request.constraint {
-                            constraint.compute_mask(&mut self.mask_threads);
-                        }
-                        let restricts = request.constraint.as_ref().is_some_and(Constraint::restricts);
-                        running.dropped = if restricts { running.ahead } else { 0 };
-                        return Ok(());
-                    }
-                    Ok(_) => EngineEvent::End(request.at_limit),
-                }
+                let Some(end) = self.push(slot, id, logprobs) else {
+                    self.continue_restricted(slot);
+                    return Ok(());
+                };
+                end
             }
         };
         self.end(slot, end);
         Ok(())
+    }
+
+    /// Appends a token to a request and reports it. Returns how the request ends with it, if it does.
+    pub(super) fn push(&mut self, slot: usize, id: u32, logprobs: Option<Box<Logprobs>>) -> Option<EngineEvent> {
+        self.counted.generated_tokens += 1;
+        let request = &mut self.slots[slot].as_mut().expect("admitted").request;
+        if request.options.stop_ids.contains(&id) {
+            return Some(EngineEvent::End(Finish::Stop));
+        }
+        request.tokens.push(id);
+        request.emit(EngineEvent::Token(PickedToken { id, logprobs }));
+        let accepted = request.constraint.as_mut().map(|constraint| constraint.accept(id));
+        match accepted.transpose() {
+            Err(why) => Some(EngineEvent::Failed(Error::Constraint(why))),
+            Ok(Some(true)) => Some(EngineEvent::End(Finish::Stop)),
+            Ok(_) if request.tokens.len() < request.limit => None,
+            Ok(_) => Some(EngineEvent::End(request.at_limit)),
+        }
+    }
+
+    /// Has the mask of a request's next token computed. Runs in flight that do not know it are dropped.
+    pub(super) fn continue_restricted(&mut self, slot: usize) {
+        let running = self.slots[slot].as_mut().expect("admitted");
+        let Some(constraint) = &mut running.request.constraint else {
+            return;
+        };
+        constraint.compute_mask(&mut self.mask_threads);
+        running.dropped = if constraint.restricts() { running.ahead } else { 0 };
     }
 
     /// Resumes a request after the last token that was kept, once all tokens that it drops have arrived. The step that
