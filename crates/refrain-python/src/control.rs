@@ -151,6 +151,21 @@ fn memory_bytes() -> (u64, u64) {
     (memory::active(), memory::peak())
 }
 
+/// What the last evaluations did, as text.
+#[pyfunction]
+#[pyo3(name = "_explain")]
+fn explain() -> String {
+    compute_device().explain()
+}
+
+/// Counters: programs lowered, programs found in the cache, updates in place, updates that copied.
+#[pyfunction]
+#[pyo3(name = "_program_counts")]
+fn program_counts() -> (u64, u64, u64, u64) {
+    let counts = compute_device().program_counts();
+    (counts.lowerings, counts.hits, counts.in_place, counts.copies)
+}
+
 /// The arrays and the metadata of a safetensors file.
 #[pyfunction]
 #[pyo3(name = "_load_safetensors")]
@@ -199,6 +214,8 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
         wrap_pyfunction!(gpu_names, module)?,
         wrap_pyfunction!(refuse_after_fork, module)?,
         wrap_pyfunction!(memory_bytes, module)?,
+        wrap_pyfunction!(explain, module)?,
+        wrap_pyfunction!(program_counts, module)?,
         wrap_pyfunction!(load_safetensors, module)?,
         wrap_pyfunction!(save_safetensors, module)?,
     ] {

@@ -222,6 +222,13 @@ impl Device {
         self.0.programs.counts()
     }
 
+    /// What the last evaluations did, as text: which programs were lowered and why, and which updates copied an array.
+    pub fn explain(&self) -> String {
+        let ProgramCounts { lowerings, hits, .. } = self.program_counts();
+        let log = self.programs().log();
+        format!("programs: {lowerings} lowered, {hits} found in the cache\n{log}")
+    }
+
     pub(crate) fn programs(&self) -> &ProgramCache {
         &self.0.programs
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::array::{Content, Value};
 use crate::device::Flush;
 use crate::execute::{Executable, layout_in_storage};
+use crate::explain::Evaluation;
 use crate::locks::{LockKey, WorkLock};
 use crate::lookup::Lookup;
 use crate::passes::LowerOptions;
@@ -60,11 +61,20 @@ fn evaluate_keeping(arrays: &[&Array], reason: Flush, kept: Kept) -> Result<(), 
         outputs,
         slots,
         signature,
+        in_place,
         ..
     } = traced;
+    let lowered = found.reason_to_lower(device);
     let program = found.get_or_lower(device, signature, LowerOptions::default())?;
     let executable = Arc::new(Executable::new(device, program.compiled.clone(), Bindings(slots))?);
     executable.run(reason)?;
+    let evaluation = Evaluation {
+        arrays: computed.len(),
+        lowered,
+        in_place: in_place.numbers.len(),
+        copies: in_place.copies,
+    };
+    device.programs().log().add(evaluation, &program);
     lock.publish(|| {
         let versions: Vec<Option<u64>> = (program.output_versions.iter())
             .map(|seen| seen.map(|seen| executable.slot(seen.slot).version().wrapping_add_signed(seen.version)))

@@ -44,6 +44,14 @@ impl Lookup {
         }
     }
 
+    /// Why the program has to be lowered. `None` if it is cached.
+    pub fn reason_to_lower(&self, device: &Device) -> Option<String> {
+        match self {
+            Lookup::Cached(_) => None,
+            Lookup::New(traced) => Some(device.programs().log().difference(&traced.graph)),
+        }
+    }
+
     /// Returns the program, and lowers and caches it if it is new.
     ///
     /// # Errors

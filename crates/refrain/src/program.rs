@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use crate::execute::Compiled;
+use crate::explain::EvaluationLog;
 use crate::graph::Graph;
 use crate::plan::Plan;
 use crate::signature::{FastMap, Signature};
@@ -60,11 +61,19 @@ pub struct ProgramCounts {
     pub lowerings: u64,
     /// Programs found in the cache.
     pub hits: u64,
+    /// Updates of values, such as [`crate::Array::slice_update`], that wrote over their input, because nothing else
+    /// referred to it.
+    pub in_place: u64,
+    /// Updates of values that copied their input.
+    pub copies: u64,
 }
 
-/// A device's cache of programs, with least-recently-used eviction.
+/// A device's cache of programs, with least-recently-used eviction, and a log of their evaluations.
 #[derive(Default)]
-pub(crate) struct ProgramCache(Mutex<CacheEntries>);
+pub(crate) struct ProgramCache {
+    entries: Mutex<CacheEntries>,
+    log: EvaluationLog,
+}
 
 #[derive(Default)]
 struct CacheEntries {
@@ -103,10 +112,19 @@ impl ProgramCache {
     }
 
     pub fn counts(&self) -> ProgramCounts {
-        self.lock().counts
+        let [in_place, copies] = self.log.updates();
+        ProgramCounts {
+            in_place,
+            copies,
+            ..self.lock().counts
+        }
+    }
+
+    pub fn log(&self) -> &EvaluationLog {
+        &self.log
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, CacheEntries> {
-        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.entries.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }

@@ -86,6 +86,11 @@ impl Storage {
         Arc::ptr_eq(&self.version, &other.version)
     }
 
+    /// Number of handles to this memory.
+    pub(crate) fn handle_count(&self) -> usize {
+        Arc::strong_count(&self.version)
+    }
+
     /// A number that is unique among live storages.
     pub(crate) fn key(&self) -> usize {
         Arc::as_ptr(&self.version) as usize

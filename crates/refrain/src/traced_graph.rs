@@ -4,6 +4,7 @@ use std::hash::{Hash, Hasher};
 
 use crate::Error;
 use crate::array::{Array, Content, Value};
+use crate::in_place::InPlaceUpdates;
 use crate::locks::WorkLock;
 use crate::passes::LowerOptions;
 use crate::signature::{FastMap, Signature};
@@ -20,6 +21,8 @@ pub(crate) struct TracedGraph {
     /// has no effect on it.
     pub slots: Vec<Storage>,
     slot_numbers: FastMap<usize, usize>,
+    /// Updates that write over evaluated arrays.
+    pub in_place: InPlaceUpdates,
     /// Equal for programs that differ in nothing but their memory.
     pub signature: Signature,
 }
@@ -47,7 +50,12 @@ impl TracedGraph {
         let further = referenced(outputs, &computed, kept);
         let mut outputs: Vec<Array> = outputs.iter().map(|&output| output.clone()).collect();
         outputs.extend(further);
-        Ok(TracedGraph::encoded(outputs, computed, leaves, options))
+        let mut traced = TracedGraph::encoded(outputs, computed, leaves, options);
+        let in_place = InPlaceUpdates::among(&traced.computed, |storage| traced.slot_of(storage));
+        if !in_place.numbers.is_empty() {
+            in_place.numbers.hash(&mut traced.signature);
+        }
+        Ok(TracedGraph { in_place, ..traced })
     }
 
     fn encoded(outputs: Vec<Array>, computed: Vec<Array>, leaves: Vec<Array>, options: LowerOptions) -> TracedGraph {
@@ -79,6 +87,7 @@ impl TracedGraph {
             outputs,
             slots: encoder.slots,
             slot_numbers: encoder.slot_numbers,
+            in_place: InPlaceUpdates::default(),
             signature: encoder.signature,
         }
     }

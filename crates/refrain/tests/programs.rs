@@ -11,7 +11,7 @@ fn null() -> Device {
 fn counted(device: &Device, act: impl FnOnce()) -> [u64; 2] {
     let before = device.program_counts();
     act();
-    let ProgramCounts { lowerings, hits } = device.program_counts();
+    let ProgramCounts { lowerings, hits, .. } = device.program_counts();
     [lowerings - before.lowerings, hits - before.hits]
 }
 

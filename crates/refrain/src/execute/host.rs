@@ -95,6 +95,13 @@ impl<'a> HostStep<'a> {
         });
     }
 
+    /// Writes the elements of input `number`, a state that is updated, that `part` selects from its layout.
+    pub(crate) fn update_part(&self, number: usize, values: &Values, part: impl Fn(&Layout) -> Layout) {
+        self.write(&self.step.inputs[number], |bytes, state| {
+            values.store(state.dtype, &part(&state.layout), bytes);
+        });
+    }
+
     fn write(&self, operand: &Operand, write: impl FnOnce(&mut [u8], &Operand)) {
         if operand.layout.count() == 0 {
             return;

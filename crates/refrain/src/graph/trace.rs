@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use refrain_vulkan::MemoryClass;
+
 use super::{Edge, Graph, Node};
 use crate::array::{Array, Content, Value};
 use crate::operation::ArraySpec;
@@ -107,12 +109,18 @@ impl Builder<'_> {
         let node = match self.stored.get(&(slot, version)) {
             Some(&node) => node,
             None => {
+                // Memory that the program writes over is a state of this program.
+                let class = if self.traced.in_place.slots.contains(&slot) {
+                    MemoryClass::State
+                } else {
+                    storage.class()
+                };
                 let primitive = Primitive::Stored {
                     slot,
-                    class: storage.class(),
+                    class,
                     updates_since: storage.version() - version,
                 };
-                let versions = if storage.is_state() {
+                let versions = if class.is_state() {
                     StateVersions::Version(slot, version)
                 } else {
                     StateVersions::Stateless
@@ -133,6 +141,11 @@ impl Builder<'_> {
         let Content::Lazy(primitive, inputs) = &*content else {
             unreachable!("no other thread evaluates while the lock is held")
         };
+        let in_place = match self.traced.in_place.numbers.binary_search(&number) {
+            Ok(_) => primitive.in_place(),
+            Err(_) => None,
+        };
+        let primitive = in_place.as_ref().unwrap_or(primitive);
         let inputs: Vec<Edge> = inputs.iter().map(|input| self.edge(input)).collect();
         for edge in &inputs {
             self.check_version(primitive, edge)?;

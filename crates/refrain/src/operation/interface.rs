@@ -39,6 +39,12 @@ pub trait Operation: fmt::Debug + Any + Send + Sync {
         &[]
     }
 
+    /// For an operation whose only result has the shape and dtype of its first input: the operation that updates the
+    /// first input in place, and has no new results. Evaluations use it if nothing else refers to that input.
+    fn in_place(&self) -> Option<Arc<dyn Operation>> {
+        None
+    }
+
     /// The kernel calls that compute it on a device with these traits. `operands` are the inputs, in their layouts, and
     /// then the new results; a [`Kernels::workspace`] is the operand after those.
     ///

@@ -16,6 +16,7 @@ pub mod reduce;
 pub(crate) mod rms_norm;
 mod scatter;
 mod shape;
+mod slice_update;
 pub(crate) mod softmax;
 mod sort;
 mod take;

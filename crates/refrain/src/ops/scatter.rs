@@ -1,6 +1,7 @@
-//! Updates of a part of an array. The array itself is a value and does not change: the result is a new array.
+//! Updates of rows of an array. The array itself is a value and does not change: the result is a new array.
 
 use std::hash::{Hash, Hasher};
+use std::sync::Arc;
 
 use refrain_kernels::combine_rows::{self, Combine};
 use refrain_kernels::elementwise::{self, Expression};
@@ -8,81 +9,14 @@ use refrain_kernels::write_rows;
 
 use super::CallSite;
 use super::take::is_index;
+use super::write_rows::WriteRows;
 use crate::operation::prelude::{
     ArraySpec, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, Values, exact_inputs, renumber, spec,
 };
-use crate::{Array, DType, Layout};
-
-/// (x, part) → x with `x[start:stop:step]` replaced by `part`, which has the same dtype.
-#[derive(Clone, Hash, Debug)]
-struct SliceUpdate {
-    start: Vec<usize>,
-    stop: Vec<usize>,
-    step: Vec<usize>,
-}
-
-impl Operation for SliceUpdate {
-    fn name(&self) -> &'static str {
-        "slice_update"
-    }
-
-    fn key(&self, mut state: &mut dyn Hasher) {
-        self.hash(&mut state);
-    }
-
-    fn results(&self, inputs: &[&ArraySpec]) -> Result<Vec<ArraySpec>, String> {
-        let [x, part] = exact_inputs(inputs)?;
-        let rank = x.rank();
-        let inside = [&self.start, &self.stop, &self.step]
-            .iter()
-            .all(|bounds| bounds.len() == rank)
-            && (0..rank).all(|d| self.start[d] <= self.stop[d] && self.stop[d] <= x.shape[d] && self.step[d] > 0);
-        if !inside {
-            let Self { start, stop, step } = self;
-            return Err(format!(
-                "{start:?}..{stop:?} by {step:?} is out of range for {:?}",
-                x.shape
-            ));
-        }
-        let updated = Layout::contiguous(&x.shape).slice(&self.start, &self.stop, &self.step);
-        if updated.shape[..] != part.shape[..] || part.dtype != x.dtype {
-            return Err(format!("{part} does not fit the part {:?} of {x}", updated.shape));
-        }
-        Ok(vec![(*x).clone()])
-    }
-
-    fn lower(&self, traits: &Traits, operands: &[OperandSpec]) -> Result<Kernels, Unsupported> {
-        let [x, part, out] = spec::operands(operands);
-        let mut calls = vec![copy(traits, x, out, [0, 2])?];
-        if part.layout.count() > 0 {
-            let updated = OperandSpec {
-                dtype: out.dtype,
-                layout: out.layout.slice(&self.start, &self.stop, &self.step),
-            };
-            calls.push(copy(traits, part, &updated, [1, 2])?);
-        }
-        Ok(Kernels::chained(calls))
-    }
-
-    fn reference(&self, step: &HostStep<'_>) {
-        step.result(|inputs| {
-            let (mut x, part) = (inputs.values(0), inputs.values(1));
-            let updated = Layout::contiguous(inputs.shape(0)).slice(&self.start, &self.stop, &self.step);
-            let mut indices = Vec::with_capacity(updated.count());
-            updated.for_each(|index| indices.push(index));
-            replace(&mut x, &part, indices.into_iter().map(Some), 1);
-            x
-        });
-    }
-
-    fn detail(&self) -> String {
-        let Self { start, stop, step } = self;
-        format!(" {start:?}..{stop:?} by {step:?}")
-    }
-}
+use crate::{Array, DType};
 
 /// Copies `from` to `to`, the operands with these numbers.
-fn copy(
+pub(super) fn copy(
     traits: &Traits,
     from: &OperandSpec,
     to: &OperandSpec,
@@ -94,7 +28,7 @@ fn copy(
 }
 
 /// Replaces rows of `width` elements of `x` by those of `rows`; rows without an index are skipped.
-fn replace(x: &mut Values, rows: &Values, indices: impl Iterator<Item = Option<usize>>, width: usize) {
+pub(super) fn replace(x: &mut Values, rows: &Values, indices: impl Iterator<Item = Option<usize>>, width: usize) {
     fn each<T: Copy>(x: &mut [T], rows: &[T], indices: impl Iterator<Item = Option<usize>>, width: usize) {
         for (t, index) in indices.enumerate() {
             if let Some(row) = index.and_then(|index| x.get_mut(index * width..(index + 1) * width)) {
@@ -138,6 +72,12 @@ impl Operation for ScatterRows {
             return Ok(vec![(*x).clone()]);
         }
         Err(format!("rows {rows} at {slots} do not fit into {x}"))
+    }
+
+    fn in_place(&self) -> Option<Arc<dyn Operation>> {
+        self.combine
+            .is_none()
+            .then(|| Arc::new(WriteRows) as Arc<dyn Operation>)
     }
 
     fn lower(&self, traits: &Traits, operands: &[OperandSpec]) -> Result<Kernels, Unsupported> {
@@ -189,38 +129,6 @@ impl Operation for ScatterRows {
 }
 
 impl Array {
-    /// This array with the elements `start, start + step, …` before `stop` of each dimension replaced by those of
-    /// `part`, which is converted to its dtype and broadcast. Invalid if the bounds are outside a dimension, if a step
-    /// is 0, or if `part` does not broadcast.
-    ///
-    /// ```
-    /// # use refrain::{Array, DType, Device};
-    /// let x = Array::zeros(&Device::cpu(), DType::I32, &[5]);
-    /// let y = x.slice_update(&Array::full(&Device::cpu(), DType::I32, &[], 7), &[1], &[5], &[2]);
-    /// assert_eq!(y.to_vec::<i32>().unwrap(), [0, 7, 0, 7, 0]);
-    /// ```
-    #[track_caller]
-    pub fn slice_update(&self, part: &Array, start: &[usize], stop: &[usize], step: &[usize]) -> Array {
-        let call_site = CallSite::new("slice_update");
-        let extents = || start.iter().zip(stop).zip(step);
-        if [start, stop, step].iter().any(|bounds| bounds.len() != self.rank()) || step.contains(&0) {
-            let what = format!("{start:?}..{stop:?} by {step:?} is out of range for {:?}", self.shape());
-            return call_site.invalid(&[self, part], what);
-        }
-        let shape: Vec<usize> = extents()
-            .map(|((start, stop), step)| stop.saturating_sub(*start).div_ceil(*step))
-            .collect();
-        let part = call_site.broadcast(&part.astype(self.dtype()), &shape);
-        // A step beyond the end selects one element.
-        let step = extents().map(|((start, stop), step)| (*step).min((stop.saturating_sub(*start)).max(1)));
-        let update = SliceUpdate {
-            start: start.to_vec(),
-            stop: stop.to_vec(),
-            step: step.collect(),
-        };
-        call_site.apply(update, &[self, &part])
-    }
-
     /// This array `[N, ..]` with row `slots[t]` replaced by row t of `rows` `[T, ..]`, which is converted to its dtype.
     /// Slots (u32 or i32 `[T]`) out of range are skipped; if slots are equal, any of their rows may win. Invalid if
     /// shapes do not fit.

@@ -5,6 +5,7 @@ mod common;
 mod conversions;
 mod elementwise;
 mod hybrids;
+mod in_place;
 mod integers;
 mod library;
 #[path = "../support/operations.rs"]

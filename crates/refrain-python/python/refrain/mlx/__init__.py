@@ -12,7 +12,7 @@ import sys
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
-__all__ = ["install", "is_installed"]
+__all__ = ["explain", "install", "is_installed"]
 
 CORE = "mlx.core"
 SUBMODULES = ("cuda", "distributed", "fast", "fft", "linalg", "metal", "random")
@@ -51,6 +51,13 @@ class _Finder:
 def is_installed() -> bool:
     """Whether `import mlx.core` gives this module."""
     return any(isinstance(finder, _Finder) for finder in sys.meta_path)
+
+
+def explain() -> str:
+    """What the last evaluations did: which programs were lowered and why, and which updates copied an array."""
+    from refrain import _core
+
+    return _core._explain()
 
 
 def install(device: str | None = None) -> None:

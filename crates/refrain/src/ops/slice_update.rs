@@ -1,0 +1,167 @@
+//! Updates of a slice of an array. The array itself is a value and does not change: the result is a new array.
+
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use super::CallSite;
+use super::scatter::{copy, replace};
+use crate::operation::prelude::{
+    ArraySpec, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, exact_inputs, spec,
+};
+use crate::{Array, Layout};
+
+/// (x, part) → x with `x[start:stop:step]` replaced by `part`, which has the same dtype.
+#[derive(Clone, Hash, Debug)]
+struct SliceUpdate {
+    start: Vec<usize>,
+    stop: Vec<usize>,
+    step: Vec<usize>,
+}
+
+impl Operation for SliceUpdate {
+    fn name(&self) -> &'static str {
+        "slice_update"
+    }
+
+    fn key(&self, mut state: &mut dyn Hasher) {
+        self.hash(&mut state);
+    }
+
+    fn results(&self, inputs: &[&ArraySpec]) -> Result<Vec<ArraySpec>, String> {
+        let [x, part] = exact_inputs(inputs)?;
+        let rank = x.rank();
+        let inside = [&self.start, &self.stop, &self.step]
+            .iter()
+            .all(|bounds| bounds.len() == rank)
+            && (0..rank).all(|d| self.start[d] <= self.stop[d] && self.stop[d] <= x.shape[d] && self.step[d] > 0);
+        if !inside {
+            let Self { start, stop, step } = self;
+            return Err(format!(
+                "{start:?}..{stop:?} by {step:?} is out of range for {:?}",
+                x.shape
+            ));
+        }
+        let updated = self.part_of(&Layout::contiguous(&x.shape));
+        if updated.shape[..] != part.shape[..] || part.dtype != x.dtype {
+            return Err(format!("{part} does not fit the part {:?} of {x}", updated.shape));
+        }
+        Ok(vec![(*x).clone()])
+    }
+
+    fn in_place(&self) -> Option<Arc<dyn Operation>> {
+        Some(Arc::new(SliceUpdateInPlace(self.clone())))
+    }
+
+    fn lower(&self, traits: &Traits, operands: &[OperandSpec]) -> Result<Kernels, Unsupported> {
+        let [x, part, out] = spec::operands(operands);
+        let mut calls = vec![copy(traits, x, out, [0, 2])?];
+        if part.layout.count() > 0 {
+            let updated = OperandSpec {
+                dtype: out.dtype,
+                layout: self.part_of(&out.layout),
+            };
+            calls.push(copy(traits, part, &updated, [1, 2])?);
+        }
+        Ok(Kernels::chained(calls))
+    }
+
+    fn reference(&self, step: &HostStep<'_>) {
+        step.result(|inputs| {
+            let (mut x, part) = (inputs.values(0), inputs.values(1));
+            let updated = self.part_of(&Layout::contiguous(inputs.shape(0)));
+            let mut indices = Vec::with_capacity(updated.count());
+            updated.for_each(|index| indices.push(index));
+            replace(&mut x, &part, indices.into_iter().map(Some), 1);
+            x
+        });
+    }
+
+    fn detail(&self) -> String {
+        let Self { start, stop, step } = self;
+        format!(" {start:?}..{stop:?} by {step:?}")
+    }
+}
+
+/// (x, part) → the next version of x, in which `x[start:stop:step]` is `part`.
+#[derive(Debug)]
+struct SliceUpdateInPlace(SliceUpdate);
+
+impl Operation for SliceUpdateInPlace {
+    fn name(&self) -> &'static str {
+        "slice_update_in_place"
+    }
+
+    fn key(&self, state: &mut dyn Hasher) {
+        self.0.key(state);
+    }
+
+    fn results(&self, inputs: &[&ArraySpec]) -> Result<Vec<ArraySpec>, String> {
+        self.0.results(inputs).map(|_| vec![])
+    }
+
+    fn updates(&self) -> &[usize] {
+        &[0]
+    }
+
+    fn lower(&self, traits: &Traits, operands: &[OperandSpec]) -> Result<Kernels, Unsupported> {
+        let [x, part] = spec::operands(operands);
+        if part.layout.count() == 0 {
+            return Ok(Kernels::default());
+        }
+        let updated = OperandSpec {
+            dtype: x.dtype,
+            layout: self.0.part_of(&x.layout),
+        };
+        Ok(Kernels::one(copy(traits, part, &updated, [1, 0])?))
+    }
+
+    fn reference(&self, step: &HostStep<'_>) {
+        let part = step.read().values(1);
+        step.update_part(0, &part, |layout| self.0.part_of(layout));
+    }
+
+    fn detail(&self) -> String {
+        self.0.detail()
+    }
+}
+
+impl SliceUpdate {
+    /// The layout of the elements that are replaced, in an array with this layout.
+    fn part_of(&self, layout: &Layout) -> Layout {
+        layout.slice(&self.start, &self.stop, &self.step)
+    }
+}
+
+impl Array {
+    /// This array with the elements `start, start + step, …` before `stop` of each dimension replaced by those of
+    /// `part`, which is converted to its dtype and broadcast. Invalid if the bounds are outside a dimension, if a step
+    /// is 0, or if `part` does not broadcast.
+    ///
+    /// ```
+    /// # use refrain::{Array, DType, Device};
+    /// let x = Array::zeros(&Device::cpu(), DType::I32, &[5]);
+    /// let y = x.slice_update(&Array::full(&Device::cpu(), DType::I32, &[], 7), &[1], &[5], &[2]);
+    /// assert_eq!(y.to_vec::<i32>().unwrap(), [0, 7, 0, 7, 0]);
+    /// ```
+    #[track_caller]
+    pub fn slice_update(&self, part: &Array, start: &[usize], stop: &[usize], step: &[usize]) -> Array {
+        let call_site = CallSite::new("slice_update");
+        let extents = || start.iter().zip(stop).zip(step);
+        if [start, stop, step].iter().any(|bounds| bounds.len() != self.rank()) || step.contains(&0) {
+            let what = format!("{start:?}..{stop:?} by {step:?} is out of range for {:?}", self.shape());
+            return call_site.invalid(&[self, part], what);
+        }
+        let shape: Vec<usize> = extents()
+            .map(|((start, stop), step)| stop.saturating_sub(*start).div_ceil(*step))
+            .collect();
+        let part = call_site.broadcast(&part.astype(self.dtype()), &shape);
+        // A step beyond the end selects one element.
+        let step = extents().map(|((start, stop), step)| (*step).min((stop.saturating_sub(*start)).max(1)));
+        let update = SliceUpdate {
+            start: start.to_vec(),
+            stop: stop.to_vec(),
+            step: step.collect(),
+        };
+        call_site.apply(update, &[self, &part])
+    }
+}
