@@ -3,11 +3,15 @@
 //! Half-precision floats are rounded where MLX's CPU rounds them: after a norm and before its weight, the cosines and
 //! sines of rotations, scores and weights of attention.
 
+mod attention;
+
 use refrain::Array;
+
+pub use attention::{Mask, scaled_dot_product_attention};
 
 use crate::ops::wrapped;
 use crate::shape::{signed, tuple};
-use crate::{DType, Error, Result, Value, ops, promote};
+use crate::{DType, Error, Result, Value, ops};
 
 const F32: refrain::DType = refrain::DType::F32;
 
@@ -162,6 +166,11 @@ fn angles(
         _ => return Err(Error::value("[rope] Only one of base or freqs can have a value.")),
     };
     let positions = match offset {
+        // No part of the program, so that each token runs the same one.
+        Offset::Int(offset) if i32::try_from(*offset).is_ok() => {
+            let first = Array::integer(device, *offset as i32);
+            (Array::arange(device, refrain::DType::I32, tokens) + first).astype(F32)
+        }
         Offset::Int(offset) => index(tokens) + *offset as f32,
         Offset::Value(offset) if offset.size() == 1 => index(tokens) + offset.array().astype(F32).reshape(&[1]),
         Offset::Value(offset) if offset.shape() == [x.shape()[0]] => {
@@ -178,109 +187,6 @@ fn angles(
         }
     };
     Ok((positions * scale).expand_dims(-1) * frequencies)
-}
-
-/// The keys that queries attend to.
-#[derive(Clone, Debug)]
-pub enum Mask {
-    /// All keys.
-    None,
-    /// The last query attends to all keys, each earlier one to one key less.
-    Causal,
-    /// Truth values (true: attend) or numbers added to the scores, broadcast to `[B, H, Tq, Tk]`.
-    Value(Value),
-}
-
-/// A score that no softmax sees; finite, because differences of infinities are NaN.
-fn masked_score(dtype: DType) -> f32 {
-    match dtype {
-        DType::F16 => half::f16::MIN.to_f32(),
-        DType::BF16 => half::bf16::MIN.to_f32(),
-        _ => f32::MIN,
-    }
-}
-
-/// softmax(q · kᵀ · scale + mask) · v with q `[B, H, Tq, D]`, k `[B, KVH, Tk, D]` and v `[B, KVH, Tk, E]`. A sink is one
-/// more score of each head that has no value.
-///
-/// # Errors
-/// Fails if shapes or dtypes do not fit.
-pub fn scaled_dot_product_attention(
-    q: &Value,
-    k: &Value,
-    v: &Value,
-    scale: f32,
-    mask: &Mask,
-    sinks: Option<&Value>,
-) -> Result<Value> {
-    const OP: &str = "scaled_dot_product_attention";
-    let (&[b, h, tq, d], &[bk, kvh, tk, dk], &[bv, hv, tv, e]) = (q.shape(), k.shape(), v.shape()) else {
-        return Err(Error::value(format!("[{OP}] q, k and v must have four dimensions.")));
-    };
-    if d != dk || [bk, bv] != [b, b] || tk != tv || kvh != hv || kvh == 0 || h % kvh != 0 {
-        let shapes = [q, k, v].map(|x| tuple(x.shape()));
-        let message = format!(
-            "[{OP}] Shapes of q {}, k {} and v {} do not fit.",
-            shapes[0], shapes[1], shapes[2]
-        );
-        return Err(Error::value(message));
-    }
-    let dtype = promote(promote(q.dtype(), k.dtype()), v.dtype());
-    if !dtype.is_floating() {
-        return Err(Error::value(format!("[{OP}] Received unsupported type {dtype}.")));
-    }
-    // The query heads of a key head get an axis of their own, so that keys and values are not repeated.
-    let stored = dtype.stored()?;
-    let group = |x: &Value, heads: usize, t: usize, n: usize| {
-        x.array()
-            .astype(stored)
-            .reshape(&[b, kvh, heads, t, n].map(|n| n as isize))
-    };
-    let (queries, keys, values) = (group(q, h / kvh, tq, d), group(k, 1, tk, d), group(v, 1, tk, e));
-    let scores = (queries * scale).matmul(&keys.swap_axes(-1, -2));
-    let mut scores = Value::of(masked(scores, mask, dtype, [b, h, tq, tk])?)?.array().clone();
-    if let Some(sinks) = sinks {
-        if promote(sinks.dtype(), dtype) != dtype {
-            return Err(Error::value(format!(
-                "[{OP}] Type of sinks must promote to output type {dtype}."
-            )));
-        }
-        if sinks.shape() != [h] {
-            let message = format!("[{OP}] Received invalid shape for sinks {}.", tuple(sinks.shape()));
-            return Err(Error::value(message));
-        }
-        let sinks = sinks
-            .array()
-            .astype(stored)
-            .reshape(&[1, kvh as isize, (h / kvh) as isize, 1, 1]);
-        let column = sinks.broadcast_to(&[b, kvh, h / kvh, tq, 1]);
-        scores = refrain::concatenate(&[&scores, &column], -1);
-    }
-    let weights = scores.softmax().slice(-1, 0, tk);
-    Value::of(weights.matmul(&values).reshape(&[b, h, tq, e].map(|n| n as isize)))
-}
-
-/// Applies a mask to scores `[B, KVH, H / KVH, Tq, Tk]`; `shape` is `[B, H, Tq, Tk]`.
-fn masked(scores: Array, mask: &Mask, dtype: DType, shape: [usize; 4]) -> Result<Array> {
-    let [_, _, tq, tk] = shape;
-    let lowest = masked_score(dtype);
-    Ok(match mask {
-        Mask::None => scores,
-        Mask::Causal => {
-            let index = |n: usize| Array::arange(scores.device(), refrain::DType::I32, n);
-            let last = index(tq).reshape(&[-1, 1]) + (tk as i64 - tq as i64);
-            index(tk).le(&last).select(&scores, lowest)
-        }
-        Mask::Value(mask) => {
-            let spread = ops::broadcast_to(mask, &shape.map(|n| n as i64))?;
-            let spread = spread.array().reshape(&signed(scores.shape()));
-            if mask.dtype() == DType::Bool {
-                spread.select(&scores, lowest)
-            } else {
-                scores + spread.astype(dtype.stored()?).maximum(lowest)
-            }
-        }
-    })
 }
 
 /// Cross entropy of logits `[.., n]` with the indices of the right classes `[..]`: logsumexp − the class's logit.

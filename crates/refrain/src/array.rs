@@ -92,6 +92,19 @@ impl Array {
         }
     }
 
+    /// The array of which this is the beginning along `axis`, if this is a slice that is not computed yet. An operation
+    /// can then read the whole array up to a length ([`Array::integer`]), so that its shapes do not depend on the length.
+    pub fn prefix_of(&self, axis: usize) -> Option<Array> {
+        let content = self.content();
+        let Content::Lazy(Primitive::Slice { start, step, .. }, inputs) = &*content else {
+            return None;
+        };
+        let source = &inputs[0];
+        let is_whole = |d: usize| d == axis || self.shape()[d] == source.shape()[d];
+        let is_prefix = start.iter().all(|&start| start == 0) && step.iter().all(|&step| step == 1);
+        (is_prefix && axis < self.rank() && (0..self.rank()).all(is_whole)).then(|| source.clone())
+    }
+
     /// The memory of the state, if this array is evaluated and starts at a state's first element.
     pub(crate) fn whole_state(&self) -> Option<Storage> {
         let value = self.value()?;

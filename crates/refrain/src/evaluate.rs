@@ -62,11 +62,14 @@ fn evaluate_keeping(arrays: &[&Array], reason: Flush, kept: Kept) -> Result<(), 
         slots,
         signature,
         in_place,
+        integers,
         ..
     } = traced;
     let lowered = found.reason_to_lower(device);
     let program = found.get_or_lower(device, signature, LowerOptions::default())?;
     let executable = Arc::new(Executable::new(device, program.compiled.clone(), Bindings(slots))?);
+    let words = program.integers.words(&integers);
+    executable.write_integers(&words.expect("the program was found or lowered for these"))?;
     executable.run(reason)?;
     let evaluation = Evaluation {
         arrays: computed.len(),

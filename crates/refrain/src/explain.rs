@@ -5,6 +5,7 @@ use std::fmt;
 use std::hash::Hash;
 use std::sync::{Arc, Mutex};
 
+use crate::DType;
 use crate::graph::{Graph, Node};
 use crate::program::Program;
 use crate::signature::Signature;
@@ -83,8 +84,13 @@ impl EvaluationLog {
 
 /// Where a graph differs from an earlier one.
 fn first_difference(graph: &Graph, earlier: &Graph) -> String {
+    // Constants i32 without dimensions may be integers that are no part of the signature.
+    let is_integer = |node: &Node| node.inputs.is_empty() && node.shape.is_empty() && node.dtype == DType::I32;
     let computed = |graph: &'_ Graph| -> Vec<Node> {
-        let nodes = graph.nodes.iter().filter(|node| !node.primitive.is_leaf());
+        let nodes = graph
+            .nodes
+            .iter()
+            .filter(|node| !node.primitive.is_leaf() && !is_integer(node));
         nodes.cloned().collect()
     };
     let (new, old) = (computed(graph), computed(earlier));

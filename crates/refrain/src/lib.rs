@@ -129,6 +129,7 @@ mod explain;
 mod function;
 pub mod graph;
 mod in_place;
+mod integers;
 mod locks;
 mod lookup;
 pub mod nn;

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use crate::execute::Compiled;
 use crate::graph::Graph;
+use crate::integers::IntegerSources;
 use crate::passes::{self, LowerOptions};
-use crate::program::{OutputVersion, Program, ProgramGraph};
+use crate::program::{Found, OutputVersion, Program, ProgramGraph};
 use crate::signature::Signature;
 use crate::traced_graph::TracedGraph;
 use crate::{Device, Error};
@@ -14,6 +15,8 @@ use crate::{Device, Error};
 pub(crate) enum Lookup {
     Cached(Arc<Program>),
     New(ProgramGraph),
+    /// The graph of a cached program with other integers.
+    OtherIntegers(ProgramGraph),
 }
 
 impl Lookup {
@@ -22,9 +25,13 @@ impl Lookup {
     /// # Errors
     /// [`Error::StaleState`].
     pub fn on(device: &Device, traced: &TracedGraph) -> Result<Lookup, Error> {
-        match device.programs().find(&traced.signature) {
-            Some(program) => Ok(Lookup::Cached(program)),
-            None => Ok(Lookup::New(ProgramGraph::of(traced)?)),
+        match device.programs().find(&traced.signature, &traced.integers) {
+            Found::Program(program) => Ok(Lookup::Cached(program)),
+            Found::OtherIntegers(integers) => Ok(Lookup::OtherIntegers(ProgramGraph::of(traced, integers)?)),
+            Found::Nothing => {
+                let integers = IntegerSources::constant(&traced.integers);
+                Ok(Lookup::New(ProgramGraph::of(traced, integers)?))
+            }
         }
     }
 
@@ -32,7 +39,7 @@ impl Lookup {
     pub fn output_versions(&self) -> &[Option<OutputVersion>] {
         match self {
             Lookup::Cached(program) => &program.output_versions,
-            Lookup::New(traced) => &traced.output_versions,
+            Lookup::New(traced) | Lookup::OtherIntegers(traced) => &traced.output_versions,
         }
     }
 
@@ -40,7 +47,7 @@ impl Lookup {
     pub fn graph(&self) -> &Graph {
         match self {
             Lookup::Cached(program) => &program.graph,
-            Lookup::New(traced) => &traced.graph,
+            Lookup::New(traced) | Lookup::OtherIntegers(traced) => &traced.graph,
         }
     }
 
@@ -49,6 +56,9 @@ impl Lookup {
         match self {
             Lookup::Cached(_) => None,
             Lookup::New(traced) => Some(device.programs().log().difference(&traced.graph)),
+            Lookup::OtherIntegers(_) => Some(
+                "its integers (positions, lengths, starts of slices) changed, and are read from memory now".to_string(),
+            ),
         }
     }
 
@@ -64,7 +74,7 @@ impl Lookup {
     ) -> Result<Arc<Program>, Error> {
         match self {
             Lookup::Cached(program) => Ok(program),
-            Lookup::New(traced) => {
+            Lookup::New(traced) | Lookup::OtherIntegers(traced) => {
                 let program = Arc::new(lower(traced, device, options)?);
                 device.programs().insert(signature, program.clone());
                 Ok(program)
@@ -76,12 +86,14 @@ impl Lookup {
 fn lower(traced: ProgramGraph, device: &Device, options: LowerOptions) -> Result<Program, Error> {
     let ProgramGraph {
         graph,
+        integers,
         updates,
         output_versions,
     } = traced;
     let plan = passes::lower_with(graph.clone(), device, options)?;
     Ok(Program {
         graph,
+        integers,
         updates,
         output_versions,
         compiled: Arc::new(Compiled::new(device, plan)?),

@@ -7,6 +7,7 @@ use refrain_kernels::elementwise::Expression;
 use refrain_vulkan::MemoryClass;
 
 use crate::operation::Operation;
+use crate::ops::slice_update::SliceUpdate;
 
 /// The kind of a graph node: structural primitives, which passes rewrite, elementwise expressions and operations.
 ///
@@ -29,6 +30,14 @@ pub enum Primitive {
         /// The argument's name.
         name: String,
     },
+    /// () → an i32 without dimensions that is no part of the program's signature. It is replaced when the graph is
+    /// built: by a constant, or by a word of [`Primitive::Integers`].
+    Integer {
+        /// The integer.
+        value: i32,
+    },
+    /// The integers that differ between runs, i32 `[n]`, read from the control block.
+    Integers,
     /// (x) → the same elements in row-major order with another shape.
     Reshape,
     /// (x) → dimensions reordered: result dimension `d` is `axes[d]` of x.
@@ -59,6 +68,8 @@ impl Primitive {
         match self {
             Primitive::Stored { .. } => "stored",
             Primitive::Input { .. } => "input",
+            Primitive::Integer { .. } => "integer",
+            Primitive::Integers => "integers",
             Primitive::Reshape => "reshape",
             Primitive::Permute { .. } => "permute",
             Primitive::Slice { .. } => "slice",
@@ -78,7 +89,30 @@ impl Primitive {
 
     /// Whether this is memory that exists before anything is computed.
     pub fn is_leaf(&self) -> bool {
-        matches!(self, Primitive::Stored { .. } | Primitive::Input { .. })
+        matches!(
+            self,
+            Primitive::Stored { .. } | Primitive::Input { .. } | Primitive::Integers
+        )
+    }
+
+    /// Hashes everything but [`Primitive::integer`].
+    pub(crate) fn hash_structure<H: Hasher>(&self, state: &mut H) {
+        match (self, self.operation::<SliceUpdate>()) {
+            (_, Some(update)) => {
+                update.type_id().hash(state);
+                update.hash_structure(state);
+            }
+            (Primitive::Integer { .. }, _) => std::mem::discriminant(self).hash(state),
+            _ => self.hash(state),
+        }
+    }
+
+    /// The integer that is no part of the signature, if there is one.
+    pub(crate) fn integer(&self) -> Option<i32> {
+        match self {
+            Primitive::Integer { value } => Some(*value),
+            _ => self.operation::<SliceUpdate>()?.moving_start(),
+        }
     }
 
     /// Whether this only copies the elements of its single input.
@@ -119,7 +153,8 @@ impl Hash for Primitive {
                 (**operation).type_id().hash(state);
                 operation.key(state);
             }
-            Primitive::Reshape | Primitive::Broadcast => {}
+            Primitive::Integer { value } => value.hash(state),
+            Primitive::Integers | Primitive::Reshape | Primitive::Broadcast => {}
         }
     }
 }

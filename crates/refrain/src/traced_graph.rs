@@ -23,9 +23,15 @@ pub(crate) struct TracedGraph {
     slot_numbers: FastMap<usize, usize>,
     /// Updates that write over evaluated arrays.
     pub in_place: InPlaceUpdates,
+    /// The integers of the computed arrays that are no part of the signature of an evaluation.
+    pub integers: Vec<i32>,
     /// Equal for programs that differ in nothing but their memory.
     pub signature: Signature,
 }
+
+/// Words of a signature that say what follows the outputs.
+const INTEGERS_FOLLOW: u64 = u64::MAX;
+const IN_PLACE_FOLLOW: u64 = u64::MAX - 1;
 
 impl TracedGraph {
     /// Collects what `outputs` depend on. Call it inside [`WorkLock::acquire`], so that no other thread evaluates
@@ -37,7 +43,12 @@ impl TracedGraph {
     pub fn of(outputs: &[&Array], options: LowerOptions) -> Result<TracedGraph, Error> {
         let (computed, leaves) = reachable(outputs)?;
         let outputs = outputs.iter().map(|&output| output.clone()).collect();
-        Ok(TracedGraph::encoded(outputs, computed, leaves, options))
+        let mut traced = TracedGraph::encoded(outputs, computed, leaves, options);
+        // They are constants of a function.
+        if !traced.integers.is_empty() {
+            (INTEGERS_FOLLOW, &traced.integers).hash(&mut traced.signature);
+        }
+        Ok(traced)
     }
 
     /// [`TracedGraph::of`] with further outputs: other results that arrays still refer to. Results of one computation
@@ -53,7 +64,7 @@ impl TracedGraph {
         let mut traced = TracedGraph::encoded(outputs, computed, leaves, options);
         let in_place = InPlaceUpdates::among(&traced.computed, |storage| traced.slot_of(storage));
         if !in_place.numbers.is_empty() {
-            in_place.numbers.hash(&mut traced.signature);
+            (IN_PLACE_FOLLOW, &in_place.numbers).hash(&mut traced.signature);
         }
         Ok(TracedGraph { in_place, ..traced })
     }
@@ -67,12 +78,14 @@ impl TracedGraph {
             // The approximate size of an elementwise operation of two inputs.
             signature: Signature::with_capacity(24 * computed.len()),
         };
+        let mut integers = vec![];
         options.hash(&mut encoder.signature);
         for array in &computed {
             let Content::Lazy(primitive, inputs) = &*array.content() else {
                 unreachable!("no other thread evaluates while the lock is held")
             };
-            primitive.hash(&mut encoder.signature);
+            primitive.hash_structure(&mut encoder.signature);
+            integers.extend(primitive.integer());
             encoder.signature.write_usize(inputs.len());
             inputs.iter().for_each(|input| encoder.add_use(input));
             let specs = array.specs();
@@ -88,6 +101,7 @@ impl TracedGraph {
             slots: encoder.slots,
             slot_numbers: encoder.slot_numbers,
             in_place: InPlaceUpdates::default(),
+            integers,
             signature: encoder.signature,
         }
     }

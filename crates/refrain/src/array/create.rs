@@ -96,6 +96,25 @@ impl Array {
         Ok(Array::stored(device, storage, dtype, shape))
     }
 
+    /// An i32 without dimensions: a position, a length. Unlike other constants it is no part of a program.
+    /// Evaluations that differ in such integers only share one program, which reads those that change from memory.
+    ///
+    /// ```
+    /// # use refrain::{Array, DType, Device};
+    /// let device = Device::cpu();
+    /// for position in 0..5 {
+    ///     let x = Array::arange(&device, DType::I32, 3) + Array::integer(&device, position);
+    ///     assert_eq!(x.to_vec::<i32>()?, [position, position + 1, position + 2]);
+    /// }
+    /// // One with the constant, one that reads the position.
+    /// assert_eq!(device.program_counts().lowerings, 2);
+    /// # Ok::<(), refrain::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn integer(device: &Device, value: i32) -> Array {
+        CallSite::new("integer").source(device, Primitive::Integer { value }, &[], DType::I32)
+    }
+
     /// A placeholder for an argument of a traced function (see [`crate::Function`]).
     #[track_caller]
     pub fn input(device: &Device, name: &str, dtype: DType, shape: &[usize]) -> Array {

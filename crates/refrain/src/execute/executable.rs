@@ -206,6 +206,18 @@ impl Executable {
         }
     }
 
+    /// Writes the integers that the program reads from its control block.
+    pub(crate) fn write_integers(&self, words: &[i32]) -> Result<(), Error> {
+        // A program whose integers change but have no effect reads none.
+        let Some(input) = self.plan().inputs.first().filter(|_| !words.is_empty()) else {
+            return Ok(());
+        };
+        let mut control = vec![0; self.plan().control_bytes as usize];
+        let bytes: &[u8] = bytemuck::cast_slice(words);
+        control[input.offset as usize..][..bytes.len()].copy_from_slice(bytes);
+        self.write_control(&control)
+    }
+
     /// The time of each step of one run, in microseconds.
     pub(crate) fn profile(&self) -> Result<Vec<f64>, Error> {
         let (Some(bound), Some(device)) = (&self.bound, self.device.as_vulkan()) else {

@@ -4,9 +4,12 @@ use std::collections::HashMap;
 
 use refrain_vulkan::MemoryClass;
 
+use super::integers::Integers;
 use super::{Edge, Graph, Node};
 use crate::array::{Array, Content, Value};
+use crate::integers::{IntegerSource, IntegerSources};
 use crate::operation::ArraySpec;
+use crate::ops::slice_update::SliceUpdate;
 use crate::passes::LowerOptions;
 use crate::program::{OutputVersion, ProgramGraph, StateUpdate};
 use crate::signature::FastMap;
@@ -20,14 +23,16 @@ impl Graph {
     /// Returns the error of an invalid array. [`Error::StaleState`] for a read of an old version. Fails if there are no
     /// outputs, or arrays of several devices.
     pub fn trace(outputs: &[&Array]) -> Result<Graph, Error> {
-        Ok(ProgramGraph::of(&TracedGraph::under_lock(outputs, LowerOptions::default())?)?.graph)
+        let traced = TracedGraph::under_lock(outputs, LowerOptions::default())?;
+        let integers = IntegerSources::constant(&traced.integers);
+        Ok(ProgramGraph::of(&traced, integers)?.graph)
     }
 }
 
 impl ProgramGraph {
     /// # Errors
     /// [`Error::StaleState`].
-    pub fn of(traced: &TracedGraph) -> Result<ProgramGraph, Error> {
+    pub fn of(traced: &TracedGraph, integers: IntegerSources) -> Result<ProgramGraph, Error> {
         let all = traced.computed.len() + traced.leaves.len();
         let mut builder = Builder {
             traced,
@@ -37,7 +42,9 @@ impl ProgramGraph {
             stored: HashMap::new(),
             versions: HashMap::new(),
             updates: vec![],
+            integers: Integers::new(&integers),
         };
+        builder.add_integers();
         let mut leaves = traced.leaves.iter().peekable();
         for (number, array) in traced.computed.iter().enumerate() {
             while let Some(leaf) = leaves.next_if(|leaf| leaf.id() < array.id()) {
@@ -53,29 +60,31 @@ impl ProgramGraph {
                 nodes: builder.nodes,
                 outputs,
             },
+            integers,
             updates: builder.updates,
             output_versions,
         })
     }
 }
 
-struct Builder<'w> {
+pub(super) struct Builder<'w> {
     traced: &'w TracedGraph,
-    nodes: Vec<Node>,
+    pub(super) nodes: Vec<Node>,
     /// For each node, the versions of states that its results are.
     states: Vec<StateVersions>,
     /// The edge for each array, by the array's computation and result.
-    edges: FastMap<(u64, usize), Edge>,
+    pub(super) edges: FastMap<(u64, usize), Edge>,
     /// The node of each slot at each version.
     stored: HashMap<(usize, u64), usize>,
     /// The version that each state has reached so far in this program, by slot.
     versions: HashMap<usize, u64>,
     updates: Vec<StateUpdate>,
+    pub(super) integers: Integers,
 }
 
 /// The versions of states that a node's results are.
 #[derive(Clone)]
-enum StateVersions {
+pub(super) enum StateVersions {
     Stateless,
     /// Its single result is this version of a slot, or a view of it.
     Version(usize, u64),
@@ -84,7 +93,7 @@ enum StateVersions {
 }
 
 impl Builder<'_> {
-    fn push(&mut self, node: Node, versions: StateVersions) -> usize {
+    pub(super) fn push(&mut self, node: Node, versions: StateVersions) -> usize {
         self.nodes.push(node);
         self.states.push(versions);
         self.nodes.len() - 1
@@ -141,19 +150,31 @@ impl Builder<'_> {
         let Content::Lazy(primitive, inputs) = &*content else {
             unreachable!("no other thread evaluates while the lock is held")
         };
-        let in_place = match self.traced.in_place.numbers.binary_search(&number) {
-            Ok(_) => primitive.in_place(),
-            Err(_) => None,
-        };
-        let primitive = in_place.as_ref().unwrap_or(primitive);
         let inputs: Vec<Edge> = inputs.iter().map(|input| self.edge(input)).collect();
         for edge in &inputs {
             self.check_version(primitive, edge)?;
         }
+        let is_in_place = self.traced.in_place.numbers.binary_search(&number).is_ok();
+        let source = primitive.integer().map(|_| self.integers.next());
+        if let (Primitive::Integer { .. }, Some(source)) = (primitive, source) {
+            self.add_integer(array, source);
+            return Ok(());
+        }
         let mut specs = array.specs();
         let first = specs.next().expect("there is a result");
+        let (primitive, inputs, shape) = match (primitive.operation::<SliceUpdate>(), source) {
+            (Some(update), Some(IntegerSource::Word(word))) => self.rows_update(update, word, inputs, is_in_place),
+            _ => (
+                primitive
+                    .in_place()
+                    .filter(|_| is_in_place)
+                    .unwrap_or_else(|| primitive.clone()),
+                inputs,
+                first.shape.clone(),
+            ),
+        };
         let extra_results: Vec<ArraySpec> = specs.cloned().collect();
-        let versions = match primitive {
+        let versions = match &primitive {
             Primitive::Reshape | Primitive::Permute { .. } | Primitive::Slice { .. } | Primitive::Broadcast => {
                 match self.version_at(&inputs[0]) {
                     Some((slot, version)) => StateVersions::Version(slot, version),
@@ -176,7 +197,7 @@ impl Builder<'_> {
         };
         let node = Node {
             extra_results,
-            ..Node::new(primitive.clone(), inputs, first.shape.clone(), first.dtype)
+            ..Node::new(primitive, inputs, shape, first.dtype)
         };
         let node = self.push(node, versions);
         for (result, spec) in array.specs().enumerate() {
@@ -188,7 +209,7 @@ impl Builder<'_> {
     }
 
     /// Slot and version of the state that an edge reads, if it reads one.
-    fn version_at(&self, edge: &Edge) -> Option<(usize, u64)> {
+    pub(super) fn version_at(&self, edge: &Edge) -> Option<(usize, u64)> {
         match &self.states[edge.node] {
             StateVersions::Stateless => None,
             StateVersions::Version(slot, version) => Some((*slot, *version)),

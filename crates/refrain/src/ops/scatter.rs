@@ -46,9 +46,9 @@ pub(super) fn replace(x: &mut Values, rows: &Values, indices: impl Iterator<Item
 
 /// (x `[N, ..]`, rows `[T, ..]`, slots i32 `[T]`) → x with rows `slots[t]` replaced by, or combined with, row t.
 #[derive(Clone, Hash, Debug)]
-struct ScatterRows {
+pub struct ScatterRows {
     /// `None` replaces.
-    combine: Option<Combine>,
+    pub combine: Option<Combine>,
 }
 
 impl Operation for ScatterRows {

@@ -12,10 +12,27 @@ use crate::{Array, Layout};
 
 /// (x, part) → x with `x[start:stop:step]` replaced by `part`, which has the same dtype.
 #[derive(Clone, Hash, Debug)]
-struct SliceUpdate {
+pub struct SliceUpdate {
     start: Vec<usize>,
     stop: Vec<usize>,
     step: Vec<usize>,
+    /// The only axis of which a part is replaced, if its elements are adjacent. Where the part starts is no part of a
+    /// program's signature.
+    moving: Option<usize>,
+}
+
+/// A [`SliceUpdate`] as an update of rows: x is `[outer · extent, inner]`, and the part `[outer · count, inner]`. Row
+/// `o · count + i` of the part replaces row `o · extent + start + i` of x.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct RowsUpdate {
+    /// Product of the extents before the axis.
+    pub outer: usize,
+    /// Extent of the axis.
+    pub extent: usize,
+    /// Number of replaced elements along the axis.
+    pub count: usize,
+    /// Product of the extents after the axis.
+    pub inner: usize,
 }
 
 impl Operation for SliceUpdate {
@@ -35,7 +52,7 @@ impl Operation for SliceUpdate {
             .all(|bounds| bounds.len() == rank)
             && (0..rank).all(|d| self.start[d] <= self.stop[d] && self.stop[d] <= x.shape[d] && self.step[d] > 0);
         if !inside {
-            let Self { start, stop, step } = self;
+            let Self { start, stop, step, .. } = self;
             return Err(format!(
                 "{start:?}..{stop:?} by {step:?} is out of range for {:?}",
                 x.shape
@@ -77,7 +94,7 @@ impl Operation for SliceUpdate {
     }
 
     fn detail(&self) -> String {
-        let Self { start, stop, step } = self;
+        let Self { start, stop, step, .. } = self;
         format!(" {start:?}..{stop:?} by {step:?}")
     }
 }
@@ -126,10 +143,51 @@ impl Operation for SliceUpdateInPlace {
 }
 
 impl SliceUpdate {
+    /// Hashes what is part of a program's signature.
+    pub fn hash_structure<H: Hasher>(&self, state: &mut H) {
+        let Self {
+            start,
+            stop,
+            step,
+            moving,
+        } = self;
+        (moving, step).hash(state);
+        for (axis, (start, stop)) in start.iter().zip(stop).enumerate() {
+            (*moving != Some(axis)).then_some(start).hash(state);
+            (stop - start).hash(state);
+        }
+    }
+
+    /// Where the part starts, if that is no part of a program's signature.
+    pub fn moving_start(&self) -> Option<i32> {
+        self.moving.map(|axis| self.start[axis] as i32)
+    }
+
+    /// The update as one of rows, for an array of this shape. `None` if the start is part of the signature.
+    pub fn as_rows(&self, shape: &[usize]) -> Option<RowsUpdate> {
+        let axis = self.moving?;
+        Some(RowsUpdate {
+            outer: shape[..axis].iter().product(),
+            extent: shape[axis],
+            count: self.stop[axis] - self.start[axis],
+            inner: shape[axis + 1..].iter().product(),
+        })
+    }
+
     /// The layout of the elements that are replaced, in an array with this layout.
     fn part_of(&self, layout: &Layout) -> Layout {
         layout.slice(&self.start, &self.stop, &self.step)
     }
+}
+
+/// The only axis of which `start..stop` by `step` is a part, if its elements are adjacent.
+fn moving_axis(shape: &[usize], start: &[usize], stop: &[usize], step: &[usize]) -> Option<usize> {
+    let is_partial = |axis: &usize| stop[*axis].saturating_sub(start[*axis]) != shape[*axis];
+    let mut partial = (0..shape.len()).filter(is_partial);
+    let (axis, others) = (partial.next()?, partial.next());
+    let numbered = i32::try_from(shape.iter().product::<usize>()).is_ok();
+    let is_moving = others.is_none() && numbered && start[axis] < stop[axis] && step.iter().all(|&step| step == 1);
+    is_moving.then_some(axis)
 }
 
 impl Array {
@@ -157,10 +215,12 @@ impl Array {
         let part = call_site.broadcast(&part.astype(self.dtype()), &shape);
         // A step beyond the end selects one element.
         let step = extents().map(|((start, stop), step)| (*step).min((stop.saturating_sub(*start)).max(1)));
+        let step: Vec<usize> = step.collect();
         let update = SliceUpdate {
+            moving: moving_axis(self.shape(), start, stop, &step),
             start: start.to_vec(),
             stop: stop.to_vec(),
-            step: step.collect(),
+            step,
         };
         call_site.apply(update, &[self, &part])
     }

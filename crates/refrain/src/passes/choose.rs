@@ -148,7 +148,8 @@ fn kernels(traits: &Traits, primitive: &Primitive, operands: &[OperandSpec]) -> 
             Ok(Kernels::one(call))
         }
         Primitive::Operation(operation) => operation.lower(traits, operands),
-        Primitive::Stored { .. } | Primitive::Input { .. } => Ok(Kernels::default()),
+        Primitive::Stored { .. } | Primitive::Input { .. } | Primitive::Integers => Ok(Kernels::default()),
+        Primitive::Integer { .. } => unreachable!("graphs have constants or words"),
         Primitive::Reshape | Primitive::Permute { .. } | Primitive::Slice { .. } | Primitive::Broadcast => {
             unreachable!("canonicalise removes views")
         }

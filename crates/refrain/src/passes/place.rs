@@ -156,11 +156,15 @@ impl Placer {
                     offset: 0,
                 }
             }
-            Primitive::Input { name } => {
+            Primitive::Input { .. } | Primitive::Integers => {
+                let name = match &node.primitive {
+                    Primitive::Input { name } => name.as_str(),
+                    other => other.name(),
+                };
                 let offset = self.control_bytes;
                 self.control_bytes += bytes.max(1).next_multiple_of(ALIGNMENT);
                 self.inputs.push(Input {
-                    name: name.clone(),
+                    name: name.to_string(),
                     dtype: node.dtype,
                     shape: node.shape.clone(),
                     offset,

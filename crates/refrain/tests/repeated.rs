@@ -1,0 +1,135 @@
+//! Programs that are evaluated again and again with other integers, as a decode loop that is written for MLX.
+
+mod common;
+
+use common::{assert_silent, plain, vulkan};
+use refrain::{Array, DType, Device, eval_referenced};
+
+const SLOTS: usize = 12;
+const WIDTH: usize = 4;
+
+fn numbers(count: usize, step: usize) -> Vec<f32> {
+    (0..count)
+        .map(|i| ((7 * i + 3 * step) % 11) as f32 / 4.0 - 1.0)
+        .collect()
+}
+
+/// Attention of one token with three heads over a cache `[3, slots, width]`, and the cache with the token in it.
+fn attend(cache: &Array, step: usize) -> (Array, Array) {
+    let device = cache.device();
+    let token = Array::from_slice(device, &numbers(3 * WIDTH, step), &[3, 1, WIDTH]);
+    let position = Array::integer(device, step as i32);
+    let token = token * (&position.astype(DType::F32) * 0.1).cos();
+    let cache = cache.slice_update(&token, &[0, step, 0], &[3, step + 1, WIDTH], &[1, 1, 1]);
+    let scores = token.matmul(&cache.swap_axes(1, 2));
+    let slots = Array::arange(device, DType::I32, SLOTS);
+    let weights = slots.le(&position).select(&scores, f32::MIN).softmax();
+    (weights.matmul(&cache), cache)
+}
+
+/// The same on the host.
+fn expected(keys: &mut Vec<Vec<f32>>, step: usize) -> Vec<f32> {
+    let turn = (step as f32 * 0.1).cos();
+    keys.push(numbers(3 * WIDTH, step).iter().map(|x| x * turn).collect());
+    let token = keys[step].clone();
+    let mut result = vec![];
+    for head in 0..3 {
+        let part = head * WIDTH..(head + 1) * WIDTH;
+        let dot = |key: &Vec<f32>| -> f32 {
+            key[part.clone()]
+                .iter()
+                .zip(&token[part.clone()])
+                .map(|(a, b)| a * b)
+                .sum()
+        };
+        let weights: Vec<f32> = keys.iter().map(|key| dot(key).exp()).collect();
+        let total: f32 = weights.iter().sum();
+        for column in part.clone() {
+            result.push(keys.iter().zip(&weights).map(|(key, w)| key[column] * w / total).sum());
+        }
+    }
+    result
+}
+
+#[test]
+fn a_decode_loop_is_lowered_twice_and_copies_nothing() {
+    for device in [Device::cpu(), vulkan().clone(), plain().clone()] {
+        let mut cache = Array::from_slice(&device, &[0.0f32; 3 * SLOTS * WIDTH], &[3, SLOTS, WIDTH]);
+        let before = device.program_counts();
+        let mut keys = vec![];
+        for step in 0..SLOTS {
+            let (result, next) = attend(&cache, step);
+            cache = next;
+            eval_referenced(&[&result]).expect("computes");
+            let found = result.to_vec::<f32>().expect("reads");
+            for (found, expected) in found.iter().zip(expected(&mut keys, step)) {
+                assert!(
+                    (found - expected).abs() < 1e-5,
+                    "{found} instead of {expected} at step {step}"
+                );
+            }
+        }
+        let counts = device.program_counts();
+        assert_eq!(counts.lowerings - before.lowerings, 2, "{}", device.explain());
+        assert_eq!(counts.hits - before.hits, SLOTS as u64 - 2);
+        assert_eq!(counts.copies, before.copies, "on {device:?}");
+        assert_eq!(counts.in_place - before.in_place, SLOTS as u64);
+    }
+    assert_silent();
+}
+
+#[test]
+fn slices_are_replaced_wherever_they_start() {
+    for device in [Device::cpu(), vulkan().clone()] {
+        // For each axis, parts of several lengths at several places, with and without a copy.
+        let shape = [3, 5, 4];
+        for (axis, length) in [(0, 1), (0, 2), (1, 1), (1, 3), (2, 1), (2, 2)] {
+            for dtype in [DType::F32, DType::F16, DType::I32] {
+                let mut x = Array::zeros(&device, dtype, &shape);
+                let mut expected = [0.0; 60];
+                for (step, start) in [0, 1, 2, 0].into_iter().enumerate() {
+                    let start = start.min(shape[axis] - length);
+                    let (mut from, mut to) = ([0; 3], shape);
+                    (from[axis], to[axis]) = (start, start + length);
+                    let part = Array::full(&device, dtype, &[], step as i64 + 1);
+                    let old = x.clone();
+                    x = x.slice_update(&part, &from, &to, &[1; 3]);
+                    if step % 2 == 1 {
+                        drop(old);
+                        x.eval().expect("computes");
+                    } else {
+                        x.eval().expect("computes");
+                        old.eval().expect("computes");
+                    }
+                    for (index, element) in expected.iter_mut().enumerate() {
+                        let place = [index / 20, index / 4 % 5, index % 4][axis];
+                        if (start..start + length).contains(&place) {
+                            *element = step as f32 + 1.0;
+                        }
+                    }
+                    let found = x.astype(DType::F32).to_vec::<f32>().expect("reads");
+                    assert_eq!(found, expected, "{dtype} {axis} {start} on {device:?}");
+                }
+            }
+        }
+    }
+    assert_silent();
+}
+
+#[test]
+fn integers_without_effect_and_constants_of_functions() {
+    let device = Device::cpu();
+    for n in [3, 4, 5] {
+        let (x, unused) = (Array::arange(&device, DType::I32, 2), Array::integer(&device, n));
+        let none = x.slice(0, 0, 0) + &unused;
+        assert_eq!(none.to_vec::<i32>().expect("computes"), [0; 0]);
+        let function = refrain::Function::trace(&[&(&x + &unused)]).expect("lowers");
+        let result = function.call(&[]).expect("runs");
+        assert_eq!(result[0].to_vec::<i32>().expect("reads"), [n, n + 1]);
+    }
+    // Equal integers that part later.
+    for (a, b) in [(1, 1), (2, 2), (3, 3), (4, 5), (5, 7)] {
+        let sum = Array::integer(&device, a) * 10 + Array::integer(&device, b);
+        assert_eq!(sum.to_vec::<i32>().expect("computes"), [10 * a + b]);
+    }
+}
