@@ -18,7 +18,9 @@ class Counts:
 
 
 def test_an_array_that_nothing_else_names_is_updated_in_place():
+    # Zeros are one element until the first update makes an array of them.
     cache = mx.zeros((1, 2, 8, 4))
+    cache[..., 7:8, :] = 0.0
     mx.eval(cache)
     with Counts() as counts:
         for step in range(3):
@@ -44,3 +46,29 @@ def test_explains_why_a_program_was_lowered():
     text = refrain.mlx.explain()
     assert "program lowered: array" in text
     assert "as before" in text
+
+
+def attend(cache, used, tokens):
+    """Attention of some tokens over a cache of keys and values, as mlx-lm's models and caches write it."""
+    queries = mx.random.normal((1, 4, tokens, 8), key=mx.random.key(used))
+    new = mx.random.normal((1, 2, tokens, 8), key=mx.random.key(used + 1))
+    queries, keys = (mx.fast.rope(x, 8, traditional=False, base=1e4, scale=1.0, offset=used) for x in (queries, new))
+    for array, part in zip(cache, (keys, new), strict=True):
+        array[..., used : used + tokens, :] = part
+    keys, values = (array[..., : used + tokens, :] for array in cache)
+    mask = "causal" if tokens > 1 else None
+    return mx.fast.scaled_dot_product_attention(queries, keys, values, scale=0.35, mask=mask)
+
+
+def test_a_decode_loop_is_lowered_at_its_first_two_tokens():
+    cache = [mx.zeros((1, 2, 32, 8)) + 0.0 for _ in range(2)]
+    mx.eval(cache)
+    mx.eval(attend(cache, 0, 5))
+    lowered, copied = [], []
+    for used in range(5, 20):
+        with Counts() as counts:
+            mx.eval(attend(cache, used, 1))
+        lowered.append(counts.lowered)
+        copied.append(counts.copied)
+    assert lowered == [1, 1] + [0] * 13, refrain.mlx.explain()
+    assert copied == [0] * 15
