@@ -185,19 +185,29 @@ impl Output {
         event
     }
 
-    /// Ends the item that is open. Returns the events that follow.
+    /// Ends the item that is open, because another one follows or the answer is complete. Returns the events that
+    /// follow.
     pub fn close(&mut self) -> Vec<Value> {
+        self.close_as("completed")
+    }
+
+    /// Ends the item that is open where the answer was cut off. Returns the events that follow.
+    pub fn cut(&mut self) -> Vec<Value> {
+        self.close_as("incomplete")
+    }
+
+    fn close_as(&mut self, status: &str) -> Vec<Value> {
         if !std::mem::take(&mut self.is_open) {
             return vec![];
         }
         let rest = std::mem::take(&mut self.logprobs);
         let last = self.last();
-        last["status"] = "completed".into();
+        last["status"] = status.into();
         if let Some(Value::Array(all)) = last.pointer_mut("/content/0/logprobs") {
             all.extend(rest);
         }
         let mut events = match self.call.take() {
-            Some((tool, arguments)) => self.close_call(&tool, &arguments),
+            Some((tool, arguments)) => self.close_call(&tool, &arguments, status),
             None => self.close_text(),
         };
         let (index, item) = (self.items.len() - 1, self.last().clone());
@@ -205,11 +215,12 @@ impl Output {
         events
     }
 
-    fn close_call(&mut self, tool: &OfferedTool, arguments: &str) -> Vec<Value> {
+    fn close_call(&mut self, tool: &OfferedTool, arguments: &str, status: &str) -> Vec<Value> {
         match tool.kind {
             ToolKind::Function => {
-                // A call without arguments has empty ones.
-                let arguments = if arguments.is_empty() { "{}" } else { arguments };
+                // A whole call without arguments has empty ones.
+                let is_empty = arguments.is_empty() && status == "completed";
+                let arguments = if is_empty { "{}" } else { arguments };
                 self.last()["arguments"] = arguments.into();
                 let mut done = self.item_event("response.function_call_arguments.done");
                 done["name"] = tool.name.clone().into();
@@ -389,6 +400,18 @@ mod tests {
         );
         assert_eq!((&wait["name"], &wait["namespace"]), (&json!("wait"), &json!("agents")));
         assert_eq!(wait["arguments"], "{}");
+    }
+
+    #[test]
+    fn an_item_that_was_cut_off_is_incomplete() {
+        let mut output = Output::new(ToolSet::default(), true, false);
+        output.take(AnswerPiece::Text("a".to_owned()));
+        output.take(call("f"));
+        let events = output.cut();
+        assert_eq!(names(&events), ["function_call_arguments.done", "output_item.done"]);
+        assert_eq!(events[1]["item"]["status"], "incomplete");
+        assert_eq!(output.items()[0]["status"], "completed");
+        assert_eq!(output.items()[1]["arguments"], "", "no arguments are made up");
     }
 
     #[test]

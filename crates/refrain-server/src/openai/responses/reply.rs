@@ -41,7 +41,6 @@ pub(super) async fn reply(
         match event {
             AnswerEvent::Failed(why) => return Err(why),
             AnswerEvent::Ended(ended) => {
-                reply.output.close();
                 reply.end(ended);
                 return Ok(Json(reply.response).into_response());
             }
@@ -104,8 +103,7 @@ impl Reply {
             }
             AnswerEvent::Piece(piece) => self.output.take(piece),
             AnswerEvent::Ended(ended) => {
-                let mut events = self.output.close();
-                let name = self.end(ended);
+                let (mut events, name) = self.end(ended);
                 events.push(self.state(name));
                 events
             }
@@ -117,8 +115,14 @@ impl Reply {
         }
     }
 
-    /// Notes the end. Returns the name of its event.
-    fn end(&mut self, ended: Ended) -> &'static str {
+    /// Notes the end. Returns the events of the last item, and the name of the response's last event.
+    fn end(&mut self, ended: Ended) -> (Vec<Value>, &'static str) {
+        let is_complete = !matches!(ended.finish, Finish::Length | Finish::Context);
+        let events = if is_complete {
+            self.output.close()
+        } else {
+            self.output.cut()
+        };
         let output_tokens = ended.tokens;
         self.response["output"] = self.output.items().into();
         self.response["usage"] = json!({
@@ -128,7 +132,6 @@ impl Reply {
             "output_tokens_details": {"reasoning_tokens": ended.reasoning_tokens},
             "total_tokens": self.input_tokens + output_tokens,
         });
-        let is_complete = !matches!(ended.finish, Finish::Length | Finish::Context);
         let (status, name) = if is_complete {
             ("completed", "response.completed")
         } else {
@@ -141,6 +144,6 @@ impl Reply {
         if let Some(kept) = self.kept.take() {
             kept.keep(&self.response);
         }
-        name
+        (events, name)
     }
 }
