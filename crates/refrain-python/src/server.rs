@@ -74,7 +74,10 @@ impl PyServer {
             };
             let (stop, stopped) = channel();
             let thread = std::thread::Builder::new().name("refrain".to_owned()).spawn(move || {
-                let wait = move || drop(stopped.recv());
+                // The sender is dropped to stop.
+                let wait = move || {
+                    let _ = stopped.recv();
+                };
                 refrain_server::serve(listener, vec![served], &options, wait)
             })?;
             Ok(PyServer {
