@@ -86,14 +86,15 @@ fn tokens_share_a_program_and_their_cache_is_not_copied() {
     for (dtype, bound) in [(DType::F32, 1e-6), (DType::F16, 2e-3)] {
         let (mut whole, mut apart) = (cache(dtype), cache(dtype));
         // A prompt in chunks, then tokens.
-        let chunks = [6, 6, 6, 1, 1, 1, 1, 1, 1, 1];
+        let chunks = [6, 6, 6, 6, 1, 1, 1, 1, 1, 1, 1, 1];
         let device = compute_device();
         for (step, tokens) in chunks.into_iter().enumerate() {
             let before = device.program_counts();
             let result = layer(&mut whole, step, tokens, dtype, false);
             refrain_mlx::eval(std::slice::from_ref(&result)).expect("computes");
             let after = device.program_counts();
-            let is_lowered = [true, true, false, true, true, false, false, false, false, false][step];
+            // The second chunk has other integers. What follows starts with the words of the chunks.
+            let is_lowered = step == 0 || step == 1 && dtype == DType::F32 || chunks[step] != chunks[step - 1];
             let lowered = after.lowerings - before.lowerings;
             assert_eq!(lowered, u64::from(is_lowered), "step {step}: {}", device.explain());
             assert_eq!([after.in_place - before.in_place, after.copies - before.copies], [2, 0]);

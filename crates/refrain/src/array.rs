@@ -5,6 +5,7 @@ mod read;
 use std::sync::{Arc, MutexGuard};
 
 use crate::operation::ArraySpec;
+use crate::ops::slice_update::SliceUpdate;
 use crate::storage::Storage;
 use crate::{DType, Device, Error, Primitive};
 use node::ArrayNode;
@@ -94,15 +95,21 @@ impl Array {
 
     /// The array of which this is the beginning along `axis`, if this is a slice that is not computed yet. An operation
     /// can then read the whole array up to a length ([`Array::integer`]), so that its shapes do not depend on the length.
+    /// This array itself, if it is an update along that axis that is not computed yet: a cache that has become full.
     pub fn prefix_of(&self, axis: usize) -> Option<Array> {
-        let content = self.content();
-        let Content::Lazy(Primitive::Slice { start, step, .. }, inputs) = &*content else {
-            return None;
-        };
-        let source = &inputs[0];
-        let is_whole = |d: usize| d == axis || self.shape()[d] == source.shape()[d];
-        let is_prefix = start.iter().all(|&start| start == 0) && step.iter().all(|&step| step == 1);
-        (is_prefix && axis < self.rank() && (0..self.rank()).all(is_whole)).then(|| source.clone())
+        match &*self.content() {
+            Content::Lazy(Primitive::Slice { start, step, .. }, inputs) => {
+                let source = &inputs[0];
+                let is_whole = |d: usize| d == axis || self.shape()[d] == source.shape()[d];
+                let is_prefix = start.iter().all(|&start| start == 0) && step.iter().all(|&step| step == 1);
+                (is_prefix && axis < self.rank() && (0..self.rank()).all(is_whole)).then(|| source.clone())
+            }
+            Content::Lazy(primitive, _) => {
+                let update = primitive.operation::<SliceUpdate>();
+                update.filter(|update| update.moves_along(axis)).map(|_| self.clone())
+            }
+            _ => None,
+        }
     }
 
     /// The memory of the state, if this array is evaluated and starts at a state's first element.

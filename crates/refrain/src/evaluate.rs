@@ -119,7 +119,7 @@ fn pending(arrays: &[&Array], kept: Kept) -> Result<(Option<Pending>, Vec<LockKe
     }
     let traced = TracedGraph::for_evaluation(&pending, kept, LowerOptions::default())?;
     // Built while the lock is held: no other thread changes the arrays that were traced.
-    let found = Lookup::on(pending[0].device(), &traced)?;
+    let found = Lookup::for_evaluation(pending[0].device(), &traced)?;
     if let Some(name) = found.graph().inputs().next() {
         return Err(Error::UnboundInput { name: name.to_string() });
     }

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::DType;
 use crate::graph::{Graph, Node};
+use crate::integers::IntegerSources;
 use crate::program::Program;
 use crate::signature::Signature;
 
@@ -65,6 +66,15 @@ impl EvaluationLog {
     pub fn updates(&self) -> [u64; 2] {
         let entries = self.lock();
         [entries.in_place, entries.copies]
+    }
+
+    /// Sources of the integers of a new program, from a similar one that ran lately and whose integers changed.
+    pub fn integer_sources(&self, integers: &[i32]) -> Option<IntegerSources> {
+        let entries = self.lock();
+        entries
+            .programs
+            .iter()
+            .find_map(|program| program.integers.adopted(integers))
     }
 
     /// Why no program that ran lately computes `graph`.

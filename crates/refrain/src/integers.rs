@@ -47,14 +47,28 @@ impl IntegerSources {
     /// Sources for these integers and for those that fitted before. Integers that were equal and are equal share a
     /// word.
     pub fn generalised(&self, integers: &[i32]) -> IntegerSources {
+        self.regrouped(integers, |constant, integer| constant != integer)
+    }
+
+    /// Sources for the integers of another program, which probably change where these did. `None` if it has another
+    /// number of integers, or if none of these changed.
+    pub fn adopted(&self, integers: &[i32]) -> Option<IntegerSources> {
+        let is_similar = self.0.len() == integers.len() && self.word_count() > 0;
+        is_similar.then(|| self.regrouped(integers, |_, _| false))
+    }
+
+    /// Words for the integers that have one, and for those of which `changed(constant, integer)` holds.
+    fn regrouped(&self, integers: &[i32], changed: impl Fn(i32, i32) -> bool) -> IntegerSources {
         let mut words = FastMap::default();
         let mut word = |key: (u64, i32)| {
             let next = words.len();
             IntegerSource::Word(*words.entry(key).or_insert(next))
         };
         let sources = self.0.iter().zip(integers).map(|(source, &integer)| match *source {
-            IntegerSource::Constant(constant) if constant == integer => *source,
-            IntegerSource::Constant(constant) => word((u64::from(constant as u32) << 1, integer)),
+            IntegerSource::Constant(constant) if changed(constant, integer) => {
+                word((u64::from(constant as u32) << 1, integer))
+            }
+            IntegerSource::Constant(_) => IntegerSource::Constant(integer),
             IntegerSource::Word(number) => word(((number as u64) << 1 | 1, integer)),
         });
         IntegerSources(sources.collect())
@@ -93,5 +107,19 @@ mod tests {
         assert_eq!(third.words(&[1, 2, 3, 4, 6]), None);
         let again = third.generalised(&[1, 2, 3, 4, 6]);
         assert_eq!(again.words(&[1, 2, 3, 4, 9]), Some(vec![1, 2, 3, 4, 9]));
+    }
+
+    #[test]
+    fn another_program_adopts_the_words_of_a_similar_one() {
+        let first = IntegerSources::constant(&[7, 5, 7, 8]);
+        assert_eq!(first.adopted(&[7, 5, 7, 8]), None, "nothing changed");
+        let second = first.generalised(&[8, 5, 8, 9]);
+        assert_eq!(second.adopted(&[1, 2, 3]), None);
+        let adopted = second.adopted(&[3, 6, 3, 9]).expect("as many integers");
+        assert_eq!(adopted.words(&[3, 6, 3, 9]), Some(vec![3, 9]));
+        assert_eq!(adopted.words(&[4, 6, 4, 1]), Some(vec![4, 1]));
+        assert_eq!(adopted.words(&[4, 5, 4, 1]), None, "a constant");
+        let parted = second.adopted(&[3, 6, 4, 9]).expect("as many integers");
+        assert_eq!(parted.words(&[3, 6, 4, 9]), Some(vec![3, 4, 9]));
     }
 }

@@ -25,13 +25,30 @@ impl Lookup {
     /// # Errors
     /// [`Error::StaleState`].
     pub fn on(device: &Device, traced: &TracedGraph) -> Result<Lookup, Error> {
+        Lookup::or_new(device, traced, || IntegerSources::constant(&traced.integers))
+    }
+
+    /// [`Lookup::on`] for an evaluation, which can write integers that its program reads.
+    ///
+    /// # Errors
+    /// As [`Lookup::on`].
+    pub fn for_evaluation(device: &Device, traced: &TracedGraph) -> Result<Lookup, Error> {
+        Lookup::or_new(device, traced, || {
+            let adopted = device.programs().log().integer_sources(&traced.integers);
+            adopted.unwrap_or_else(|| IntegerSources::constant(&traced.integers))
+        })
+    }
+
+    /// The cached program, or the graph of a new one with these integers.
+    fn or_new(
+        device: &Device,
+        traced: &TracedGraph,
+        integers: impl FnOnce() -> IntegerSources,
+    ) -> Result<Lookup, Error> {
         match device.programs().find(&traced.signature, &traced.integers) {
             Found::Program(program) => Ok(Lookup::Cached(program)),
             Found::OtherIntegers(integers) => Ok(Lookup::OtherIntegers(ProgramGraph::of(traced, integers)?)),
-            Found::Nothing => {
-                let integers = IntegerSources::constant(&traced.integers);
-                Ok(Lookup::New(ProgramGraph::of(traced, integers)?))
-            }
+            Found::Nothing => Ok(Lookup::New(ProgramGraph::of(traced, integers())?)),
         }
     }
 

@@ -53,7 +53,8 @@ fn expected(keys: &mut Vec<Vec<f32>>, step: usize) -> Vec<f32> {
 
 #[test]
 fn a_decode_loop_is_lowered_twice_and_copies_nothing() {
-    for device in [Device::cpu(), vulkan().clone(), plain().clone()] {
+    // No other test of this file uses this device, whose counters are compared.
+    for device in [Device::cpu(), vulkan().clone()] {
         let mut cache = Array::from_slice(&device, &[0.0f32; 3 * SLOTS * WIDTH], &[3, SLOTS, WIDTH]);
         let before = device.program_counts();
         let mut keys = vec![];
@@ -80,7 +81,7 @@ fn a_decode_loop_is_lowered_twice_and_copies_nothing() {
 
 #[test]
 fn slices_are_replaced_wherever_they_start() {
-    for device in [Device::cpu(), vulkan().clone()] {
+    for device in [Device::cpu(), plain().clone()] {
         // For each axis, parts of several lengths at several places, with and without a copy.
         let shape = [3, 5, 4];
         for (axis, length) in [(0, 1), (0, 2), (1, 1), (1, 3), (2, 1), (2, 2)] {

@@ -163,6 +163,11 @@ impl SliceUpdate {
         self.moving.map(|axis| self.start[axis] as i32)
     }
 
+    /// Whether a part of this axis is replaced, whose start is no part of a program's signature.
+    pub fn moves_along(&self, axis: usize) -> bool {
+        self.moving == Some(axis)
+    }
+
     /// The update as one of rows, for an array of this shape. `None` if the start is part of the signature.
     pub fn as_rows(&self, shape: &[usize]) -> Option<RowsUpdate> {
         let axis = self.moving?;
