@@ -72,3 +72,19 @@ def test_a_decode_loop_is_lowered_at_its_first_two_tokens():
         copied.append(counts.copied)
     assert lowered == [1, 1] + [0] * 13, refrain.mlx.explain()
     assert copied == [0] * 15
+
+
+def test_a_cache_that_grows_costs_two_programs_and_one_copy():
+    cache = [mx.zeros((1, 2, 16, 8)) + 0.0 for _ in range(2)]
+    mx.eval(cache)
+    mx.eval(attend(cache, 0, 10))
+    lowered, copied = [], []
+    for used in range(10, 24):
+        with Counts() as counts:
+            if used == 16:
+                cache = [mx.concatenate([array, mx.zeros((1, 2, 24, 8))], axis=2) for array in cache]
+            mx.eval(attend(cache, used, 1))
+        lowered.append(counts.lowered)
+        copied.append(counts.copied)
+    assert lowered[2:] == [0] * 4 + [1, 1] + [0] * 6, refrain.mlx.explain()
+    assert copied == [0] * 6 + [2] + [0] * 7

@@ -217,3 +217,15 @@ fn tapes_share_the_cached_program() {
     assert_eq!((first, again), ([1, 0], [0, 1]));
     tape.expect("made").play(&[], 3).expect("plays");
 }
+
+#[test]
+fn programs_that_run_once_do_not_evict_those_that_repeat() {
+    let device = Device::cpu();
+    let of = |n: usize| {
+        let x = Array::from_slice(&device, &vec![1.0f32; n], &[n]);
+        (&x + &x).eval().expect("computes");
+    };
+    assert_eq!(counted(&device, || [1, 1, 2, 2].into_iter().for_each(of)), [2, 2]);
+    assert_eq!(counted(&device, || (1000..1400).for_each(of)), [400, 0]);
+    assert_eq!(counted(&device, || [1, 2].into_iter().for_each(of)), [0, 2]);
+}
