@@ -64,6 +64,7 @@ mod evaluate;
 pub mod fit;
 mod generate;
 mod logprob;
+mod masks;
 mod mode;
 mod model;
 mod pace;

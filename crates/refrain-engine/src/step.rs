@@ -7,11 +7,12 @@ use refrain::{
     Array, DType, Device, Difference, Error, Executor, Function, LowerOptions, Run, SharedScratch, Tape, Write,
 };
 use refrain_lm::sample::{Settings, TooManyStopIds};
-use refrain_lm::{Sequences, apply_token_bitmask, sample, token_bitmask_words};
+use refrain_lm::{Sequences, sample};
 use refrain_models::{Batch, LayerState, Pages};
 
 use crate::Model;
 use crate::logprob::LogprobRing;
+use crate::masks::MaskStates;
 
 /// Tokens that the device keeps for the host to read.
 const RING: usize = 256;
@@ -98,10 +99,8 @@ pub(crate) struct DecodeState {
     pub slots: SlotStates,
     /// u32 `[S, 1 + RING]`: number of runs, and the tokens for the host.
     pub outbox: Array,
-    /// u32 `[S, ⌈V / 32⌉]`: bitmask of the allowed tokens.
-    pub allowed: Option<Array>,
-    /// f32 `[S, V]`: logits between the two programs of a step with masks.
-    logits: Option<Array>,
+    /// Masks and logits between the two programs of a step with masks.
+    pub masks: Option<MaskStates>,
     /// Log-probabilities of the tokens of the last runs.
     pub logprobs: Option<LogprobRing>,
 }
@@ -117,8 +116,7 @@ impl DecodeState {
             pages: table.clone(),
             slots: slots.clone(),
             outbox: Array::mapped_state(device, DType::U32, &[s, 1 + RING])?,
-            allowed: None,
-            logits: None,
+            masks: None,
             logprobs: None,
         };
         let numbers: Vec<u32> = (0..s as u32).collect();
@@ -127,13 +125,14 @@ impl DecodeState {
     }
 
     /// Adds the state that `extras` need.
-    fn allocate_for(mut self, extras: StepExtras) -> Result<Self, Error> {
+    fn allocate_for(mut self, extras: StepExtras, masks: Option<&MaskStates>) -> Result<Self, Error> {
         let (device, sequences) = (self.tokens.device().clone(), self.tokens.count());
         let vocabulary = self.slots.counts.dim(1);
-        if extras.allowed && self.allowed.is_none() {
-            let words = token_bitmask_words(vocabulary);
-            self.allowed = Some(Array::state(&device, DType::U32, &[sequences, words])?);
-            self.logits = Some(Array::state(&device, DType::F32, &[sequences, vocabulary])?);
+        if extras.allowed && self.masks.is_none() {
+            self.masks = Some(match masks {
+                Some(masks) => masks.clone(),
+                None => MaskStates::new(&device, sequences, vocabulary)?,
+            });
         }
         if extras.logprobs && self.logprobs.is_none() {
             self.logprobs = Some(LogprobRing::new(&device, sequences, vocabulary)?);
@@ -207,15 +206,16 @@ impl DecodeStep {
         DecodeStep::build(control, model, states, pages, StepExtras::default(), options)
     }
 
-    /// Traces a step with `extras` over the state of this one. Only one of both may be in flight.
+    /// Traces a step with `extras` over the state of this one, with `masks` or its own. Only one of both may be in flight.
     pub fn trace_with_extras(
         &self,
         model: &Model,
         states: &[LayerState],
         pages: Pages,
         extras: StepExtras,
+        masks: Option<&MaskStates>,
     ) -> Result<DecodeStep, Error> {
-        let control = self.control.clone().allocate_for(extras)?;
+        let control = self.control.clone().allocate_for(extras, masks)?;
         DecodeStep::build(control, model, states, pages, extras, self.options.clone())
     }
 
@@ -246,13 +246,13 @@ impl DecodeStep {
             outbox: control.outbox.clone(),
             slots: control.sequences.clone(),
         };
-        let masked = control.allowed.as_ref().zip(control.logits.as_ref());
-        let (forward, logits, masked_logits) = match masked.filter(|_| extras.allowed) {
+        let masks = control.masks.as_ref().filter(|_| extras.allowed);
+        let (forward, logits, masked_logits) = match masks {
             None => (None, logits.clone(), logits),
-            Some((bits, kept)) => {
-                let rows = Array::arange(kept.device(), DType::I32, kept.dim(0));
-                let forward = Program::trace(&[kept.write_rows(&logits, &rows)], &options)?;
-                (Some(forward), kept.clone(), apply_token_bitmask(kept, bits))
+            Some(masks) => {
+                let forward = Program::trace(&[masks.keep(&logits)], &options)?;
+                let (logits, masked) = masks.masked(control.tokens.count());
+                (Some(forward), logits, masked)
             }
         };
         let (reported, next) = sample(
@@ -431,12 +431,10 @@ impl DecodeStep {
 
     /// Returns the logits `[S, vocabulary]` of the last run. Waits for it.
     pub fn logits(&self) -> Result<Vec<f32>, Error> {
-        let Some(kept) = self.control.logits.as_ref().filter(|_| self.forward.is_some()) else {
-            return self.program.function.read(1);
-        };
-        let mut logits = vec![0.0; kept.count()];
-        kept.read_state(0, bytemuck::cast_slice_mut(&mut logits))?;
-        Ok(logits)
+        match self.control.masks.as_ref().filter(|_| self.forward.is_some()) {
+            Some(masks) => masks.logits(self.control.tokens.count()),
+            None => self.program.function.read(1),
+        }
     }
 
     /// Returns where the last runs of this step and another first differ.

@@ -114,8 +114,8 @@ impl<'s> Stream<'s> {
     pub(crate) fn allow(&mut self, bits: &[u32]) -> Result<(), Error> {
         debug_assert!(self.in_flight.is_empty(), "runs in flight have their own mask");
         let step = self.session.step()?;
-        let allowed = step.control.allowed.as_ref().expect("a step that asks");
-        Ok(allowed.write_state(0, bytemuck::cast_slice(bits))?)
+        let masks = step.control.masks.as_ref().expect("a step that asks");
+        Ok(masks.allowed.write_state(0, bytemuck::cast_slice(bits))?)
     }
 
     /// Whether the next tokens are already there.

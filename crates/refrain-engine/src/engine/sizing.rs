@@ -6,6 +6,7 @@ use refrain_models::ModelConfig;
 use super::row_count::widths;
 use super::{EngineOptions, PAGE_SIZE};
 use crate::Session;
+use crate::masks::MaskStates;
 use crate::prefill::{SHORT_CHUNK, default_chunk};
 use crate::step::SlotStates;
 
@@ -29,7 +30,7 @@ struct MemoryNeeds {
     layer_token: u64,
     /// Recurrent states of a request.
     recurrent: u64,
-    /// Sampling state of a request, and its logits in steps of all widths.
+    /// Sampling state and masks of a request, and its logits in steps of all widths.
     sampling: u64,
     /// Intermediate results of the longest chunk of a prompt, and of one that is short enough for any memory.
     chunk: u64,
@@ -56,7 +57,9 @@ impl MemoryNeeds {
                 / (heads.head_dim + heads.value_dim) as u64,
             recurrent: config.recurrent_bytes(),
             // The widths of steps add up to less than four times the widest.
-            sampling: SlotStates::bytes_per_slot(config.vocab_size, context) + 4 * 4 * vocabulary,
+            sampling: SlotStates::bytes_per_slot(config.vocab_size, context)
+                + MaskStates::bytes_per_row(config.vocab_size)
+                + 4 * 4 * vocabulary,
             chunk: default_chunk(device) as u64 * token,
             short_chunk: SHORT_CHUNK as u64 * token,
             // Sampling ranks all tokens.

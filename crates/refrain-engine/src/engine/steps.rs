@@ -12,6 +12,8 @@ use refrain_lm::Logprobs;
 use refrain_lm::sample::Settings;
 use refrain_models::{LayerState, Pages};
 
+use super::row_count::rounded;
+use crate::masks::MaskStates;
 use crate::pace::Pace;
 use crate::step::{DecodeStep, SlotStates, StepExtras, StepOptions};
 use crate::{Error, Model};
@@ -31,6 +33,8 @@ pub(super) struct DecodeSteps {
     /// The requests in the rows of the step in use.
     rows: Vec<Option<SlotId>>,
     masks: Masks,
+    /// Where the device has them, once a step with masks was made.
+    mask_states: Option<MaskStates>,
     extras: StepExtras,
     /// Words that the next submit writes to rows.
     changed: BTreeMap<(RowWord, usize), u32>,
@@ -124,6 +128,7 @@ impl DecodeSteps {
             loaded: vec![None; slots],
             rows: vec![],
             masks: Masks::default(),
+            mask_states: None,
             extras: StepExtras::default(),
             changed: BTreeMap::new(),
             is_switched: false,
@@ -192,8 +197,13 @@ impl DecodeSteps {
                 options,
             )?);
         }
+        if extras.allowed && self.mask_states.is_none() {
+            let (slots, vocabulary) = (self.loaded.len(), self.slots.counts.dim(1));
+            self.mask_states = Some(MaskStates::new(model.device(), rounded(slots), vocabulary)?);
+        }
         if !self.by_kind.contains_key(&(rows, extras)) {
-            let step = self.by_kind[&plain].trace_with_extras(model, states, self.pages, extras)?;
+            let step =
+                self.by_kind[&plain].trace_with_extras(model, states, self.pages, extras, self.mask_states.as_ref())?;
             self.by_kind.insert((rows, extras), step);
         }
         let step = self.by_kind.get_mut(&(rows, extras)).expect("just made");
@@ -205,6 +215,7 @@ impl DecodeSteps {
         self.by_kind.clear();
         self.rows.clear();
         self.masks = Masks::default();
+        self.mask_states = None;
         self.changed.clear();
     }
 
@@ -304,8 +315,8 @@ impl DecodeSteps {
     /// # Errors
     /// If the device fails.
     pub fn sample(&mut self) -> Result<(u64, Vec<Run>), Error> {
-        let allowed = self.step().control.allowed.clone().expect("a step with masks");
-        self.masks.write_to(&allowed)?;
+        let states = self.mask_states.as_ref().expect("a step with masks");
+        self.masks.write_to(&states.allowed)?;
         let writes = self.writes(vec![])?;
         let executor = self.executor;
         let step = self.step();

@@ -191,7 +191,7 @@ impl Session {
     pub(crate) fn set_extras(&mut self, extras: StepExtras) -> Result<(), Error> {
         if self.step()?.extras != extras {
             let step = self.step.as_ref().expect("traced");
-            let other = step.trace_with_extras(&self.model, &self.states, self.pages, extras)?;
+            let other = step.trace_with_extras(&self.model, &self.states, self.pages, extras, None)?;
             self.model_calls += 1;
             self.step = Some(other);
         }
