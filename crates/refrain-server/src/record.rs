@@ -17,6 +17,7 @@ use refrain_engine::Finish;
 use serde_json::{Value, json};
 
 use crate::admission::QueueTicket;
+use crate::anthropic;
 use crate::body::BodyRoom;
 use crate::memory;
 use crate::openai;
@@ -25,6 +26,8 @@ use crate::openai;
 pub type Log = fn(&str);
 
 const ID: &str = "x-request-id";
+/// The name of the same header in Anthropic's API.
+const ANTHROPIC_ID: &str = "request-id";
 /// The name of this server in OpenTelemetry's attributes.
 const PROVIDER: &str = "refrain";
 /// Maximum number of bytes of a request id that a client gives.
@@ -38,6 +41,7 @@ tokio::task_local! {
 /// The record of one request.
 #[derive(Debug, Default)]
 pub(crate) struct RequestRecord {
+    id: String,
     prompt_tokens: AtomicU64,
     cached_tokens: AtomicU64,
     tokens: AtomicU64,
@@ -63,6 +67,11 @@ impl RequestRecord {
     /// Runs `work` as part of this request, in whatever task that is.
     pub async fn within<F: Future>(self: Arc<Self>, work: F) -> F::Output {
         CURRENT.scope(self, work).await
+    }
+
+    /// The id of the request; empty outside of one.
+    pub fn id(&self) -> &str {
+        &self.id
     }
 
     pub fn add_prompt(&self, tokens: usize) {
@@ -134,7 +143,10 @@ impl Drop for RequestRecord {
 pub(crate) async fn record(State(log): State<Option<Log>>, mut request: Request, next: Next) -> Response {
     let id = id(&request);
     request.headers_mut().insert(ID, id.clone());
-    let record = Arc::new(RequestRecord::default());
+    let mut record = RequestRecord::default();
+    record.id = id.to_str().unwrap_or_default().to_owned();
+    let record = Arc::new(record);
+    let is_anthropic = anthropic::is_asked(request.uri().path(), request.headers());
     let mut line = LoggedRequest {
         begin: Instant::now(),
         id: id.clone(),
@@ -147,6 +159,9 @@ pub(crate) async fn record(State(log): State<Option<Log>>, mut request: Request,
     let mut response = CURRENT.scope(record.clone(), next.run(request)).await;
     record.release_body();
     record.release_ticket();
+    if is_anthropic {
+        response.headers_mut().insert(ANTHROPIC_ID, id.clone());
+    }
     response.headers_mut().insert(ID, id);
     line.status = response.status().as_u16();
     // A whole response is finished. For a stream, the line is written when it ends or the client leaves.

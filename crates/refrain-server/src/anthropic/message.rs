@@ -8,7 +8,10 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use crate::answer::Ended;
-use crate::openai::{new_call_id, new_id};
+use crate::openai::{new_call_id, object_id};
+
+/// The signature of blocks with reasoning. Clients send a block back only if it has one; nothing here verifies it.
+const SIGNATURE: &str = "refrain";
 
 /// What is known of a message before it is generated.
 pub(super) struct MessageHead {
@@ -89,7 +92,7 @@ impl Message {
     pub fn new(head: MessageHead) -> Message {
         Message {
             head,
-            id: new_id("msg"),
+            id: object_id("msg"),
             blocks: vec![],
         }
     }
@@ -153,8 +156,10 @@ impl Message {
         let delta = match piece {
             AnswerPiece::Reasoning(piece) => {
                 if !matches!(self.blocks.last(), Some(Block::Thinking { .. })) {
-                    let (thinking, signature) = (String::new(), "");
-                    events = self.start(Block::Thinking { thinking, signature });
+                    events = self.start(Block::Thinking {
+                        thinking: String::new(),
+                        signature: SIGNATURE,
+                    });
                 }
                 if let Some(Block::Thinking { thinking, .. }) = self.blocks.last_mut() {
                     thinking.push_str(&piece);
@@ -189,16 +194,29 @@ impl Message {
     /// Starts a block after the one before.
     fn start(&mut self, block: Block) -> Vec<Value> {
         let mut events = self.close();
-        events.push(json!({"type": "content_block_start", "index": self.blocks.len(), "content_block": block}));
+        let mut begun = json!(block);
+        // Like the text, the signature comes in a delta.
+        if let Some(signature) = begun.get_mut("signature") {
+            *signature = "".into();
+        }
+        events.push(json!({"type": "content_block_start", "index": self.blocks.len(), "content_block": begun}));
         self.blocks.push(block);
         events
     }
 
-    /// Returns the end of the last block, if there is one.
+    /// Returns the events that end the last block, if there is one.
     fn close(&self) -> Vec<Value> {
-        let last = self.blocks.len().checked_sub(1);
-        let stop = |index| json!({"type": "content_block_stop", "index": index});
-        last.map(stop).into_iter().collect()
+        let Some((last, before)) = self.blocks.split_last() else {
+            return vec![];
+        };
+        let index = before.len();
+        let mut events = vec![];
+        if let Block::Thinking { signature, .. } = last {
+            let delta = json!({"type": "signature_delta", "signature": signature});
+            events.push(json!({"type": "content_block_delta", "index": index, "delta": delta}));
+        }
+        events.push(json!({"type": "content_block_stop", "index": index}));
+        events
     }
 }
 
@@ -249,6 +267,7 @@ mod tests {
         let expected = [
             "content_block_start 0",
             "content_block_delta 0",
+            "content_block_delta 0",
             "content_block_stop 0",
             "content_block_start 1",
             "content_block_delta 1",
@@ -262,9 +281,13 @@ mod tests {
             "message_stop null",
         ];
         assert_eq!(kinds, expected);
-        assert_eq!(events[8]["delta"]["partial_json"], "{\"x\":");
-        assert_eq!(events[7]["content_block"]["input"], json!({}));
+        assert_eq!(events[0]["content_block"]["signature"], "");
+        let signature = json!({"type": "signature_delta", "signature": SIGNATURE});
+        assert_eq!(events[2]["delta"], signature);
+        assert_eq!(events[9]["delta"]["partial_json"], "{\"x\":");
+        assert_eq!(events[8]["content_block"]["input"], json!({}));
         let whole = json!(message.json(Some(ended)));
+        assert_eq!(whole["content"][0]["signature"], SIGNATURE);
         assert_eq!(whole["content"][1], json!({"type": "text", "text": "ab"}));
         assert_eq!(whole["content"][2]["input"], json!({"x": 1}));
         let usage = json!({
@@ -274,7 +297,7 @@ mod tests {
             "cache_read_input_tokens": 2,
         });
         assert_eq!((&whole["stop_reason"], &whole["usage"]), (&json!("tool_use"), &usage));
-        assert_eq!(events[11]["usage"], usage, "a stream reports the input tokens too");
+        assert_eq!(events[12]["usage"], usage, "a stream reports the input tokens too");
     }
 
     #[test]

@@ -111,7 +111,11 @@ impl MessagesRequest {
             .into_iter()
             .filter_map(|(name, value)| Some((name.to_owned(), value?)));
         let fields: GenerationFields = body::from_value(given.collect::<Map<_, _>>().into())?;
-        Ok(fields.options(model)?.swap_remove(0))
+        let options = fields.options(model).map_err(|refusal| match refusal {
+            Refusal::Field { field, why } if field == "stop" => Refusal::field("stop_sequences", why),
+            other => other,
+        });
+        Ok(options?.swap_remove(0))
     }
 
     /// The format of the text, if one is requested. `output_format` is the older name of the field.

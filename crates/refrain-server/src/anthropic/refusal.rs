@@ -4,6 +4,7 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
 use crate::error::Refusal;
+use crate::record::RequestRecord;
 
 /// A [`Refusal`] in the form of Anthropic's API.
 pub(crate) struct AnthropicRefusal(pub Refusal);
@@ -22,7 +23,13 @@ impl AnthropicRefusal {
             400..500 => "invalid_request_error",
             _ => "api_error",
         };
-        json!({"type": "error", "error": {"type": kind, "message": self.message()}})
+        let mut error = json!({"type": "error", "error": {"type": kind, "message": self.message()}});
+        // Events of a stream are written after the request was handled, and have none.
+        let record = RequestRecord::current();
+        if !record.id().is_empty() {
+            error["request_id"] = record.id().into();
+        }
+        error
     }
 
     fn message(&self) -> String {

@@ -24,7 +24,7 @@ use axum::routing::{get, post};
 use axum::{Extension, Router};
 
 use crate::model_list::ModelList;
-pub(crate) use reply::{new_call_id, new_id};
+pub(crate) use reply::{new_call_id, new_id, object_id};
 pub use responses::ResponseStore;
 use responses::routes as kept;
 

@@ -120,6 +120,11 @@ pub(crate) fn new_id(kind: &str) -> String {
     format!("{kind}-{:016x}", random())
 }
 
+/// Returns such an id as it is written in the Responses API and in Anthropic's.
+pub(crate) fn object_id(kind: &str) -> String {
+    format!("{kind}_{:016x}", random())
+}
+
 /// Returns OpenAI's word for how an answer ended.
 pub(super) fn finish_reason(finish: Finish) -> &'static str {
     match finish {

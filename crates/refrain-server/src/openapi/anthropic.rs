@@ -233,6 +233,8 @@ enum MessageEventKind {
 enum BlockDelta {
     #[schemars(rename = "thinking_delta")]
     Thinking { thinking: String },
+    #[schemars(rename = "signature_delta")]
+    Signature { signature: String },
     #[schemars(rename = "text_delta")]
     Text { text: String },
     #[schemars(rename = "input_json_delta")]

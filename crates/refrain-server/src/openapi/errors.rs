@@ -48,6 +48,8 @@ pub(crate) struct AnthropicError {
     #[schemars(rename = "type", extend("const" = "error"))]
     kind: String,
     error: AnthropicErrorDetails,
+    #[schemars(skip_serializing_if = "Option::is_none")]
+    request_id: Option<String>,
 }
 
 #[derive(JsonSchema)]

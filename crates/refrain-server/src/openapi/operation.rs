@@ -50,6 +50,9 @@ impl Tag {
     }
 }
 
+/// A parameter of the address' query, and its schema.
+pub(super) type QueryParameter = (&'static str, fn() -> Value);
+
 /// Which errors an operation may answer with, beside those that every request may get.
 #[derive(Debug, Clone, Copy, Default)]
 struct ErrorCases {
@@ -74,6 +77,7 @@ pub(super) struct Operation {
     tag: Tag,
     id: &'static str,
     summary: &'static str,
+    query: &'static [QueryParameter],
     request: Option<SchemaOf>,
     /// What a successful answer contains. Empty if it never succeeds.
     content: Vec<Content>,
@@ -104,6 +108,7 @@ impl Operation {
             tag,
             id,
             summary,
+            query: &[],
             request: None,
             content: vec![],
             errors,
@@ -114,6 +119,12 @@ impl Operation {
     pub fn body<T: JsonSchema>(mut self) -> Operation {
         self.request = Some(schema_of::<T>);
         self.errors.has_body = true;
+        self
+    }
+
+    /// Sets the parameters of the query.
+    pub fn query(mut self, parameters: &'static [QueryParameter]) -> Operation {
+        self.query = parameters;
         self
     }
 
@@ -192,7 +203,11 @@ impl Operation {
             let schema = json!({"type": "string", "minLength": 1});
             json!({"name": name, "in": "path", "required": true, "schema": schema})
         };
-        names.map(parameter).collect()
+        let query = self
+            .query
+            .iter()
+            .map(|(name, schema)| json!({"name": name, "in": "query", "schema": schema()}));
+        names.map(parameter).chain(query).collect()
     }
 
     fn success(&self, generator: &mut SchemaGenerator) -> Value {
@@ -202,7 +217,7 @@ impl Operation {
             (content.media_type.to_owned(), json!({keyword: schema}))
         });
         let content: Map<String, Value> = content.collect();
-        json!({"description": "Success.", "headers": headers(200), "content": content})
+        json!({"description": "Success.", "headers": self.headers(200), "content": content})
     }
 
     /// Returns the statuses of errors.
@@ -243,22 +258,25 @@ impl Operation {
             502 => "A download failed.",
             _ => "The server is busy, loads the model, or has no memory left; try again later.",
         };
-        let mut answer = json!({"description": description, "headers": headers(status)});
+        let mut answer = json!({"description": description, "headers": self.headers(status)});
         // Answers to HEAD have no body.
         if self.method != "head" {
             answer["content"] = json!({"application/json": {"schema": schema(generator)}});
         }
         answer
     }
-}
 
-/// The headers of answers with this status.
-fn headers(status: u16) -> Value {
-    let mut headers = json!({"x-request-id": {"$ref": "#/components/headers/x-request-id"}});
-    match status {
-        401 => headers["www-authenticate"] = json!({"$ref": "#/components/headers/www-authenticate"}),
-        503 => headers["retry-after"] = json!({"$ref": "#/components/headers/retry-after"}),
-        _ => {}
+    /// The headers of answers with this status.
+    fn headers(&self, status: u16) -> Value {
+        let mut headers = json!({"x-request-id": {"$ref": "#/components/headers/x-request-id"}});
+        if self.tag == Tag::Anthropic {
+            headers["request-id"] = json!({"$ref": "#/components/headers/x-request-id"});
+        }
+        match status {
+            401 => headers["www-authenticate"] = json!({"$ref": "#/components/headers/www-authenticate"}),
+            503 => headers["retry-after"] = json!({"$ref": "#/components/headers/retry-after"}),
+            _ => {}
+        }
+        headers
     }
-    headers
 }

@@ -9,19 +9,58 @@ use super::chat::TokenLogprob;
 use super::errors::OpenAiError;
 use super::wire::EventData;
 
-/// The models that are served.
+/// The models that are served, in the form of OpenAI's API or, with a header `anthropic-version`, of Anthropic's.
 #[derive(JsonSchema)]
-#[schemars(deny_unknown_fields)]
-pub(crate) struct ModelList {
-    #[schemars(extend("const" = "list"))]
-    object: String,
-    data: Vec<Model>,
+#[schemars(untagged)]
+pub(crate) enum ModelList {
+    OpenAi(OpenAiModelList),
+    Anthropic(AnthropicModelList),
 }
 
-/// A model.
+/// A model in one of these forms.
+#[derive(JsonSchema)]
+#[schemars(untagged)]
+pub(crate) enum Model {
+    OpenAi(OpenAiModel),
+    Anthropic(AnthropicModel),
+}
+
 #[derive(JsonSchema)]
 #[schemars(deny_unknown_fields)]
-pub(crate) struct Model {
+pub(crate) struct AnthropicModelList {
+    data: Vec<AnthropicModel>,
+    first_id: Option<String>,
+    last_id: Option<String>,
+    has_more: bool,
+}
+
+#[derive(JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(crate) struct AnthropicModel {
+    id: String,
+    #[schemars(rename = "type", extend("const" = "model"))]
+    kind: String,
+    display_name: String,
+    /// A time as in RFC 3339.
+    created_at: String,
+    #[schemars(extend("const" = "active"))]
+    lifecycle: String,
+    /// Maximum number of tokens of a request, prompt and answer together.
+    max_input_tokens: usize,
+    max_tokens: usize,
+}
+
+#[derive(JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(crate) struct OpenAiModelList {
+    #[schemars(extend("const" = "list"))]
+    object: String,
+    data: Vec<OpenAiModel>,
+}
+
+#[derive(JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(crate) struct OpenAiModel {
     id: String,
     #[schemars(extend("const" = "model"))]
     object: String,

@@ -355,3 +355,37 @@ fn usage_tells_computed_from_cached_tokens() {
     let events = server.named_events("/v1/messages", &request);
     assert_eq!(events[events.len() - 2]["usage"], second);
 }
+
+#[test]
+fn requests_have_ids_and_models_the_form_that_clients_expect() {
+    let server = Server::start(&[]);
+    let body = json!({"max_tokens": 2, "messages": [user("a")], "stop_sequences": vec!["x"; 17]}).to_string();
+    let (head, body) = server.exchange("POST", "/v1/messages", "x-request-id: req-7\r\n", &body);
+    let error: Value = serde_json::from_str(&body).expect(&body);
+    assert!(head.contains("\r\nrequest-id: req-7\r\n"), "{head}");
+    assert_eq!(error["request_id"], "req-7", "{error}");
+    let message = error["error"]["message"].as_str().expect("a message");
+    assert!(message.starts_with("stop_sequences: "), "{message}");
+    let (_, message) = server.post("/v1/messages", &json!({"max_tokens": 2, "messages": [user("a")]}));
+    assert!(message["id"].as_str().expect("an id").starts_with("msg_"), "{message}");
+
+    let models = |headers: &str, path: &str| -> Value {
+        let (_, body) = server.ask("GET", path, headers, "");
+        serde_json::from_str(&body).expect(&body)
+    };
+    let version = "anthropic-version: 2023-06-01\r\n";
+    let list = models(version, "/v1/models");
+    let model = &list["data"][0];
+    assert_eq!(
+        (&model["type"], &model["display_name"]),
+        (&json!("model"), &json!("demo")),
+        "{list}"
+    );
+    assert!(
+        model["created_at"].as_str().is_some_and(|time| time.ends_with('Z')),
+        "{list}"
+    );
+    assert_eq!((&list["has_more"], &list["first_id"]), (&json!(false), &json!("demo")));
+    assert_eq!(models(version, "/v1/models/demo"), *model);
+    assert_eq!(models("", "/v1/models")["data"][0]["object"], "model");
+}
