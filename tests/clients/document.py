@@ -15,7 +15,9 @@ class Document:
         with urllib.request.urlopen(request) as response:
             self.document = json.load(response)
         pattern = lambda path: re.compile(re.sub(r"\{\w+\}", "[^?]+", path))
-        self.paths = [(pattern(path), operations) for path, operations in self.document["paths"].items()]
+        # Names may contain slashes: the path with the most parts, and the fewest parameters, is meant.
+        paths = sorted(self.document["paths"].items(), key=lambda entry: (-entry[0].count("/"), entry[0].count("{")))
+        self.paths = [(pattern(path), operations) for path, operations in paths]
         self.checked = 0
 
     def hooks(self):

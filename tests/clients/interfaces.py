@@ -87,6 +87,26 @@ def openai_responses(client, answer):
     assert {item.type for item in call.output} == {"function_call"}, call
     assert_raises(openai.BadRequestError, lambda: client.responses.create(**ask, input=SUM, previous_response_id="r"), "not found")
     assert_raises(openai.BadRequestError, lambda: client.responses.create(**ask, input=[]), "no messages")
+    short = client.responses.create(**ask, input=STORY, max_output_tokens=5)
+    assert (short.status, short.output[0].status) == ("incomplete", "incomplete"), short
+    count = client.responses.input_tokens.count(model="demo", input=STORY)
+    assert count.input_tokens == short.usage.input_tokens, (count, short)
+    question = {"type": "message", "role": "user", "content": SUM}
+    conversation = client.conversations.create(items=[question], metadata={"topic": "sums"})
+    assert client.conversations.update(conversation.id, metadata={"topic": "pears"}).metadata == {"topic": "pears"}
+    client.responses.create(**ask, input=[], conversation=conversation.id)
+    for number in range(24):
+        client.conversations.items.create(conversation.id, items=[question])
+    page = client.conversations.items.list(conversation.id, limit=5)
+    assert len(page.data) == 5 and page.has_more and all(item.id for item in page.data), page
+    every = list(client.conversations.items.list(conversation.id, order="asc"))
+    assert len(every) == 26 and len({item.id for item in every}) == 26, every
+    assert every[0].content[0].text == SUM and every[1].content[0].text == answer, every
+    item = client.conversations.items.retrieve(every[1].id, conversation_id=conversation.id)
+    assert item == every[1], item
+    client.conversations.items.delete(item.id, conversation_id=conversation.id)
+    assert len(list(client.conversations.items.list(conversation.id, limit=100))) == 25
+    assert client.responses.input_items.list(short.id).data[0].content[0].text == STORY
 
 
 def anthropic_messages(client, answer):
@@ -115,6 +135,14 @@ def anthropic_messages(client, answer):
     image = {"type": "image", "source": {"type": "url", "url": "https://x/y.png"}}
     assert_raises(anthropic.BadRequestError,
             lambda: client.messages.create(**ask | {"messages": [{"role": "user", "content": [image]}]}), "image")
+    assert message.id.startswith("msg_") and message._request_id, message
+    try:
+        client.messages.create(**ask | {"extra_body": {"temperature": -1}})
+    except anthropic.BadRequestError as error:
+        assert error.request_id and error.body["request_id"] == error.request_id, error.body
+    [model] = client.models.list()
+    assert (model.type, model.display_name) == ("model", "demo") and model.created_at, model
+    assert client.models.retrieve("demo") == model
     wrong = anthropic.Anthropic(base_url=str(client.base_url), api_key="wrong", max_retries=0)
     assert_raises(anthropic.AuthenticationError, lambda: wrong.messages.create(**ask), "authentication_error")
 

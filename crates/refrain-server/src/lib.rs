@@ -58,6 +58,7 @@ mod openapi;
 mod page;
 mod platform;
 mod prefill;
+mod query;
 mod record;
 mod registry;
 mod served;

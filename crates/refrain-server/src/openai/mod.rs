@@ -32,17 +32,25 @@ use responses::routes as kept;
 pub(crate) fn routes(store: ResponseStore) -> Router<ModelList> {
     Router::new()
         .route("/v1/responses", post(responses::responses))
+        .route("/v1/responses/input_tokens", post(responses::input_tokens))
+        .route("/v1/responses/compact", post(responses::compact))
         .route("/v1/responses/{id}", get(kept::response).delete(kept::delete_response))
         .route("/v1/responses/{id}/input_items", get(kept::input_items))
         .route("/v1/responses/{id}/cancel", post(kept::cancel))
         .route("/v1/conversations", post(kept::create_conversation))
         .route(
             "/v1/conversations/{id}",
-            get(kept::conversation).delete(kept::delete_conversation),
+            get(kept::conversation)
+                .post(kept::change_conversation)
+                .delete(kept::delete_conversation),
         )
         .route(
             "/v1/conversations/{id}/items",
             get(kept::conversation_items).post(kept::add_conversation_items),
+        )
+        .route(
+            "/v1/conversations/{id}/items/{item}",
+            get(kept::conversation_item).delete(kept::delete_conversation_item),
         )
         .merge(unsupported(&["rerank", "score", "classify", "pooling"]))
         .route("/v2/rerank", post(vllm::unsupported))

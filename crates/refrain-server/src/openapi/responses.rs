@@ -277,6 +277,20 @@ pub(crate) struct Conversation {
     metadata: Map<String, Value>,
 }
 
+/// The length of a prompt.
+#[derive(JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(crate) struct InputTokens {
+    #[schemars(extend("const" = "response.input_tokens"))]
+    object: String,
+    input_tokens: usize,
+}
+
+/// An item as the client gave it, or as the response has it, with an id.
+#[derive(JsonSchema)]
+#[schemars(transparent)]
+pub(crate) struct StoredItem(Map<String, Value>);
+
 /// What was deleted.
 #[derive(JsonSchema)]
 #[schemars(deny_unknown_fields)]

@@ -1,6 +1,8 @@
 //! The operations of all routes.
 
-use super::operation::{Operation, Tag};
+use serde_json::json;
+
+use super::operation::{Operation, QueryParameter, Tag};
 use super::{anthropic, chat, ollama, responses, servers};
 use crate::anthropic::{MessageJson, MessagesRequest};
 use crate::ollama::{chat as ollama_chat, embed, generate, options, pull};
@@ -8,7 +10,7 @@ use crate::openai::chat::ChatRequest;
 use crate::openai::completions::CompletionRequest;
 use crate::openai::embeddings::{EmbeddingList, EmbeddingsRequest};
 use crate::openai::llama_server::{InfillRequest, LlamaCompletion};
-use crate::openai::responses::{ConversationRequest, ResponsesRequest};
+use crate::openai::responses::{ConversationChange, ConversationRequest, ResponsesRequest};
 use crate::page::RenderRequest;
 use crate::tokens::DetokenizeRequest;
 
@@ -16,6 +18,16 @@ use crate::tokens::DetokenizeRequest;
 const MODEL: &[u16] = &[404];
 /// Statuses of requests that read what is stored.
 const STORED: &[u16] = &[404];
+
+/// The parameters of lists of items.
+const PAGE: &[QueryParameter] = &[
+    (
+        "limit",
+        || json!({"type": "integer", "minimum": 1, "maximum": 100, "default": 20}),
+    ),
+    ("order", || json!({"enum": ["asc", "desc"], "default": "desc"})),
+    ("after", || json!({"type": "string"})),
+];
 
 fn operation(tag: Tag, method: &'static str, path: &'static str, id: &'static str, summary: &'static str) -> Operation {
     Operation::new(tag, method, path, id, summary)
@@ -63,6 +75,20 @@ fn openai() -> Vec<Operation> {
             .body::<ResponsesRequest>()
             .json::<responses::Response>()
             .events::<responses::ResponseStreamEvent>(),
+        post(
+            "/v1/responses/input_tokens",
+            "countInputTokens",
+            "Counts the tokens of a conversation of items.",
+        )
+        .body::<ResponsesRequest>()
+        .json::<responses::InputTokens>(),
+        operation(
+            Tag::OpenAi,
+            "post",
+            "/v1/responses/compact",
+            "compactResponse",
+            "Refused: no model here compresses conversations.",
+        ),
         operation(Tag::OpenAi, "get", "/v1/models", "listModels", "Lists the models.").json::<servers::ModelList>(),
         operation(
             Tag::OpenAi,
@@ -83,8 +109,9 @@ fn stored() -> Vec<Operation> {
             "get",
             "/v1/responses/{id}",
             "getResponse",
-            "Returns a response that was kept.",
+            "Returns a response that was kept. Its events are not.",
         )
+        .query(&[("stream", || json!({"type": "boolean"}))])
         .json::<responses::Response>(),
         of("delete", "/v1/responses/{id}", "deleteResponse", "Deletes a response.").json::<responses::Deleted>(),
         of(
@@ -93,6 +120,7 @@ fn stored() -> Vec<Operation> {
             "listInputItems",
             "Lists the items that a response answered.",
         )
+        .query(PAGE)
         .json::<responses::ItemList>(),
         of(
             "post",
@@ -117,6 +145,14 @@ fn stored() -> Vec<Operation> {
         )
         .json::<responses::Conversation>(),
         of(
+            "post",
+            "/v1/conversations/{id}",
+            "changeConversation",
+            "Changes the metadata of a conversation.",
+        )
+        .body::<ConversationChange>()
+        .json::<responses::Conversation>(),
+        of(
             "delete",
             "/v1/conversations/{id}",
             "deleteConversation",
@@ -129,6 +165,7 @@ fn stored() -> Vec<Operation> {
             "listConversationItems",
             "Lists the items of a conversation.",
         )
+        .query(PAGE)
         .json::<responses::ItemList>(),
         of(
             "post",
@@ -138,6 +175,20 @@ fn stored() -> Vec<Operation> {
         )
         .body::<ConversationRequest>()
         .json::<responses::ItemList>(),
+        of(
+            "get",
+            "/v1/conversations/{id}/items/{item}",
+            "getConversationItem",
+            "Returns an item of a conversation.",
+        )
+        .json::<responses::StoredItem>(),
+        of(
+            "delete",
+            "/v1/conversations/{id}/items/{item}",
+            "deleteConversationItem",
+            "Deletes an item of a conversation, which is returned.",
+        )
+        .json::<responses::Conversation>(),
     ]
 }
 

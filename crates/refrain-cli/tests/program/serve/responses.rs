@@ -119,7 +119,7 @@ fn responses_are_kept_for_the_key_that_made_them() {
     assert_eq!(ask("GET", &kept, "A", &json!({})), (200, response.clone()));
     assert_eq!(ask("GET", &kept, "B", &json!({})).0, 404);
     let (_, items) = ask("GET", &format!("{kept}/input_items"), "A", &json!({}));
-    assert_eq!(items["data"][0]["content"], "What is 12 + 30?", "{items}");
+    assert_eq!(items["data"][0]["content"][0]["text"], "What is 12 + 30?", "{items}");
 
     // The next question is that of the whole conversation.
     let answer = response["output"][0]["content"][0]["text"].as_str().unwrap();
@@ -175,10 +175,79 @@ fn conversations_grow_with_their_responses() {
         (&last["type"], &last["response"]["conversation"]["id"]),
         (&json!("response.completed"), &conversation["id"])
     );
-    let items: Value = serde_json::from_str(&server.get(&format!("{path}/items")).1).unwrap();
-    assert_eq!(items["data"][1]["content"][0]["text"], "12 + 30 = 42", "{items}");
+    let list = |query: &str| -> Value { serde_json::from_str(&server.get(&format!("{path}/items{query}")).1).unwrap() };
+    let items = list("");
+    assert_eq!(items["data"][0]["content"][0]["text"], "12 + 30 = 42", "{items}");
+    let (answer, question) = (&items["data"][0], &items["data"][1]);
+    assert_eq!(
+        question["content"],
+        json!([{"type": "input_text", "text": "What is 12 + 30?"}])
+    );
+    assert_eq!(
+        (&items["first_id"], &items["last_id"]),
+        (&answer["id"], &question["id"])
+    );
+    let first = list("?limit=1&order=asc");
+    assert_eq!((&first["data"], &first["has_more"]), (&json!([question]), &json!(true)));
+    let after = format!("?order=asc&after={}", question["id"].as_str().expect("an id"));
+    assert_eq!(list(&after)["data"], json!([answer]));
+    assert!(list("?limit=0")["error"]["message"].as_str().unwrap().contains("limit"));
     assert_eq!(server.ask("DELETE", &path, "", "").0, 200);
     assert_eq!(server.post(PATH, &request).0, 404);
+}
+
+#[test]
+fn conversations_and_their_items_change() {
+    let server = Server::start(&[]);
+    let question = json!({"type": "message", "role": "user", "content": "What is 12 + 30?"});
+    let (_, conversation) = server.post("/v1/conversations", &json!({"items": [question, question]}));
+    let path = format!("/v1/conversations/{}", conversation["id"].as_str().unwrap());
+    let ask = |method: &str, path: &str| {
+        let (status, body) = server.ask(method, path, "", "");
+        (status, serde_json::from_str::<Value>(&body).expect(&body))
+    };
+    let (status, changed) = server.post(&path, &json!({"metadata": {"topic": "sums"}}));
+    assert_eq!(
+        (status, &changed["metadata"]),
+        (200, &json!({"topic": "sums"})),
+        "{changed}"
+    );
+    assert_eq!(ask("GET", &path), (200, changed.clone()));
+    let (status, refused) = server.post(&path, &json!({"metadata": {"topic": 7}}));
+    assert_eq!(
+        (status, &refused["error"]["param"]),
+        (400, &json!("metadata.topic")),
+        "{refused}"
+    );
+
+    let (_, items) = ask("GET", &format!("{path}/items"));
+    let first = &items["data"][0];
+    let item = format!("{path}/items/{}", first["id"].as_str().unwrap());
+    assert_eq!(ask("GET", &item), (200, first.clone()));
+    assert_eq!(ask("DELETE", &item), (200, changed));
+    assert_eq!(ask("GET", &item).0, 404);
+    assert_eq!(ask("DELETE", &item).0, 404);
+    let (_, items) = ask("GET", &format!("{path}/items"));
+    assert_eq!(items["data"].as_array().map(Vec::len), Some(1), "{items}");
+}
+
+#[test]
+fn input_tokens_are_those_of_the_response() {
+    let server = Server::start(&[]);
+    let request = json!({"input": "What is 12 + 30?", "instructions": "Be brief.", "max_output_tokens": 1});
+    let (_, response) = server.post(PATH, &request);
+    let (status, count) = server.post("/v1/responses/input_tokens", &request);
+    assert_eq!(status, 200, "{count}");
+    assert_eq!(count["object"], "response.input_tokens");
+    assert_eq!(count["input_tokens"], response["usage"]["input_tokens"]);
+    assert_eq!(
+        (&response["status"], &response["output"][0]["status"]),
+        (&json!("incomplete"), &json!("incomplete"))
+    );
+    let (status, refused) = server.post("/v1/responses/compact", &request);
+    assert_eq!(status, 400, "{refused}");
+    let stream = server.get(&format!("{PATH}/{}?stream=true", response["id"].as_str().unwrap()));
+    assert!(stream.0 == 400 && stream.1.contains("stream"), "{stream:?}");
 }
 
 #[test]

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use crate::error::Refusal;
 use crate::messages;
+use crate::openai::object_id;
 use crate::openai::tools::{custom_arguments, qualified};
 
 /// Begins the `encrypted_content` that this server writes: the reasoning as base64, for clients that keep nothing else.
@@ -39,6 +40,40 @@ pub(super) fn of_input(input: Value) -> Result<Vec<Value>, Refusal> {
         Value::Array(items) => Ok(items),
         _ => Err(Refusal::field("input", "it is neither a string nor a list of items")),
     }
+}
+
+/// Returns an item as it is kept: with an id and a type, and the text of a message in parts, as clients expect it back.
+pub(super) fn stored(item: Value) -> Value {
+    let Value::Object(mut item) = item else { return item };
+    if item.get("type").is_none_or(Value::is_null) {
+        item.insert("type".to_owned(), "message".into());
+    }
+    let prefix = match item["type"].as_str() {
+        Some("message") => "msg",
+        Some("reasoning") => "rs",
+        Some("function_call") => "fc",
+        Some("function_call_output") => "fco",
+        Some("custom_tool_call") => "ctc",
+        Some("custom_tool_call_output") => "ctco",
+        Some("local_shell_call") => "lsh",
+        _ => "item",
+    };
+    if !item.get("id").is_some_and(Value::is_string) {
+        item.insert("id".to_owned(), object_id(prefix).into());
+    }
+    if prefix == "msg" {
+        let is_answer = item.get("role").is_some_and(|role| role == "assistant");
+        if let Some(content @ Value::String(_)) = item.get_mut("content") {
+            let text = content.take();
+            *content = if is_answer {
+                json!([{"type": "output_text", "text": text, "annotations": []}])
+            } else {
+                json!([{"type": "input_text", "text": text}])
+            };
+        }
+        item.entry("status").or_insert_with(|| "completed".into());
+    }
+    item.into()
 }
 
 /// Returns the `encrypted_content` of an item of reasoning.
@@ -190,6 +225,26 @@ mod tests {
             read(None, &items(json!("q"))).unwrap(),
             [json!({"role": "user", "content": "q"})]
         );
+    }
+
+    #[test]
+    fn items_are_kept_with_ids_and_the_text_of_messages_in_parts() {
+        let question = stored(json!({"role": "user", "content": "q"}));
+        let id = question["id"].as_str().unwrap();
+        assert!(id.starts_with("msg_"), "{id}");
+        assert_eq!(question["content"], json!([{"type": "input_text", "text": "q"}]));
+        assert_eq!(
+            (&question["type"], &question["status"]),
+            (&json!("message"), &json!("completed"))
+        );
+        let answer = stored(json!({"type": "message", "id": "msg_1", "role": "assistant", "content": "a"}));
+        assert_eq!(
+            (&answer["id"], &answer["content"][0]["type"]),
+            (&json!("msg_1"), &json!("output_text"))
+        );
+        let call = stored(json!({"type": "function_call", "call_id": "1", "name": "f", "arguments": "{}"}));
+        assert!(call["id"].as_str().unwrap().starts_with("fc_") && call.get("status").is_none());
+        assert_eq!(stored(json!(7)), json!(7));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 mod items;
 mod output;
+mod pages;
 mod reply;
 mod request;
 pub(crate) mod routes;
@@ -9,22 +10,23 @@ mod store;
 
 use std::sync::Arc;
 
-use axum::Extension;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
+use axum::{Extension, Json};
 use refrain_engine::EngineRequest;
 use refrain_text::Conversation;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::structure::RequestedAnswer;
+use crate::answer::AnswerFormat;
 use crate::error::{Body, Refusal};
 use crate::events;
-use crate::served::ServedModels;
+use crate::served::{ServedModel, ServedModels};
 use output::Output;
 use reply::Reply;
 pub(crate) use request::ResponsesRequest;
-pub(crate) use routes::ConversationRequest;
+pub(crate) use routes::{ConversationChange, ConversationRequest};
 pub use store::ResponseStore;
 use store::{Owner, StoredEntry};
 
@@ -47,15 +49,7 @@ pub(crate) async fn responses(
         constraint,
     } = request.answer_form(&model, &tools)?;
     let history = History::of(&request, &store, owner)?;
-    let items: Vec<Value> = history.items.iter().map(|item| Value::clone(item)).collect();
-    let conversation = Conversation {
-        messages: items::read(request.instructions.as_deref(), &items)?,
-        tools: functions,
-        variables: request.chat_template_kwargs.clone(),
-        ..Conversation::default()
-    };
-    let reasoning = request.reasoning_options()?;
-    let (mut prompt, format) = model.render(conversation, reasoning).await?;
+    let (mut prompt, format) = render(&request, &history.items, functions, &model).await?;
     generation.truncate(&mut prompt, &model);
     let constraint = model.constraint(constraint, &format).await?;
     let output = Output::new(
@@ -71,6 +65,45 @@ pub(crate) async fn responses(
     let engine = model.engine().await?;
     let events = events::stream(model.ask(&engine, asked, format)?);
     reply::reply(response, events, request.stream).await
+}
+
+/// `POST /v1/responses/input_tokens`: the number of tokens of a request's prompt.
+pub(crate) async fn input_tokens(
+    State(models): State<Arc<ServedModels>>,
+    Extension(store): Extension<ResponseStore>,
+    headers: HeaderMap,
+    Body(request): Body<ResponsesRequest>,
+) -> Result<Json<Value>, Refusal> {
+    request.check()?;
+    let model = models.named(request.generation()?.model.as_deref())?;
+    let functions = request.answer_form(&model, &request.tools()?)?.tools;
+    let history = History::of(&request, &store, Owner::of(&headers))?;
+    let (prompt, _) = render(&request, &history.items, functions, &model).await?;
+    Ok(Json(
+        json!({"object": "response.input_tokens", "input_tokens": prompt.len()}),
+    ))
+}
+
+/// `POST /v1/responses/compact`, which needs a model of OpenAI's that compresses conversations.
+pub(crate) async fn compact() -> Refusal {
+    Refusal::Malformed("compaction is not supported; send a shorter conversation, or truncation \"auto\"".to_owned())
+}
+
+/// Renders items as a prompt, and says how the answer is read.
+async fn render(
+    request: &ResponsesRequest,
+    items: &[Arc<Value>],
+    functions: Option<Vec<Value>>,
+    model: &Arc<ServedModel>,
+) -> Result<(Vec<u32>, AnswerFormat), Refusal> {
+    let items: Vec<Value> = items.iter().map(|item| Value::clone(item)).collect();
+    let conversation = Conversation {
+        messages: items::read(request.instructions.as_deref(), &items)?,
+        tools: functions,
+        variables: request.chat_template_kwargs.clone(),
+        ..Conversation::default()
+    };
+    model.render(conversation, request.reasoning_options()?).await
 }
 
 /// Reads a body as [`responses`] does, up to where a model is needed.
@@ -122,7 +155,7 @@ impl History {
         for item in request.input_items()? {
             let reference = item["id"].as_str().filter(|_| item["type"] == "item_reference");
             let found = reference.and_then(|id| store.item(&owner, id));
-            items.push(found.unwrap_or_else(|| Arc::new(item)));
+            items.push(found.unwrap_or_else(|| Arc::new(items::stored(item))));
         }
         Ok(History {
             owner,

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::items;
 use crate::openai::tools::{OfferedTool, ToolKind, ToolSet, custom_input};
-use crate::openai::{new_call_id, new_id};
+use crate::openai::{new_call_id, object_id};
 
 /// Items so far.
 pub(super) struct Output {
@@ -45,11 +45,6 @@ const TEXT: TextKind = TextKind {
     id: "msg",
     part: "output_text",
 };
-
-/// Returns a new id as this API writes them.
-pub(super) fn object_id(kind: &str) -> String {
-    new_id(kind).replace('-', "_")
-}
 
 impl Output {
     pub fn new(tools: ToolSet, several: bool, encrypts_reasoning: bool) -> Output {

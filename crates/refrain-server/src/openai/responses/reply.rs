@@ -11,10 +11,11 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc::Receiver;
 
 use super::KeptHistory;
-use super::output::{Output, object_id};
+use super::output::Output;
 use crate::answer::Ended;
 use crate::error::Refusal;
 use crate::events::AnswerEvent;
+use crate::openai::object_id;
 
 /// Replies with a response, streamed or whole.
 ///

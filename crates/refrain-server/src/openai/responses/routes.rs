@@ -1,23 +1,34 @@
 //! The responses and conversations that are kept: reading and deleting them.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
-use axum::http::HeaderMap;
+use axum::http::{HeaderMap, Uri};
 use axum::{Extension, Json};
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-use super::output::object_id;
+use super::items::stored;
+use super::pages::{Page, list};
 use super::store::{Owner, ResponseStore, StoredEntry};
 use crate::error::{Body, Refusal};
+use crate::openai::object_id;
 use crate::openapi::items::InputItem;
+use crate::query;
 use crate::served::ServedModels;
 
 /// The store, the owner that asks, and the id that is asked for.
 type RequestedResponse = (Extension<ResponseStore>, HeaderMap, Result<Path<String>, PathRejection>);
+
+/// The same, with the ids of a conversation and an item.
+type RequestedItem = (
+    Extension<ResponseStore>,
+    HeaderMap,
+    Result<Path<(String, String)>, PathRejection>,
+);
 
 fn find(
     (Extension(store), headers, id): RequestedResponse,
@@ -41,15 +52,7 @@ fn delete(asked: RequestedResponse, kind: &str) -> Result<Json<Value>, Refusal> 
     Ok(Json(json!({"id": entry.id, "object": object, "deleted": true})))
 }
 
-/// Returns items as a list.
-fn list(items: &[Arc<Value>]) -> Json<Value> {
-    let data: Vec<Value> = items.iter().map(|item| Value::clone(item)).collect();
-    let id = |item: Option<&Value>| item.and_then(|item| item["id"].as_str()).map(str::to_owned);
-    let (first, last) = (id(data.first()), id(data.last()));
-    Json(json!({"object": "list", "data": data, "first_id": first, "last_id": last, "has_more": false}))
-}
-
-/// Returns the items of a request.
+/// Returns the items of a request as they are kept.
 ///
 /// # Errors
 /// A value that is no object.
@@ -57,7 +60,7 @@ fn items(given: Option<Vec<Value>>) -> Result<Vec<Arc<Value>>, Refusal> {
     let given = given.unwrap_or_default();
     match given.iter().position(|item| !item.is_object()) {
         Some(index) => Err(Refusal::field("items", format!("item {index} is no object"))),
-        None => Ok(given.into_iter().map(Arc::new).collect()),
+        None => Ok(given.into_iter().map(|item| Arc::new(stored(item))).collect()),
     }
 }
 
@@ -66,8 +69,14 @@ pub(crate) async fn response(
     store: Extension<ResponseStore>,
     headers: HeaderMap,
     id: Result<Path<String>, PathRejection>,
+    uri: Uri,
 ) -> Result<Json<Value>, Refusal> {
-    Ok(Json(find((store, headers, id), "response")?.1.object))
+    let (_, entry) = find((store, headers, id), "response")?;
+    if query::parameter(&uri, "stream").as_deref() == Some("true") {
+        let why = "events of a response are not kept; read it without stream";
+        return Err(Refusal::field("stream", why));
+    }
+    Ok(Json(entry.object))
 }
 
 /// `DELETE /v1/responses/{id}`.
@@ -84,11 +93,12 @@ pub(crate) async fn input_items(
     store: Extension<ResponseStore>,
     headers: HeaderMap,
     id: Result<Path<String>, PathRejection>,
+    uri: Uri,
 ) -> Result<Json<Value>, Refusal> {
     let (_, entry) = find((store, headers, id), "response")?;
     let output = entry.object["output"].as_array().map_or(0, Vec::len);
     let end = entry.items.len().saturating_sub(output);
-    Ok(list(entry.items.get(entry.earlier..end).unwrap_or_default()))
+    Page::of(&uri)?.list(entry.items.get(entry.earlier..end).unwrap_or_default())
 }
 
 /// `POST /v1/responses/{id}/cancel`.
@@ -109,7 +119,13 @@ pub(crate) async fn cancel(
 pub(crate) struct ConversationRequest {
     #[schemars(with = "Option<Vec<InputItem>>")]
     items: Option<Vec<Value>>,
-    metadata: Option<Map<String, Value>>,
+    metadata: Option<BTreeMap<String, String>>,
+}
+
+/// New metadata of a conversation.
+#[derive(Deserialize, JsonSchema)]
+pub(crate) struct ConversationChange {
+    metadata: BTreeMap<String, String>,
 }
 
 /// `POST /v1/conversations`.
@@ -120,7 +136,7 @@ pub(crate) async fn create_conversation(
     Body(request): Body<ConversationRequest>,
 ) -> Result<Json<Value>, Refusal> {
     let created = models.named(None)?.now();
-    let metadata = Value::from(request.metadata.unwrap_or_default());
+    let metadata = request.metadata.unwrap_or_default();
     let id = object_id("conv");
     let object = json!({"id": id, "object": "conversation", "created_at": created, "metadata": metadata});
     store.put(StoredEntry {
@@ -142,6 +158,20 @@ pub(crate) async fn conversation(
     Ok(Json(find((store, headers, id), "conversation")?.1.object))
 }
 
+/// `POST /v1/conversations/{id}`.
+pub(crate) async fn change_conversation(
+    store: Extension<ResponseStore>,
+    headers: HeaderMap,
+    id: Result<Path<String>, PathRejection>,
+    Body(request): Body<ConversationChange>,
+) -> Result<Json<Value>, Refusal> {
+    let (store, mut entry) = find((store, headers, id), "conversation")?;
+    entry.object["metadata"] = json!(request.metadata);
+    let object = entry.object.clone();
+    store.put(entry);
+    Ok(Json(object))
+}
+
 /// `DELETE /v1/conversations/{id}`.
 pub(crate) async fn delete_conversation(
     store: Extension<ResponseStore>,
@@ -156,8 +186,10 @@ pub(crate) async fn conversation_items(
     store: Extension<ResponseStore>,
     headers: HeaderMap,
     id: Result<Path<String>, PathRejection>,
+    uri: Uri,
 ) -> Result<Json<Value>, Refusal> {
-    Ok(list(&find((store, headers, id), "conversation")?.1.items))
+    let (_, entry) = find((store, headers, id), "conversation")?;
+    Page::of(&uri)?.list(&entry.items)
 }
 
 /// `POST /v1/conversations/{id}/items`.
@@ -171,7 +203,39 @@ pub(crate) async fn add_conversation_items(
     let added: Vec<Arc<Value>> = items(request.items)?;
     entry.items.extend(added.iter().cloned());
     store.put(entry);
-    Ok(list(&added))
+    Ok(list(added.iter(), false))
+}
+
+/// Returns a conversation and the index of one of its items.
+fn find_item((store, headers, ids): RequestedItem) -> Result<(ResponseStore, StoredEntry, usize), Refusal> {
+    let Path((id, item)) = ids?;
+    let (store, entry) = find((store, headers, Ok(Path(id))), "conversation")?;
+    let index = entry.items.iter().position(|other| other["id"] == item.as_str());
+    let index = index.ok_or_else(|| Refusal::NoSuchObject(format!("item {item:?}")))?;
+    Ok((store, entry, index))
+}
+
+/// `GET /v1/conversations/{id}/items/{item}`.
+pub(crate) async fn conversation_item(
+    store: Extension<ResponseStore>,
+    headers: HeaderMap,
+    ids: Result<Path<(String, String)>, PathRejection>,
+) -> Result<Json<Value>, Refusal> {
+    let (_, entry, index) = find_item((store, headers, ids))?;
+    Ok(Json(Value::clone(&entry.items[index])))
+}
+
+/// `DELETE /v1/conversations/{id}/items/{item}`. Returns the conversation.
+pub(crate) async fn delete_conversation_item(
+    store: Extension<ResponseStore>,
+    headers: HeaderMap,
+    ids: Result<Path<(String, String)>, PathRejection>,
+) -> Result<Json<Value>, Refusal> {
+    let (store, mut entry, index) = find_item((store, headers, ids))?;
+    entry.items.remove(index);
+    let object = entry.object.clone();
+    store.put(entry);
+    Ok(Json(object))
 }
 
 #[cfg(test)]
@@ -182,17 +246,10 @@ mod tests {
     fn items_are_objects() {
         assert_eq!(items(None).unwrap(), []);
         assert_eq!(
-            items(Some(vec![json!({"id": "a"})])).unwrap(),
-            [Arc::new(json!({"id": "a"}))]
+            items(Some(vec![json!({"id": "a", "type": "reasoning"})])).unwrap(),
+            [Arc::new(json!({"id": "a", "type": "reasoning"}))]
         );
         let error = items(Some(vec![json!({}), json!(7)])).unwrap_err();
         assert_eq!(error.to_string(), "items: item 1 is no object");
-    }
-
-    #[test]
-    fn lists_name_the_ids_that_are_strings() {
-        let items = [json!({"id": 7}), json!({"id": "b"})].map(Arc::new);
-        let Json(list) = list(&items);
-        assert_eq!((&list["first_id"], &list["last_id"]), (&Value::Null, &json!("b")));
     }
 }
