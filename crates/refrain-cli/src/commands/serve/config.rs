@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use refrain_engine::SamplerOptions;
+use refrain_engine::{Sampler, SamplerOptions};
 use refrain_server::{ModelStay, keep_alive};
 use serde_json::{Map, Value};
 
@@ -173,6 +173,9 @@ fn sampler_defaults(value: Value) -> anyhow::Result<SamplerDefaults> {
         frequency_penalty: settings.number("frequency-penalty")?,
     };
     settings.finish()?;
+    let mut options = SamplerOptions::default();
+    sampler.apply(&mut options);
+    Sampler::new(options).map_err(|why| anyhow::anyhow!("[models.sampler]: {why}"))?;
     Ok(sampler)
 }
 
@@ -231,6 +234,14 @@ mod tests {
             (
                 "[[models]]\nmodel = \"demo\"\n[models.sampler]\ntop-p = \"x\"",
                 "top-p of [models.sampler] must be a number",
+            ),
+            (
+                "[[models]]\nmodel = \"demo\"\n[models.sampler]\ntemperature = -3",
+                "[models.sampler]: temperature is -3",
+            ),
+            (
+                "[[models]]\nmodel = \"demo\"\n[models.sampler]\nrepeat-penalty = 0",
+                "[models.sampler]: ",
             ),
             ("[[models]", "TOML"),
         ] {

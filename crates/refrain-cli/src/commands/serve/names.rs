@@ -31,7 +31,8 @@ pub(super) fn model_names(entries: &[ModelEntry]) -> anyhow::Result<Vec<ModelNam
                 anyhow::bail!("a model has an empty alias");
             }
             if seen.contains(&name) {
-                anyhow::bail!("two models have the name {name}; give each its own with --alias NAME, in order");
+                let advice = "give each its own, with --alias NAME in order or alias in the file of --config";
+                anyhow::bail!("two models have the name {name}; {advice}");
             }
             seen.push(name);
         }

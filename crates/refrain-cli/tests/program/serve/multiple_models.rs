@@ -132,6 +132,12 @@ fn serves_the_models_of_a_file() {
     std::fs::write(&file, format!("{text}warmth = 1\n")).expect("writes");
     let outcome = run(&["serve", "--config", config]);
     outcome.failed(1, &["serve.toml", "[models.sampler] has no setting warmth"]);
+    std::fs::write(&file, text.replace("0.0", "-3")).expect("writes");
+    let outcome = run(&["serve", "--config", config]);
+    outcome.failed(1, &["serve.toml", "temperature is -3"]);
+    std::fs::write(&file, format!("{text}[[models]]\nmodel = \"demo\"\nalias = \"*\"\n")).expect("writes");
+    let outcome = run(&["serve", "--config", config]);
+    outcome.failed(1, &["two models have the name *", "alias in the file of --config"]);
 }
 
 #[test]
