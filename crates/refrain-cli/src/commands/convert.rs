@@ -1,6 +1,6 @@
 //! `refrain convert`: converts or quantises a checkpoint to another format.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::anyhow;
@@ -87,6 +87,7 @@ fn recipes() -> impl TypedValueParser<Value = Recipe> {
 
 pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let source = model::open(&arguments.source)?;
+    check_parent(&arguments.destination)?;
     let bar = load::progress_bar(global, "converting");
     let deferred = interrupt::defer()?;
     let progress = |progress| load::show_write_progress(&bar, progress);
@@ -120,6 +121,20 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<Exit
         output::print(&as_text(&report, arguments))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Fails where the destination's folder does not exist.
+fn check_parent(destination: &Path) -> anyhow::Result<()> {
+    match destination.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() && !folder.exists() => {
+            anyhow::bail!(
+                "cannot write {}: the folder {} does not exist",
+                destination.display(),
+                folder.display()
+            )
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The name for a model that has none: the last part of its path.

@@ -5,7 +5,7 @@ mod downloads;
 mod models;
 mod names;
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -51,7 +51,7 @@ pub(crate) struct Arguments {
     /// Require this API key (may be repeated); other users of this computer may see it
     #[arg(long, value_name = "KEY", env = "REFRAIN_API_KEY", hide_env_values = true, value_parser = key)]
     api_key: Vec<String>,
-    /// Require one of the API keys in this file, one per line
+    /// Require one of the API keys in this file, one per line; lines that begin with # are comments
     #[arg(long, value_name = "FILE")]
     api_key_file: Option<PathBuf>,
     /// Serve HTTPS with this certificate (PEM, with its chain)
@@ -217,10 +217,14 @@ impl Arguments {
     /// Binds the listener.
     fn listener(&self) -> anyhow::Result<ServerListener> {
         match &self.host {
-            Host::Address(address) => ServerListener::at((*address, self.port))
-                .with_context(|| format!("cannot listen on {address}:{}; --port 0 picks a free port", self.port)),
-            Host::Socket(path) => ServerListener::at_socket(path)
-                .with_context(|| format!("cannot listen on {}; another server may be using it", path.display())),
+            Host::Address(address) => ServerListener::at((*address, self.port)).map_err(|why| {
+                let address = SocketAddr::new(*address, self.port);
+                anyhow::anyhow!("cannot listen on {address}: {why}; --port 0 picks a free port")
+            }),
+            Host::Socket(path) => ServerListener::at_socket(path).map_err(|why| {
+                let shown = path.display();
+                anyhow::anyhow!("cannot listen on {shown}: {why}; another server may be using it")
+            }),
         }
     }
 }
@@ -232,7 +236,8 @@ impl Arguments {
         if let Some(path) = &self.api_key_file {
             let shown = path.display();
             let text = std::fs::read_to_string(path).with_context(|| format!("cannot read the keys in {shown}"))?;
-            let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+            let lines = text.lines().map(str::trim);
+            let lines = lines.filter(|line| !(line.is_empty() || line.starts_with('#')));
             let before = keys.len();
             keys.extend(lines.map(str::to_owned));
             if keys.len() == before {

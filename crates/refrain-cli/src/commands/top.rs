@@ -70,11 +70,13 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     if arguments.once || arguments.json || !std::io::stdout().is_terminal() {
         arguments.wait();
         let rows = poller.poll(&targets);
-        return if arguments.json {
-            output::print_json(&rows.iter().map(Row::json).collect())
-        } else {
-            output::print(&as_text(&rows))
-        };
+        let failed = all_failed(&rows);
+        if arguments.json {
+            output::print_json(&rows.iter().map(Row::json).collect())?;
+        } else if failed.is_none() {
+            output::print(&as_text(&rows))?;
+        }
+        return failed.map_or(Ok(()), |why| Err(anyhow::anyhow!(why)));
     }
     let (terminal, mut drawn) = (Term::stdout(), 0);
     while !interrupt::requested() {
@@ -88,6 +90,15 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         drawn = text.lines().count();
     }
     Ok(())
+}
+
+/// Returns what the servers' errors are if none of them answered.
+fn all_failed(rows: &[Row]) -> Option<String> {
+    let error = |row: &Row| Some(format!("{}: {}", row.address, row.state.as_ref().err()?));
+    let errors: Option<Vec<String>> = rows.iter().map(error).collect();
+    errors
+        .filter(|errors| !errors.is_empty())
+        .map(|errors| errors.join("; "))
 }
 
 impl Arguments {

@@ -76,6 +76,25 @@ fn prints_how_to_start_agents() {
 }
 
 #[test]
+fn servers_that_need_a_key_are_passed_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let start = |arguments: &[&str]| {
+        let default = ["serve", "demo", "--port", "0", "--device", "cpu", "-q"];
+        let mut command = refrain(&[&default, arguments].concat());
+        command.env("XDG_RUNTIME_DIR", folder);
+        Server::of(command)
+    };
+    let keyless = start(&[]);
+    let keyed = start(&["--api-key", "SECRET"]);
+    let text = outcome(launch(folder, &["qwen", "--print"])).done();
+    assert!(text.contains(&keyless.address), "{text}");
+    drop(keyless);
+    let address = keyed.address.clone();
+    outcome(launch(folder, &["qwen", "--print"])).failed(1, &[&address, "--api-key KEY"]);
+}
+
+#[test]
 fn starts_an_agent_and_a_server_for_it() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();

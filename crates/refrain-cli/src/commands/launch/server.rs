@@ -47,6 +47,7 @@ impl ServerChoice {
         let mut running: Vec<RunningServer> = RunningServer::all().into_iter().filter(is_usable).collect();
         // The newest first.
         running.reverse();
+        let mut unusable = None;
         for server in running {
             let models = served_models(&server.address, arguments.api_key.as_deref());
             let wanted = |(id, _): &&(String, Option<u64>)| arguments.model.as_ref().is_none_or(|model| model == id);
@@ -60,9 +61,15 @@ impl ServerChoice {
                         }));
                     }
                 }
-                (Err(why), None) => bail!("the server at {} cannot be used: {why:#}", server.address),
+                // Another server may need no key.
+                (Err(why), None) => {
+                    unusable.get_or_insert_with(|| format!("the server at {} cannot be used: {why:#}", server.address));
+                }
                 (Err(_), Some(_)) => {}
             }
+        }
+        if let Some(why) = unusable {
+            bail!(why);
         }
         let Some(name) = arguments.model.clone() else {
             let why = "no server is running; name a model to serve, as `refrain launch AGENT MODEL`";

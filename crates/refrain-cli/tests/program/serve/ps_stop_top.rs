@@ -111,8 +111,8 @@ fn top_prints_one_sample_without_a_terminal() {
     assert!(number("first_token_s") > 0.0 && number("cache_use") <= 1.0, "{load}");
     assert!(outcome(folder, &["stop", "--all"]).done().is_empty());
     assert!(other.child.wait().unwrap().success());
-    let gone = outcome(folder, &["top", &socket, "--once", "--interval", "0.1"]).done();
-    assert!(gone.contains("cannot connect"), "{gone}");
+    let gone = ["top", &socket, "--once", "--interval", "0.1"];
+    outcome(folder, &gone).failed(1, &[&socket, "cannot connect"]);
 }
 
 #[test]
@@ -137,20 +137,20 @@ fn top_verifies_https_certificates() {
     command.env("XDG_RUNTIME_DIR", folder);
     let server = Server::of(command);
     let top = |folder: &Path, arguments: &[&str]| {
-        outcome(folder, &[&["top", "--interval", "0.1", "--once"], arguments].concat()).done()
+        outcome(folder, &[&["top", "--interval", "0.1", "--once"], arguments].concat())
     };
-    assert!(top(folder, &[]).contains("RUNNING"), "{}", top(folder, &[]));
+    assert!(top(folder, &[]).done().contains("RUNNING"));
     // Without its record, the certificate is unknown.
     let (elsewhere, address) = (folder.join("elsewhere"), format!("https://{}", server.address));
-    assert!(top(&elsewhere, &[&address]).contains("--tls-cert"));
-    assert!(top(&elsewhere, &[&address, "--tls-cert", &certificate]).contains("RUNNING"));
+    top(&elsewhere, &[&address]).failed(1, &["--tls-cert"]);
+    let reply = top(&elsewhere, &[&address, "--tls-cert", &certificate]).done();
+    assert!(reply.contains("RUNNING"), "{reply}");
     let other = folder.join("other.pem");
     let text = std::fs::read_to_string(&certificate).unwrap();
     let at = text.len() / 2;
     let letter = if &text[at..=at] == "A" { "B" } else { "A" };
     std::fs::write(&other, format!("{}{letter}{}", &text[..at], &text[at + 1..])).unwrap();
-    let reply = top(&elsewhere, &[&address, "--tls-cert", other.to_str().unwrap()]);
-    assert!(reply.contains("another certificate"), "{reply}");
-    let reply = top(&elsewhere, &[&address, "--tls-cert", &key]);
-    assert!(reply.contains("holds no certificate"), "{reply}");
+    let other = other.to_str().unwrap();
+    top(&elsewhere, &[&address, "--tls-cert", other]).failed(1, &["another certificate"]);
+    top(&elsewhere, &[&address, "--tls-cert", &key]).failed(1, &["holds no certificate"]);
 }

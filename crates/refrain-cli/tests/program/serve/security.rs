@@ -121,7 +121,7 @@ fn requests_need_exactly_one_host() {
 fn keys_come_from_a_file_and_models_are_not_shown_without_one() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("keys");
-    std::fs::write(&file, "ONE\n\n  TWO \n").unwrap();
+    std::fs::write(&file, "# THREE\nONE\n\n  TWO \n").unwrap();
     let server = Server::start(&["--api-key-file", file.to_str().unwrap()]);
     let (head, _) = server.exchange("GET", "/v1/models", "", "");
     assert!(
@@ -133,9 +133,11 @@ fn keys_come_from_a_file_and_models_are_not_shown_without_one() {
         let health: Value = serde_json::from_str(&server.ask("GET", "/health", header, "").1).unwrap();
         assert_eq!(health, json!({"status": "ok", "models": {"demo": "ok"}}));
     }
+    let comment = server.ask("GET", "/v1/models", "authorization: Bearer # THREE\r\n", "");
+    assert_eq!(comment.0, 401, "comments are no keys");
     let health: Value = serde_json::from_str(&server.get("/health").1).unwrap();
     assert_eq!(health, json!({"status": "ok"}));
-    std::fs::write(&file, "\n").unwrap();
+    std::fs::write(&file, "#\n").unwrap();
     run(&["serve", "demo", "--api-key-file", file.to_str().unwrap()]).failed(1, &["no keys"]);
 }
 
