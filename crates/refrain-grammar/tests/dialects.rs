@@ -74,15 +74,20 @@ fn walk(
     None
 }
 
-/// The calls and the text of an answer.
-fn read(dialect: Dialect, functions: &[CallableFunction<'_>], answer: &str) -> (Vec<(String, Value)>, String) {
+/// The calls and the text of an answer, which a limit may have cut off.
+fn read(
+    dialect: Dialect,
+    functions: &[CallableFunction<'_>],
+    answer: &str,
+    is_cut: bool,
+) -> (Vec<(String, String)>, String) {
     let tools: Vec<Value> = functions
         .iter()
         .map(|function| json!({"name": function.name, "parameters": function.parameters}))
         .collect();
     let mut reader = AnswerReader::new(dialect, Functions::of_tools(&tools), "");
     let mut pieces = reader.push(answer);
-    pieces.extend(reader.finish());
+    pieces.extend(if is_cut { reader.cut_off() } else { reader.finish() });
     let (mut calls, mut text): (Vec<(String, String)>, String) = (vec![], String::new());
     for piece in pieces {
         match piece {
@@ -92,11 +97,30 @@ fn read(dialect: Dialect, functions: &[CallableFunction<'_>], answer: &str) -> (
             _ => {}
         }
     }
-    let parsed = |(name, arguments): (String, String)| {
-        let arguments = serde_json::from_str(&arguments);
-        (name, arguments.unwrap_or_else(|why| panic!("{answer:?}: {why}")))
-    };
-    (calls.into_iter().map(parsed).collect(), text)
+    (calls, text)
+}
+
+/// Checks that an answer cut anywhere has no marks in its text, and no arguments that the whole does not have.
+fn check_cuts(
+    dialect: Dialect,
+    functions: &[CallableFunction<'_>],
+    answer: &str,
+    (calls, text): (&[(String, String)], &str),
+) {
+    for (at, _) in answer.char_indices() {
+        let cut = &answer[..at];
+        let (some_calls, some_text) = read(dialect, functions, cut, true);
+        let name = name(&dialect);
+        assert!(
+            text.trim_start().starts_with(some_text.trim()),
+            "{name}: {cut:?} leaves {some_text:?}"
+        );
+        assert!(some_calls.len() <= calls.len(), "{name}: {cut:?} has {some_calls:?}");
+        for (some, whole) in some_calls.iter().zip(calls) {
+            let is_part = some.0 == whole.0 && whole.1.starts_with(&some.1);
+            assert!(is_part, "{name}: {cut:?} has {some:?} of {whole:?}");
+        }
+    }
 }
 
 /// Checks that a call is one of [`parameters`], or of no schema.
@@ -146,7 +170,8 @@ fn check_dialect(dialect: Dialect, special: &[String]) {
                 continue;
             };
             finished += 1;
-            let (calls, rest) = read(dialect, &functions, &answer);
+            let (calls, rest) = read(dialect, &functions, &answer, false);
+            check_cuts(dialect, &functions, &answer, (&calls, &rest));
             if calls.is_empty() {
                 let value: Option<Value> = serde_json::from_str(rest.trim()).ok();
                 let is_of_form = value.is_some_and(|value| value["ok"].is_boolean());
@@ -156,6 +181,7 @@ fn check_dialect(dialect: Dialect, special: &[String]) {
             assert!(rest.trim().is_empty(), "{name}: {answer:?} leaves {rest:?}");
             assert!(several || calls.len() == 1, "{name}: {answer:?}");
             for (called, arguments) in calls {
+                let arguments = serde_json::from_str(&arguments).unwrap_or_else(|why| panic!("{answer:?}: {why}"));
                 check_call(&called, &arguments, &answer);
             }
         }

@@ -11,10 +11,18 @@ use super::marks::{Found, at_front};
 use super::named::{argument, named_head};
 use super::objects::object_head;
 use super::values::{Functions, untyped};
-use super::{CallForm, Notation, ValueType};
+use super::{ArgumentTags, CallForm, Notation, ValueType};
 
-/// The longest name of a function, in bytes. A longer one is no call.
+/// The longest name that is read as a function's, in bytes. A longer one is no call.
 pub(super) const MAX_NAME: usize = 256;
+/// The longest name of a function that clients may offer, in bytes. Some notations write more around it.
+pub const MAX_FUNCTION_NAME: usize = 200;
+
+/// Whether a name is read back in every notation. It has letters, digits, `_`, `-` and dots.
+pub fn is_function_name(name: &str) -> bool {
+    let is_part = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.');
+    (1..=MAX_FUNCTION_NAME).contains(&name.len()) && name.chars().all(is_part)
+}
 
 /// What the front of a text is.
 #[derive(Debug)]
@@ -35,6 +43,17 @@ impl<T> Outcome<T> {
             other => other,
         }
     }
+}
+
+/// Whether more of a text comes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum TextEnd {
+    /// More comes.
+    Open,
+    /// The model ended the text: what it did not write is not there.
+    Complete,
+    /// A limit or a stop string ended the text, perhaps within a mark.
+    Cut,
 }
 
 /// The beginning of a call.
@@ -65,25 +84,23 @@ pub(super) enum CallBody {
 }
 
 impl CallHead {
-    /// Reads the head of a call from `text`, which begins behind the call's opening mark. `is_final`: no more comes.
-    pub fn read(text: &str, notation: &Notation, functions: &Functions, is_final: bool) -> Outcome<CallHead> {
+    /// Reads the head of a call from `text`, which begins behind the call's opening mark.
+    pub fn read(text: &str, notation: &Notation, functions: &Functions) -> Outcome<CallHead> {
         let body = text.trim_start();
         let blanks = text.len() - body.len();
         let outcome = match &notation.form {
-            CallForm::Objects(_) => object_head(body, is_final, false),
-            CallForm::KeyedObjects => object_head(body, is_final, true),
+            CallForm::Objects(_) => object_head(body, false),
+            CallForm::KeyedObjects => object_head(body, true),
             // Mistral's older models write objects behind the same mark.
-            CallForm::Named(_) | CallForm::Tagged(..) if body.starts_with(['{', '[']) => {
-                object_head(body, is_final, false)
-            }
+            CallForm::Named(_) | CallForm::Tagged(..) if body.starts_with(['{', '[']) => object_head(body, false),
             CallForm::Named(named) => named_head(body, named, &[notation.call.close], CallBody::json()),
             CallForm::Tagged(named, tags) => {
                 let section_end = notation.section.map_or("", |marks| marks.close);
                 let ends = [tags.key, notation.call.close, section_end];
                 named_head(body, named, &ends, CallBody::Tagged { count: 0 })
             }
-            CallForm::Python => python_head(body, is_final),
-            CallForm::Braces => braces_head(body, notation.call.close, is_final),
+            CallForm::Python => python_head(body),
+            CallForm::Braces => braces_head(body, notation.call.close),
             CallForm::Elements(named, tags) => elements_head(body, named, tags, notation.call.close, functions),
         };
         outcome.behind(blanks)
@@ -100,7 +117,7 @@ impl CallBody {
     }
 
     /// Takes what is certain from the front of `held` and appends it to `arguments`, as JSON. Returns whether the call
-    /// ended. `is_final`: no more comes.
+    /// ended. Where the text ends earlier, the arguments are what the model wrote of them.
     pub fn advance(
         &mut self,
         held: &mut String,
@@ -108,8 +125,9 @@ impl CallBody {
         notation: &Notation,
         functions: &Functions,
         name: &str,
-        is_final: bool,
+        end: TextEnd,
     ) -> bool {
+        let is_final = end != TextEnd::Open;
         loop {
             match self {
                 CallBody::Json {
@@ -142,10 +160,8 @@ impl CallBody {
                     *self = CallBody::End;
                 }
                 CallBody::Tagged { count } => {
-                    let CallForm::Tagged(_, tags) = &notation.form else {
-                        unreachable!("only tagged calls have tagged bodies")
-                    };
-                    match argument(held, tags, notation, is_final) {
+                    let tags = tags_of(notation);
+                    match argument(held, tags, notation, end == TextEnd::Complete) {
                         Outcome::Read((key, value, value_type), length) => {
                             held.drain(..length);
                             let value = match value_type {
@@ -158,8 +174,12 @@ impl CallBody {
                             arguments.push_str(&format!("{separator}{}:{value}", quoted(&key)));
                         }
                         Outcome::Incomplete if !is_final => return false,
-                        Outcome::Incomplete | Outcome::Other => {
-                            arguments.push_str(if *count == 0 { "{}" } else { "}" });
+                        other => {
+                            let is_begun = matches!(other, Outcome::Incomplete);
+                            match tagged_end(held, *count, is_begun, notation, end) {
+                                Some(rest) => arguments.push_str(rest),
+                                None => return false,
+                            }
                             *self = CallBody::End;
                         }
                     }
@@ -169,13 +189,56 @@ impl CallBody {
                     match at_front(rest, notation.call.close) {
                         Found::Yes => *held = rest[notation.call.close.len()..].to_owned(),
                         Found::Perhaps if !is_final => return false,
+                        Found::Perhaps => held.clear(),
                         // Some models leave it out.
-                        Found::Perhaps | Found::No => {}
+                        Found::No => {}
                     }
                     return true;
                 }
             }
         }
+    }
+}
+
+fn tags_of(notation: &Notation) -> &ArgumentTags {
+    let CallForm::Tagged(_, tags) = &notation.form else {
+        unreachable!("only tagged calls have tagged bodies")
+    };
+    tags
+}
+
+/// Returns what ends the JSON of `count` arguments between marks; nothing where they were cut off, and `None` where more
+/// of the text is needed. `is_begun`: another argument may have begun.
+fn tagged_end(
+    held: &mut String,
+    count: usize,
+    is_begun: bool,
+    notation: &Notation,
+    end: TextEnd,
+) -> Option<&'static str> {
+    if is_begun && (end == TextEnd::Cut || !held.trim().is_empty()) {
+        held.clear();
+        return Some("");
+    }
+    match (ends_arguments(held, notation), end) {
+        (Found::Perhaps, TextEnd::Open) => None,
+        // The mark that ends the call may have begun.
+        (Found::Perhaps, TextEnd::Cut) => Some(""),
+        _ => Some(if count == 0 { "{}" } else { "}" }),
+    }
+}
+
+/// Whether arguments end at the front of a text, by the mark of the call's end or the section's.
+fn ends_arguments(held: &str, notation: &Notation) -> Found {
+    let text = held.trim_start();
+    let section_end = notation.section.map_or("", |marks| marks.close);
+    let ends = [notation.call.close, section_end].map(|end| at_front(text, end));
+    if ends.contains(&Found::Yes) {
+        Found::Yes
+    } else if ends.contains(&Found::Perhaps) {
+        Found::Perhaps
+    } else {
+        Found::No
     }
 }
 

@@ -1,5 +1,6 @@
 //! Calls that are expressions: Python's, and Gemma's.
 
+use super::Functions;
 use super::call::{CallBody, CallHead, Outcome, is_name};
 use super::json::quoted;
 use super::literal::{LiteralReader, Spelling};
@@ -7,13 +8,15 @@ use super::marks::{Found, at_front};
 
 /// The longest call that is waited for, in bytes.
 const MAX_CALL: usize = 1 << 20;
+/// What Llama 3 writes behind the name of a tool that it knows.
+pub(super) const METHOD: &str = ".call";
 
 /// A call as in Python, perhaps the first of a list.
-pub(super) fn python_head(text: &str, is_final: bool) -> Outcome<CallHead> {
+pub(super) fn python_head(text: &str) -> Outcome<CallHead> {
     let mut reader = LiteralReader::new(text.strip_prefix('[').unwrap_or(text), Spelling::Python);
     reader.skip_blanks();
     let incomplete = |rest: &str| {
-        if is_final || rest.len() > MAX_CALL {
+        if rest.len() > MAX_CALL {
             Outcome::Other
         } else {
             Outcome::Incomplete
@@ -70,8 +73,17 @@ pub(super) fn python_head(text: &str, is_final: bool) -> Outcome<CallHead> {
     }
 }
 
+/// Whether a text that ends too early is the beginning of a call of one of `functions`, as far as it goes.
+pub(super) fn may_be_python(text: &str, functions: &Functions) -> bool {
+    let call = text.trim_start_matches(|c: char| c.is_whitespace() || c == '[');
+    match call.split_once('(') {
+        Some((name, _)) => functions.contains(name.trim_end_matches(METHOD)),
+        None => functions.begins(call) || call.split_once('.').is_some_and(|(name, _)| functions.contains(name)),
+    }
+}
+
 /// `call:NAME{…}`, as Gemma writes it, up to the closing mark.
-pub(super) fn braces_head(text: &str, close: &str, is_final: bool) -> Outcome<CallHead> {
+pub(super) fn braces_head(text: &str, close: &str) -> Outcome<CallHead> {
     match at_front(text, "call:") {
         Found::Yes => {}
         Found::Perhaps => return Outcome::Incomplete,
@@ -102,7 +114,7 @@ pub(super) fn braces_head(text: &str, close: &str, is_final: bool) -> Outcome<Ca
             };
             Outcome::Read(head, text.len() - reader.rest.len())
         }
-        None if is_final || start.contains(close) => Outcome::Other,
+        None if start.contains(close) => Outcome::Other,
         None => Outcome::Incomplete,
     }
 }

@@ -2,7 +2,7 @@
 
 mod heads;
 
-use super::call::{CallBody, CallHead, Outcome, may_begin, opening};
+use super::call::{CallBody, CallHead, Outcome, TextEnd, may_begin, opening};
 use super::marks::{Found, at_front, begun, first};
 use super::reader::AnswerPiece;
 use super::{Dialect, Functions, Notation};
@@ -66,14 +66,16 @@ impl MarkedReader {
 
     pub fn push(&mut self, piece: &str) -> Vec<AnswerPiece> {
         self.held.push_str(piece);
-        while self.advance(false) {}
+        while self.advance(TextEnd::Open) {}
         std::mem::take(&mut self.out)
     }
 
-    pub fn finish(&mut self) -> Vec<AnswerPiece> {
-        while self.advance(true) {}
+    pub fn finish(&mut self, end: TextEnd) -> Vec<AnswerPiece> {
+        while self.advance(end) {}
         let held = std::mem::take(&mut self.held);
         match self.state {
+            // What is held may be the beginning of the mark that ends it.
+            State::Reasoning if end == TextEnd::Cut => {}
             State::Reasoning => {
                 self.say_reasoning(held.trim_end());
                 self.calls_in_reasoning();
@@ -96,23 +98,23 @@ impl MarkedReader {
     }
 
     /// Goes as far as the held text is certain; true if there is more to do.
-    fn advance(&mut self, is_final: bool) -> bool {
+    fn advance(&mut self, end: TextEnd) -> bool {
         match self.state {
-            State::Between => self.between(is_final),
+            State::Between => self.between(end),
             State::Reasoning => self.reasoning(),
-            State::Text => self.text(is_final),
-            State::Section => self.section(is_final),
-            State::Call => self.in_call(is_final),
+            State::Text => self.text(end),
+            State::Section => self.section(end),
+            State::Call => self.in_call(end),
         }
     }
 
-    fn between(&mut self, is_final: bool) -> bool {
+    fn between(&mut self, end: TextEnd) -> bool {
         let is_beginning = !self.had_reasoning && !self.had_text && !self.had_call;
         let lead = self.dialect.text_lead;
         if is_beginning && self.blanks.is_empty() && !lead.is_empty() {
             match at_front(&self.held, lead) {
                 Found::Yes => drop(self.held.drain(..lead.len())),
-                Found::Perhaps if !is_final => return false,
+                Found::Perhaps if end == TextEnd::Open => return false,
                 Found::Perhaps | Found::No => {}
             }
             self.dialect.text_lead = "";
@@ -168,14 +170,17 @@ impl MarkedReader {
         }
         // Calls that no mark begins stand at the front alone.
         if self.notation().is_some_and(|notation| opening(notation).is_empty()) && !self.had_text {
-            match self.unmarked_call(is_final) {
+            match self.unmarked_call(end) {
                 Found::Yes => return true,
+                Found::Perhaps if end == TextEnd::Cut => return self.drop_held(),
                 Found::Perhaps => return false,
                 Found::No => {}
             }
         }
-        if may_be_mark && !is_final {
-            return false;
+        match end {
+            TextEnd::Open if may_be_mark => return false,
+            TextEnd::Cut if may_be_mark => return self.drop_held(),
+            _ => {}
         }
         if self.had_reasoning && !self.had_text || self.had_call {
             self.held = self.held.trim_start().to_owned();
@@ -219,7 +224,7 @@ impl MarkedReader {
         let is_call = |piece: &AnswerPiece| matches!(piece, AnswerPiece::Call { .. } | AnswerPiece::Arguments(_));
         let mut reader = MarkedReader::new(dialect, self.functions.clone(), false);
         let mut pieces = reader.push(&text);
-        pieces.extend(reader.finish());
+        pieces.extend(reader.finish(TextEnd::Complete));
         let are_known = pieces.iter().all(|piece| match piece {
             AnswerPiece::Call { name, .. } => self.functions.contains(name),
             _ => true,
@@ -238,7 +243,7 @@ impl MarkedReader {
         }
     }
 
-    fn text(&mut self, is_final: bool) -> bool {
+    fn text(&mut self, end: TextEnd) -> bool {
         let Some(notation) = self.notation() else {
             let held = std::mem::take(&mut self.held);
             self.say(&held);
@@ -248,39 +253,32 @@ impl MarkedReader {
         let text_close = notation.text.map_or("", |marks| marks.close);
         let marks = || [open, text_close].into_iter().chain(notation.ignored.iter().copied());
         let Some((at, mark)) = first(&self.held, marks()) else {
-            let certain = if is_final {
-                self.held.len()
+            let begun = if end == TextEnd::Complete {
+                0
             } else {
-                self.held.len() - begun(&self.held, marks())
+                begun(&self.held, marks())
             };
-            let text: String = self.held.drain(..certain).collect();
+            let text: String = self.held.drain(..self.held.len() - begun).collect();
             self.say(&text);
-            return false;
+            return begun > 0 && end == TextEnd::Cut && self.drop_held();
         };
         let text: String = self.held.drain(..at).collect();
         self.say(&text);
         if mark == open {
-            return self.marked_call(notation, is_final);
+            return self.marked_call(notation, end);
         }
         self.held.drain(..mark.len());
         self.state = State::Between;
         true
     }
 
-    fn in_call(&mut self, is_final: bool) -> bool {
+    fn in_call(&mut self, end: TextEnd) -> bool {
         let (Some(notation), Some((name, body))) = (self.dialect.calls, &mut self.call) else {
             self.state = State::Between;
             return true;
         };
         let mut arguments = String::new();
-        let has_ended = body.advance(
-            &mut self.held,
-            &mut arguments,
-            notation,
-            &self.functions,
-            name,
-            is_final,
-        );
+        let has_ended = body.advance(&mut self.held, &mut arguments, notation, &self.functions, name, end);
         if !arguments.is_empty() {
             self.out.push(AnswerPiece::Arguments(arguments));
         }
@@ -292,7 +290,7 @@ impl MarkedReader {
     }
 
     /// Behind a call: another one, or what ends them.
-    fn section(&mut self, is_final: bool) -> bool {
+    fn section(&mut self, end: TextEnd) -> bool {
         let Some(notation) = self.notation() else {
             self.state = State::Between;
             return true;
@@ -334,20 +332,23 @@ impl MarkedReader {
             found => {
                 let may_follow = found == Found::Yes || is_unmarked && may_begin(text, notation);
                 if may_follow {
-                    match CallHead::read(&text[next.len()..], notation, &self.functions, is_final) {
+                    match CallHead::read(&text[next.len()..], notation, &self.functions) {
                         Outcome::Read(head, length) => {
                             let consumed = self.held.len() - text.len() + next.len() + length;
                             self.begin(head, consumed);
                             return true;
                         }
-                        Outcome::Incomplete if !is_final => return false,
-                        Outcome::Incomplete | Outcome::Other => {}
+                        Outcome::Incomplete if end == TextEnd::Open => return false,
+                        Outcome::Incomplete => is_certain = false,
+                        Outcome::Other => {}
                     }
                 }
             }
         }
-        if !is_certain && !is_final {
-            return false;
+        match end {
+            TextEnd::Open if !is_certain => return false,
+            TextEnd::Cut if !is_certain => return self.drop_held(),
+            _ => {}
         }
         self.held = text.to_owned();
         self.state = State::Between;

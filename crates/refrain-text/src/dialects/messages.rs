@@ -1,5 +1,6 @@
 //! Reads answers that are sequences of messages, each with a header that says what it is.
 
+use super::call::TextEnd;
 use super::json::{Compactor, ValueScanner};
 use super::marked::MarkedReader;
 use super::marks::{Found, at_front, begun, first};
@@ -61,7 +62,7 @@ impl MessageReader {
             out: vec![],
         };
         if tail.contains(format.header_end) {
-            while reader.advance(false) {}
+            while reader.advance(TextEnd::Open) {}
             reader.held.clear();
             reader.out.clear();
         }
@@ -74,13 +75,16 @@ impl MessageReader {
 
     pub fn push(&mut self, piece: &str) -> Vec<AnswerPiece> {
         self.held.push_str(piece);
-        while self.advance(false) {}
+        while self.advance(TextEnd::Open) {}
         std::mem::take(&mut self.out)
     }
 
-    pub fn finish(&mut self) -> Vec<AnswerPiece> {
-        while self.advance(true) {}
-        let held = std::mem::take(&mut self.held);
+    pub fn finish(&mut self, end: TextEnd) -> Vec<AnswerPiece> {
+        while self.advance(end) {}
+        let mut held = std::mem::take(&mut self.held);
+        if end == TextEnd::Cut {
+            held.clear();
+        }
         let is_header = matches!(self.state, State::Header);
         // A header that never ended is dropped; what is none is text.
         if !is_header {
@@ -88,7 +92,7 @@ impl MessageReader {
         } else if !held.trim().is_empty() && !self.looks_like_header(&held) {
             self.say_text(&held);
         }
-        self.end_message();
+        self.end_message(end);
         std::mem::take(&mut self.out)
     }
 
@@ -97,22 +101,22 @@ impl MessageReader {
         begins.is_empty() || begins.iter().any(|mark| at_front(text, mark) != Found::No)
     }
 
-    fn advance(&mut self, is_final: bool) -> bool {
+    fn advance(&mut self, end: TextEnd) -> bool {
         if self.held.is_empty() {
             return false;
         }
         match self.state {
-            State::Header => self.header(is_final),
-            _ => self.message(is_final),
+            State::Header => self.header(end),
+            _ => self.message(end),
         }
     }
 
-    fn header(&mut self, is_final: bool) -> bool {
+    fn header(&mut self, end: TextEnd) -> bool {
         if let Some(rest) = self.held.trim_start().strip_prefix(self.format.start) {
             self.held = rest.to_owned();
             return true;
         }
-        if at_front(self.held.trim_start(), self.format.start) == Found::Perhaps && !is_final {
+        if at_front(self.held.trim_start(), self.format.start) == Found::Perhaps && end != TextEnd::Complete {
             return false;
         }
         if !self.looks_like_header(&self.held) {
@@ -159,7 +163,7 @@ impl MessageReader {
         true
     }
 
-    fn message(&mut self, is_final: bool) -> bool {
+    fn message(&mut self, end: TextEnd) -> bool {
         if let State::Arguments {
             scanner,
             has_ended: false,
@@ -173,23 +177,23 @@ impl MessageReader {
                 self.held.len() - self.held.trim_start().len()
             };
             let (length, is_whole) = scanner.clone().scan(&self.held[blanks..]);
-            return self.arguments(blanks + length, is_whole, is_final);
+            return self.arguments(blanks + length, is_whole, end);
         }
         let marks = || self.format.ends.iter().copied().chain([self.format.start]);
         let Some((at, mark)) = first(&self.held, marks()) else {
-            let certain = if is_final {
-                self.held.len()
+            let begun = if end == TextEnd::Complete {
+                0
             } else {
-                self.held.len() - begun(&self.held, marks())
+                begun(&self.held, marks())
             };
-            let body: String = self.held.drain(..certain).collect();
+            let body: String = self.held.drain(..self.held.len() - begun).collect();
             self.body(&body);
             return false;
         };
         let body: String = self.held.drain(..at).collect();
         self.held.drain(..mark.len());
         self.body(&body);
-        self.end_message();
+        self.end_message(TextEnd::Complete);
         true
     }
 
@@ -197,11 +201,11 @@ impl MessageReader {
     ///
     /// A mark within them is part of a string, unless another message follows it: then the model never ended the
     /// arguments.
-    fn arguments(&mut self, length: usize, is_whole: bool, is_final: bool) -> bool {
+    fn arguments(&mut self, length: usize, is_whole: bool, end: TextEnd) -> bool {
         let ends = || self.format.ends.iter().copied();
         let found = first(&self.held, ends()).filter(|(at, _)| *at < length);
         let Some((at, mark)) = found else {
-            let begun = if is_whole || is_final {
+            let begun = if is_whole || end == TextEnd::Complete {
                 0
             } else {
                 begun(&self.held, ends())
@@ -217,19 +221,19 @@ impl MessageReader {
         let behind = self.held[at + mark.len()..].trim_start();
         let is_end = match at_front(behind, self.format.start) {
             Found::Yes => true,
-            Found::Perhaps if !is_final => {
+            Found::Perhaps if end != TextEnd::Complete => {
                 let body: String = self.held.drain(..at).collect();
                 self.body(&body);
                 return false;
             }
-            Found::Perhaps | Found::No => is_final && behind.is_empty(),
+            Found::Perhaps | Found::No => end == TextEnd::Complete && behind.is_empty(),
         };
         let taken = if is_end { at } else { at + mark.len() };
         let body: String = self.held.drain(..taken).collect();
         self.body(&body);
         if is_end {
             self.held.drain(..mark.len());
-            self.end_message();
+            self.end_message(TextEnd::Complete);
         }
         true
     }
@@ -286,10 +290,13 @@ impl MessageReader {
         }
     }
 
-    fn end_message(&mut self) {
+    /// Ends the present message, at its mark or where the text ends.
+    fn end_message(&mut self, end: TextEnd) {
         match std::mem::replace(&mut self.state, State::Header) {
-            State::Arguments { said: false, .. } => self.out.push(AnswerPiece::Arguments("{}".to_owned())),
-            State::Calls(mut reader) => self.out.extend(reader.finish()),
+            State::Arguments { said: false, .. } if end != TextEnd::Cut => {
+                self.out.push(AnswerPiece::Arguments("{}".to_owned()))
+            }
+            State::Calls(mut reader) => self.out.extend(reader.finish(end)),
             _ => {}
         }
         self.blanks.clear();

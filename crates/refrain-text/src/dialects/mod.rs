@@ -22,6 +22,7 @@ mod reasoning_end;
 mod tests;
 mod values;
 
+pub use call::{MAX_FUNCTION_NAME, is_function_name};
 pub use reader::{AnswerPiece, AnswerReader};
 pub use reasoning_end::ReasoningEnd;
 pub use values::Functions;

@@ -101,7 +101,8 @@ fn behind_name_end<'t>(
     }
 }
 
-/// The next argument between marks: key, value as it is written, and what the notation says of its type.
+/// The next argument between marks: key, value as it is written, and what the notation says of its type. `is_final`:
+/// the model wrote no more.
 pub(super) fn argument(
     held: &str,
     tags: &ArgumentTags,
@@ -144,10 +145,10 @@ pub(super) fn argument(
         let section_end = notation.section.map_or("", |marks| marks.close);
         let nexts = [tags.key, notation.call.close, section_end];
         let found = nexts.map(|next| at_front(behind, next));
-        if found.contains(&Found::Yes) || is_final && behind.is_empty() {
+        if found.contains(&Found::Yes) || found.contains(&Found::Perhaps) && is_final {
             break at;
         }
-        if found.contains(&Found::Perhaps) && !is_final {
+        if found.contains(&Found::Perhaps) {
             return Outcome::Incomplete;
         }
         from = at + tags.value_end.len();

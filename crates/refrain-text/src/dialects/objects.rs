@@ -5,6 +5,7 @@ use serde_json::Value;
 use super::call::{CallBody, CallHead, Outcome, is_name};
 use super::json::{Compactor, ValueScanner, compact, leading_value};
 use super::marks::{Found, at_front};
+use super::values::Functions;
 
 /// The keys under which objects have the function's name, its arguments and the call's id.
 const NAME_KEYS: [&str; 3] = ["name", "tool_name", "function"];
@@ -12,8 +13,8 @@ const ARGUMENT_KEYS: [&str; 3] = ["arguments", "parameters", "args"];
 const ID_KEYS: [&str; 2] = ["id", "tool_call_id"];
 
 /// Reads the head of an object with name and arguments, perhaps the first of a list. `name_is_key`: the object's one
-/// key is the name. `is_final`: no more comes.
-pub(super) fn object_head(text: &str, is_final: bool, name_is_key: bool) -> Outcome<CallHead> {
+/// key is the name.
+pub(super) fn object_head(text: &str, name_is_key: bool) -> Outcome<CallHead> {
     let object = text.strip_prefix('[').map_or(text, str::trim_start);
     let Some(members) = object.strip_prefix('{') else {
         return if object.is_empty() {
@@ -28,7 +29,6 @@ pub(super) fn object_head(text: &str, is_final: bool, name_is_key: bool) -> Outc
         id: None,
         arguments: None,
         name_is_key,
-        is_final,
     };
     loop {
         match reader.member() {
@@ -52,7 +52,6 @@ struct ObjectReader<'t> {
     id: Option<String>,
     arguments: Option<String>,
     name_is_key: bool,
-    is_final: bool,
 }
 
 /// What reading a member led to.
@@ -73,7 +72,7 @@ impl<'t> ObjectReader<'t> {
             return Member::Head(CallBody::Whole(arguments.unwrap_or_else(|| "{}".to_owned())));
         }
         if self.rest.is_empty() {
-            return self.end_of_text();
+            return Member::Incomplete;
         }
         if !self.rest.starts_with('"') {
             return Member::Other;
@@ -143,13 +142,28 @@ impl<'t> ObjectReader<'t> {
         }
         Member::Taken
     }
+}
 
-    /// The text ends within the object: at the end of an answer, what is there is the call.
-    fn end_of_text(&mut self) -> Member {
-        if self.is_final && self.name.is_some() {
-            let arguments = self.arguments.take();
-            return Member::Head(CallBody::Whole(arguments.unwrap_or_else(|| "{}".to_owned())));
-        }
-        Member::Incomplete
+/// Whether a text that ends too early is the beginning of a call of one of `functions`, as far as it goes.
+pub(super) fn may_be_object(text: &str, functions: &Functions) -> bool {
+    let object = text.trim_start_matches(|c: char| c.is_whitespace() || matches!(c, '[' | '{'));
+    let Some(rest) = object.strip_prefix('"') else {
+        return object.is_empty();
+    };
+    let mut keys = NAME_KEYS
+        .into_iter()
+        .chain(ARGUMENT_KEYS)
+        .chain(ID_KEYS)
+        .chain(["type"]);
+    let Some((key, value)) = rest.split_once('"') else {
+        return keys.any(|key| key.starts_with(rest));
+    };
+    let value = value.trim_start_matches(|c: char| c.is_whitespace() || c == ':');
+    match value.strip_prefix('"') {
+        Some(name) if NAME_KEYS.contains(&key) => match name.split_once('"') {
+            Some((name, _)) => functions.contains(name),
+            None => functions.begins(name),
+        },
+        _ => keys.any(|known| known == key),
     }
 }

@@ -1,5 +1,6 @@
 //! Reads answers: reasoning, text and calls in a text that arrives piece by piece.
 
+use super::call::TextEnd;
 use super::marked::MarkedReader;
 use super::messages::MessageReader;
 use super::{Dialect, Functions};
@@ -24,7 +25,8 @@ pub enum AnswerPiece {
 
 /// Reads one answer.
 ///
-/// Blanks around reasoning and before calls are left out. What turns out to be no call stays text: nothing is lost.
+/// Blanks around reasoning and before calls are left out. What turns out to be no call stays text: nothing is lost of
+/// a text that the model ended.
 #[derive(Debug, Clone)]
 pub struct AnswerReader(Kind);
 
@@ -55,11 +57,21 @@ impl AnswerReader {
         }
     }
 
-    /// Ends the text and returns what was held back.
+    /// Ends a text that the model ended, and returns what was held back.
     pub fn finish(&mut self) -> Vec<AnswerPiece> {
+        self.end(TextEnd::Complete)
+    }
+
+    /// Ends a text that a limit or a stop string ended, and returns what was held back and is certain: no beginnings of
+    /// marks or of calls. The last call may lack some of its arguments, or all.
+    pub fn cut_off(&mut self) -> Vec<AnswerPiece> {
+        self.end(TextEnd::Cut)
+    }
+
+    fn end(&mut self, end: TextEnd) -> Vec<AnswerPiece> {
         match &mut self.0 {
-            Kind::Marked(reader) => reader.finish(),
-            Kind::Messages(reader) => reader.finish(),
+            Kind::Marked(reader) => reader.finish(end),
+            Kind::Messages(reader) => reader.finish(end),
         }
     }
 

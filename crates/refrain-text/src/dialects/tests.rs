@@ -1,5 +1,6 @@
 //! Reading answers: what streams, what stays text, and notations that no published template writes.
 
+mod cuts;
 mod details;
 
 use serde_json::{Value, json};
@@ -54,6 +55,10 @@ fn read_pieces(dialect: Dialect, prompt: &str, pieces: &[&str]) -> Read {
     let mut reader = AnswerReader::new(dialect, functions(), prompt);
     let mut found: Vec<AnswerPiece> = pieces.iter().flat_map(|piece| reader.push(piece)).collect();
     found.extend(reader.finish());
+    joined(found)
+}
+
+fn joined(found: Vec<AnswerPiece>) -> Read {
     let (mut reasoning, mut text, mut calls) = (String::new(), String::new(), vec![]);
     for piece in found {
         match piece {
@@ -164,6 +169,8 @@ fn names_and_arguments_are_handed_out_as_they_are_written() {
 #[test]
 fn calls_that_end_early_keep_what_was_written() {
     assert_eq!(read(THINK, "A:", "<tool_call>{\"name\": \"f\"}"), is("", "", &["f {}"]));
+    let begun = "<tool_call>{\"name\": \"f\"";
+    assert_eq!(read(THINK, "A:", begun), is("", begun, &[]));
     let cut = "<tool_call>{\"name\": \"f\", \"arguments\": {\"s\": \"a";
     assert_eq!(read(THINK, "A:", cut), is("", "", &["f {\"s\": \"a"]));
     assert_eq!(

@@ -39,6 +39,11 @@ impl Functions {
         self.0.iter().any(|(known, _)| known == name)
     }
 
+    /// Whether the name of a function that is offered begins so.
+    pub(super) fn begins(&self, beginning: &str) -> bool {
+        self.0.iter().any(|(name, _)| name.starts_with(beginning))
+    }
+
     fn schema(&self, name: &str) -> Option<&Value> {
         self.0.iter().find(|(known, _)| known == name).map(|(_, schema)| schema)
     }

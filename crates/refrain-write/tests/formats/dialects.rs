@@ -68,6 +68,18 @@ fn read(dialect: Dialect, functions: &Functions, prompt: &str, pieces: &[&str]) 
     let mut reader = AnswerReader::new(dialect, functions.clone(), prompt);
     let mut found: Vec<AnswerPiece> = pieces.iter().flat_map(|piece| reader.push(piece)).collect();
     found.extend(reader.finish());
+    joined(found)
+}
+
+/// Reads an answer that a limit cut off.
+fn read_cut(dialect: Dialect, functions: &Functions, prompt: &str, text: &str) -> Answer {
+    let mut reader = AnswerReader::new(dialect, functions.clone(), prompt);
+    let mut found = reader.push(text);
+    found.extend(reader.cut_off());
+    joined(found)
+}
+
+fn joined(found: Vec<AnswerPiece>) -> Answer {
     let mut answer = Answer::default();
     for piece in found {
         match piece {
@@ -105,6 +117,17 @@ fn arguments() -> Value {
     json!({
         "city": "Paris \"x\" </tool_call> é", "days": 3, "deep": {"a": [1, null, {"b": "}"}]}, "on": true,
     })
+}
+
+impl Answer {
+    /// Whether it is what was read of `whole` before that was cut off.
+    fn begins(&self, whole: &Answer) -> bool {
+        let mut calls = self.calls.iter().zip(&whole.calls);
+        whole.reasoning.starts_with(self.reasoning.trim_end())
+            && whole.text.starts_with(self.text.trim_end())
+            && self.calls.len() <= whole.calls.len()
+            && calls.all(|(some, whole)| some.0 == whole.0 && whole.1.starts_with(&some.1))
+    }
 }
 
 /// A template, with the form in which it wants arguments.
@@ -207,6 +230,12 @@ impl Published {
             let cut = read(dialect, &functions, &prompt, &[left, right]);
             if cut != found {
                 return Err(format!("{left:?} and {right:?} were read as {cut:?}, not {found:?}"));
+            }
+            let begun = read_cut(dialect, &functions, &prompt, left);
+            if !begun.begins(&found) {
+                return Err(format!(
+                    "{left:?}, cut off, was read as {begun:?}, not as a part of {found:?}"
+                ));
             }
         }
         let letters: Vec<String> = written.chars().map(String::from).collect();
