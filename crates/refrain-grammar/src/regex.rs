@@ -1,14 +1,18 @@
 //! Checks regular expressions before they are compiled.
 
-use regex_syntax::ast::{Ast, RepetitionKind, RepetitionRange, parse::ParserBuilder};
+use regex_syntax::ast::{
+    Assertion, AssertionKind, Ast, ErrorKind, RepetitionKind, RepetitionRange, parse::ParserBuilder,
+};
 
 use crate::limits::{MAX_REGEX_BYTES, MAX_REGEX_NESTING, MAX_REGEX_OPTIONS};
 
 /// Why a regular expression is not compiled.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum RegexProblem {
-    /// It is invalid, or uses what cannot be compiled.
+    /// It is invalid in every notation of regular expressions.
     Invalid(String),
+    /// It uses what cannot be compiled.
+    Unsupported(String),
     /// It exceeds a limit.
     TooLarge(String),
 }
@@ -17,7 +21,7 @@ impl RegexProblem {
     /// The message for the user.
     pub fn message(self) -> String {
         match self {
-            RegexProblem::Invalid(why) | RegexProblem::TooLarge(why) => why,
+            RegexProblem::Invalid(why) | RegexProblem::Unsupported(why) | RegexProblem::TooLarge(why) => why,
         }
     }
 }
@@ -38,19 +42,52 @@ pub(crate) fn check(pattern: &str) -> Result<(), RegexProblem> {
         .nest_limit(MAX_REGEX_NESTING)
         .build()
         .parse(pattern);
-    let tree = parsed.map_err(|why| {
-        use regex_syntax::ast::ErrorKind;
-        match why.kind() {
-            ErrorKind::NestLimitExceeded(limit) => {
-                RegexProblem::TooLarge(format!("the regular expression nests more than {limit} groups"))
-            }
-            kind => RegexProblem::Invalid(format!("invalid regular expression: {kind}")),
+    let tree = parsed.map_err(|why| match why.kind() {
+        ErrorKind::NestLimitExceeded(limit) => {
+            RegexProblem::TooLarge(format!("the regular expression nests more than {limit} groups"))
         }
+        kind if is_invalid_everywhere(kind) => RegexProblem::Invalid(format!("invalid regular expression: {kind}")),
+        kind => RegexProblem::Unsupported(format!("unsupported regular expression: {kind}")),
     })?;
+    if has_word_boundary(&tree) {
+        let why = "unsupported regular expression: word boundaries, such as \\b, are not supported";
+        return Err(RegexProblem::Unsupported(why.to_owned()));
+    }
     if options(&tree) > MAX_REGEX_OPTIONS {
         return too_large(format!("has more than {MAX_REGEX_OPTIONS} optional parts"));
     }
     Ok(())
+}
+
+/// Whether no notation of regular expressions admits this. JavaScript's, which schemas use, differs from ours in
+/// escapes, braces and brackets.
+fn is_invalid_everywhere(kind: &ErrorKind) -> bool {
+    matches!(
+        kind,
+        ErrorKind::ClassRangeInvalid
+            | ErrorKind::GroupUnclosed
+            | ErrorKind::GroupUnopened
+            | ErrorKind::RepetitionCountInvalid
+            | ErrorKind::RepetitionMissing
+    )
+}
+
+fn has_word_boundary(tree: &Ast) -> bool {
+    match tree {
+        Ast::Assertion(assertion) => !is_of_line(assertion),
+        Ast::Group(group) => has_word_boundary(&group.ast),
+        Ast::Repetition(repetition) => has_word_boundary(&repetition.ast),
+        Ast::Alternation(parts) => parts.asts.iter().any(has_word_boundary),
+        Ast::Concat(parts) => parts.asts.iter().any(has_word_boundary),
+        _ => false,
+    }
+}
+
+fn is_of_line(assertion: &Assertion) -> bool {
+    matches!(
+        assertion.kind,
+        AssertionKind::StartLine | AssertionKind::EndLine | AssertionKind::StartText | AssertionKind::EndText
+    )
 }
 
 /// Returns the number of parts that may be absent. The library expands no repetition: one counts twice, since its
@@ -108,8 +145,14 @@ mod tests {
         ] {
             assert!(matches!(check(large), Err(RegexProblem::TooLarge(_))), "{large:.40}");
         }
-        for invalid in ["(", "a{2,1}", "(?=a)b", r"(a)\1", "[z-a]"] {
+        for invalid in ["(", "a)", "a{2,1}", "*a", "[z-a]"] {
             assert!(matches!(check(invalid), Err(RegexProblem::Invalid(_))), "{invalid}");
+        }
+        for unsupported in ["(?=a)b", r"(a)\1", r"\bfoo\b", r"(a|\B)*", r"\cA", "[[a]"] {
+            assert!(
+                matches!(check(unsupported), Err(RegexProblem::Unsupported(_))),
+                "{unsupported}"
+            );
         }
     }
 }

@@ -57,7 +57,10 @@ fn references_mean_what_they_name() {
         "$defs": {"i": {"$id": "item.json", "$ref": "#/$defs/inner", "$defs": {"inner": {"type": "integer"}}}}});
     cases.check(by_id, &["12"], &["true"], &[]);
     let remote = json!({"type": "object", "properties": {"a": {"$ref": "http://127.0.0.1:9/x.json"}}});
-    cases.check(remote, &[r#"{"a": [1]}"#], &["1"], &["$ref at /properties/a"]);
+    assert_eq!(
+        cases.error(remote),
+        "/properties/a: $ref names \"http://127.0.0.1:9/x.json\", which is in another document; none is fetched"
+    );
     assert_eq!(
         cases.error(json!({"$ref": "#/$defs/none"})),
         "the reference \"#/$defs/none\" names nothing in the schema"
@@ -143,6 +146,52 @@ fn keywords_that_cannot_be_enforced_are_reported() {
         &[r#"{"ac": true}"#],
         &["patternProperties"],
     );
+}
+
+#[test]
+fn schemas_that_are_invalid_are_refused() {
+    let cases = Cases::new();
+    for (schema, why) in [
+        (
+            json!({"type": "strnig"}),
+            "\"strnig\" is no type; types are null, boolean, integer, number, string, array, object",
+        ),
+        (
+            json!({"type": ["string", 7]}),
+            "7 is no type; types are null, boolean, integer, number, string, array, object",
+        ),
+        (
+            json!({"type": "string", "pattern": "("}),
+            "invalid regular expression: unclosed group",
+        ),
+        (json!({"type": "string", "pattern": 1}), "pattern must be a string"),
+        (
+            json!({"type": "string", "minLength": -1}),
+            "minLength must be an integer from 0 on",
+        ),
+        (
+            json!({"type": "array", "maxItems": 1.5}),
+            "maxItems must be an integer from 0 on",
+        ),
+        (
+            json!({"type": "object", "minProperties": "1"}),
+            "minProperties must be an integer from 0 on",
+        ),
+        (json!({"type": "integer", "minimum": "1"}), "minimum must be a number"),
+        (
+            json!({"type": "integer", "multipleOf": 0}),
+            "multipleOf must be a number above 0",
+        ),
+        (json!({"enum": "a"}), "enum must be a list"),
+        (json!({"anyOf": {}}), "anyOf must be a list of schemas"),
+        (json!({"properties": []}), "properties must be an object"),
+        (json!({"required": "a"}), "required must be a list of names"),
+        (json!({"$ref": 7}), "$ref must be a string"),
+    ] {
+        assert_eq!(cases.error(schema.clone()), why, "{schema}");
+        let within = json!({"type": "array", "items": schema});
+        assert_eq!(cases.error(within), format!("/items: {why}"), "{schema}");
+    }
 }
 
 #[test]
@@ -259,6 +308,28 @@ fn contradictions_admit_no_value() {
 }
 
 #[test]
+fn schemas_that_require_themselves_are_refused() {
+    let cases = Cases::new();
+    let node = json!({"type": "object", "properties": {"n": {"$ref": "#/$defs/n"}}, "required": ["n"]});
+    let list = json!({"type": "array", "items": {"$ref": "#/$defs/n"}, "minItems": 1});
+    let either = json!({"anyOf": [list, node]});
+    for endless in [&node, &list, &either] {
+        let schema = json!({"$ref": "#/$defs/n", "$defs": {"n": endless}});
+        assert_eq!(cases.error(schema), "the schema admits no value that ends", "{endless}");
+    }
+    let ends = json!({"anyOf": [node, {"type": "null"}]});
+    let schema = json!({"$ref": "#/$defs/n", "$defs": {"n": ends}});
+    cases.check(schema, &["null", r#"{"n": null}"#], &["1"], &[]);
+    let empty = json!({"type": "array", "items": {"$ref": "#/$defs/n"}});
+    cases.check(
+        json!({"$ref": "#/$defs/n", "$defs": {"n": empty}}),
+        &["[]", "[[]]"],
+        &["1"],
+        &[],
+    );
+}
+
+#[test]
 fn long_numbers_stay_as_they_are() {
     let cases = Cases::new();
     let long = "123456789012345678901234567890";
@@ -271,6 +342,12 @@ fn long_numbers_stay_as_they_are() {
     );
     let bounded = json!({"type": "integer", "minimum": 0, "maximum": u64::MAX});
     cases.check(bounded, &["18446744073709551615"], &["-1"], &["maximum"]);
+    // 2^53 + 1, which no float is.
+    let odd = 9_007_199_254_740_993_i64;
+    let beyond = json!({"type": "integer", "minimum": odd, "maximum": odd});
+    cases.check(beyond, &["9007199254740993"], &["true"], &["minimum", "maximum"]);
+    let below = json!({"type": "integer", "exclusiveMinimum": -odd, "maximum": 0});
+    cases.check(below, &["0"], &["1"], &["exclusiveMinimum"]);
     cases.check(
         json!({"enum": [1, 18_446_744_073_709_551_615u64]}),
         &["18446744073709551615"],

@@ -82,6 +82,7 @@ fn rejects_invalid_formats_and_names_the_option() {
             ["--json-schema", "admits no value"],
         ),
         ("--json-schema", "[1]", 2, ["--json-schema", "object"]),
+        ("--json-schema", "{\"type\": \"poem\"}", 2, ["--json-schema", "no type"]),
         ("--json-schema", "/nowhere.json", 1, ["cannot read", "/nowhere.json"]),
         ("--grammar", &gbnf, 2, ["--grammar", "GBNF"]),
         ("--grammar", &wrong, 2, ["--grammar", "missing"]),
@@ -89,7 +90,7 @@ fn rejects_invalid_formats_and_names_the_option() {
     ] {
         run(&["run", "demo", "Hi", option, value]).failed(code, &words);
     }
-    let passed = run(&["run", "demo", "Hi", "-n", "4", "-j", "{\"type\": \"poem\"}"]);
+    let passed = run(&["run", "demo", "Hi", "-n", "4", "-j", "{\"type\": \"float\"}"]);
     assert!(passed.stderr.contains("not enforced: type"), "{passed:?}");
     passed.done();
     run(&["run", "demo", "Hi", "-j", "{}", "--grammar", &wrong]).failed(2, &["cannot be used with"]);

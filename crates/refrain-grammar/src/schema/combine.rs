@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::closing::Scope;
-use super::keywords::Fields;
+use super::keywords::{Fields, wrong};
 use super::references::{Place, only_reference};
 use super::{Preparation, values};
 use crate::error::GrammarError;
@@ -45,12 +45,13 @@ impl<'s> Preparation<'s> {
         let mut has_recursive = false;
         for key in ["$ref", "$dynamicRef", "$recursiveRef"] {
             let Some(value) = schema.take(key) else { continue };
-            let reference = value.as_str().unwrap_or("about:blank");
+            let reference = value.as_str().ok_or_else(|| wrong(key, "a string").at(path))?;
             let target = self.references.target(place, reference)?;
-            let Some(target) = target else {
-                self.ignore(path, key);
-                continue;
+            let elsewhere = || {
+                let why = format!("{key} names {reference:?}, which is in another document; none is fetched");
+                GrammarError::new(why).at(path)
             };
+            let target = target.ok_or_else(elsewhere)?;
             if !schema.is_empty() && self.reaches(target, place.address())? {
                 // The library cannot combine a schema with others while it is still being compiled.
                 for other in schema.drain() {
@@ -97,8 +98,7 @@ impl<'s> Preparation<'s> {
     ) -> Result<Option<Vec<Part<'s>>>, GrammarError> {
         let Some(value) = schema.take(key) else { return Ok(None) };
         let Value::Array(members) = value else {
-            self.ignore(path, key);
-            return Ok(None);
+            return Err(wrong(key, "a list of schemas").at(path));
         };
         let mut parts = vec![];
         for (number, member) in members.iter().enumerate() {

@@ -4,7 +4,7 @@ use serde_json::{Map, Number, Value, json};
 
 use super::closing::{Outer, Scope};
 use super::references::Place;
-use super::values::{Listed, is_exact};
+use super::values::{Listed, exact};
 use super::{Preparation, patterns};
 use crate::error::GrammarError;
 use crate::limits::{MAX_COUNT, MAX_MULTIPLE, MAX_MULTIPLES};
@@ -73,6 +73,11 @@ const FORMATS: [&str; 10] = [
     "uri",
 ];
 const TYPES: [&str; 7] = ["null", "boolean", "integer", "number", "string", "array", "object"];
+/// Names of types of programming languages, which tools of agents have. They are no types of JSON schemas, and ignored.
+const FOREIGN_TYPES: [&str; 24] = [
+    "any", "bool", "bytes", "char", "date", "datetime", "decimal", "dict", "double", "enum", "file", "float",
+    "function", "int", "list", "long", "map", "none", "numeric", "set", "str", "text", "tuple", "union",
+];
 /// Keywords that imply a type where none is given.
 const IMPLIED: [(&str, &[&str]); 4] = [
     (
@@ -168,7 +173,7 @@ impl<'s> Preparation<'s> {
         scope: &Scope,
         path: &str,
     ) -> Result<Value, GrammarError> {
-        let mut types = self.types(schema, path);
+        let mut types = self.types(schema, path)?;
         match self.listed(schema, &types, path)? {
             Listed::Values(values) if values.is_empty() => return Ok(Value::Bool(false)),
             Listed::Values(values) => return Ok(json!({"enum": values})),
@@ -191,7 +196,7 @@ impl<'s> Preparation<'s> {
                 "object" => self.object_keywords(place, schema, scope, path, &mut keywords)?,
                 "array" => self.array_keywords(place, schema, path, &mut keywords)?,
                 "string" => self.string_keywords(schema, path, &mut keywords)?,
-                "number" | "integer" => self.number_keywords(schema, path, &mut keywords),
+                "number" | "integer" => self.number_keywords(schema, path, &mut keywords)?,
                 _ => true,
             };
             if admits {
@@ -209,9 +214,12 @@ impl<'s> Preparation<'s> {
     }
 
     /// The types that a schema names. Names of other languages' types are ignored.
-    fn types(&mut self, schema: &Fields<'s>, path: &str) -> Vec<&'static str> {
+    ///
+    /// # Errors
+    /// If one is no type at all.
+    fn types(&mut self, schema: &Fields<'s>, path: &str) -> Result<Vec<&'static str>, GrammarError> {
         let names: Vec<&Value> = match schema.get("type") {
-            None => return vec![],
+            None => return Ok(vec![]),
             Some(Value::Array(names)) => names.iter().collect(),
             Some(name) => vec![name],
         };
@@ -219,12 +227,20 @@ impl<'s> Preparation<'s> {
             let name = name.as_str()?.to_ascii_lowercase();
             TYPES.into_iter().find(|known| *known == name)
         };
+        let is_foreign = |name: &Value| {
+            let name = name.as_str().map(str::to_ascii_lowercase);
+            name.is_some_and(|name| FOREIGN_TYPES.contains(&name.as_str()))
+        };
+        if let Some(name) = names.iter().find(|name| known(name).is_none() && !is_foreign(name)) {
+            let why = format!("{name} is no type; types are {}", TYPES.join(", "));
+            return Err(GrammarError::new(why).at(path));
+        }
         let types: Vec<&'static str> = names.iter().filter_map(known).collect();
         if types.len() < names.len() && !names.iter().any(|name| *name == "any") {
             self.ignore(path, "type");
         }
         // The unknown one could be anything.
-        if types.len() < names.len() { vec![] } else { types }
+        Ok(if types.len() < names.len() { vec![] } else { types })
     }
 
     fn array_keywords(
@@ -252,7 +268,10 @@ impl<'s> Preparation<'s> {
             Some(value) => self.schema(place.inner(value), &Outer::default(), &format!("{path}/items"))?,
             None => Value::Bool(true),
         };
-        let [min, max] = ["minItems", "maxItems"].map(|key| self.count(schema, key, path));
+        let (min, max) = (
+            self.count(schema, "minItems", path)?,
+            self.count(schema, "maxItems", path)?,
+        );
         let least = min.unwrap_or(0);
         if max.is_some_and(|max| max < least) || rest == Value::Bool(false) && least > first.len() as u64 {
             return Ok(false);
@@ -273,17 +292,21 @@ impl<'s> Preparation<'s> {
         path: &str,
         out: &mut Map<String, Value>,
     ) -> Result<bool, GrammarError> {
-        let [min, max] = ["minLength", "maxLength"].map(|key| self.count(schema, key, path));
+        let (min, max) = (
+            self.count(schema, "minLength", path)?,
+            self.count(schema, "maxLength", path)?,
+        );
         if max.is_some_and(|max| max < min.unwrap_or(0)) {
             return Ok(false);
         }
         insert_counts(out, [("minLength", min), ("maxLength", max)]);
         if let Some(pattern) = schema.get("pattern") {
             match pattern.as_str() {
+                None => return Err(wrong("pattern", "a string").at(path)),
                 Some(text) if patterns::is_compilable(text).map_err(|why| why.at(path))? => {
                     out.insert("pattern".to_owned(), pattern.clone());
                 }
-                _ => self.ignore(path, "pattern"),
+                Some(_) => self.ignore(path, "pattern"),
             }
         }
         if let Some(format) = schema.get("format") {
@@ -296,7 +319,12 @@ impl<'s> Preparation<'s> {
         Ok(true)
     }
 
-    fn number_keywords(&mut self, schema: &Fields<'s>, path: &str, out: &mut Map<String, Value>) -> bool {
+    fn number_keywords(
+        &mut self,
+        schema: &Fields<'s>,
+        path: &str,
+        out: &mut Map<String, Value>,
+    ) -> Result<bool, GrammarError> {
         let mut bounds = Map::new();
         for key in ["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"] {
             let Some(value) = schema.get(key) else { continue };
@@ -308,14 +336,18 @@ impl<'s> Preparation<'s> {
                 } else {
                     "maximum"
                 }),
+                value if !value.is_number() => return Err(wrong(key, "a number").at(path)),
                 value => Some(value),
             };
-            match value.and_then(Value::as_f64).filter(|bound| is_exact(*bound)) {
+            match value.and_then(exact) {
                 Some(bound) => drop(bounds.insert(key.to_owned(), json_number(bound))),
                 None => self.ignore(path, key),
             }
         }
         if let Some(value) = schema.get("multipleOf") {
+            if value.as_f64().is_none_or(|value| value <= 0.0) {
+                return Err(wrong("multipleOf", "a number above 0").at(path));
+            }
             match value.as_f64().and_then(|value| self.multiple(value)) {
                 Some(multiple) => drop(bounds.insert("multipleOf".to_owned(), multiple)),
                 None => self.ignore(path, "multipleOf"),
@@ -326,7 +358,7 @@ impl<'s> Preparation<'s> {
             .zip(bound("maximum"))
             .is_some_and(|(min, max)| min > max);
         out.append(&mut bounds);
-        !is_empty
+        Ok(!is_empty)
     }
 
     /// Returns a divisor that the library enforces.
@@ -347,17 +379,25 @@ impl<'s> Preparation<'s> {
         Some(json_number(value.abs()))
     }
 
-    /// Reads a number of items, properties or characters.
-    pub(super) fn count(&mut self, schema: &Fields<'s>, key: &str, path: &str) -> Option<u64> {
-        let value = schema.get(key)?;
-        let whole = value
-            .as_f64()
-            .filter(|count| count.fract() == 0.0 && (0.0..=MAX_COUNT as f64).contains(count));
-        if whole.is_none() {
+    /// Reads a number of items, properties or characters. Very large ones are ignored.
+    ///
+    /// # Errors
+    /// If it is no integer from 0 on.
+    pub(super) fn count(&mut self, schema: &Fields<'s>, key: &str, path: &str) -> Result<Option<u64>, GrammarError> {
+        let Some(value) = schema.get(key) else { return Ok(None) };
+        let whole = value.as_f64().filter(|count| count.fract() == 0.0 && *count >= 0.0);
+        let whole = whole.ok_or_else(|| wrong(key, "an integer from 0 on").at(path))?;
+        if whole > MAX_COUNT as f64 {
             self.ignore(path, key);
+            return Ok(None);
         }
-        whole.map(|count| count as u64)
+        Ok(Some(whole as u64))
     }
+}
+
+/// The error of a keyword with a value of the wrong type.
+pub(super) fn wrong(keyword: &str, expected: &str) -> GrammarError {
+    GrammarError::new(format!("{keyword} must be {expected}"))
 }
 
 fn insert_counts<const N: usize>(out: &mut Map<String, Value>, counts: [(&str, Option<u64>); N]) {

@@ -9,6 +9,7 @@
 
 mod closing;
 mod combine;
+mod finite;
 mod keywords;
 mod objects;
 mod patterns;
@@ -134,6 +135,9 @@ pub(crate) fn prepare_part(whole: &Value, part: &Value, path: &str) -> Result<Pr
         Value::Object(root) => root,
         _ => Map::new(),
     };
+    if !finite::is_finite(&root, &definitions) {
+        return Err(GrammarError::new("the schema admits no value that ends"));
+    }
     if !definitions.is_empty() {
         root.insert("$defs".to_owned(), Value::Object(definitions));
     }

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use serde_json::{Map, Value, json};
 
 use super::closing::{Outer, Scope};
-use super::keywords::Fields;
+use super::keywords::{Fields, wrong};
 use super::references::Place;
 use super::{Preparation, patterns, pointer};
 use crate::error::GrammarError;
@@ -26,9 +26,9 @@ impl<'s> Preparation<'s> {
         path: &str,
         out: &mut Map<String, Value>,
     ) -> Result<bool, GrammarError> {
-        let required = self.required(schema, path);
+        let required = self.required(schema, path)?;
         let mut properties = Map::new();
-        let declared = self.mapping(schema, "properties", path);
+        let declared = mapping(schema, "properties", path)?;
         for (key, value) in declared.into_iter().flatten() {
             let path = format!("{path}/properties/{}", pointer(key));
             let value = self.schema(place.inner(value), &Outer::default(), &path)?;
@@ -75,7 +75,7 @@ impl<'s> Preparation<'s> {
         }
         let is_alone = scope.groups.is_empty() && !scope.own.is_open;
         let is_exact = is_alone && is_closed && patterns.is_empty();
-        if !self.sizes(schema, [required.len(), optional], is_exact, path, out) {
+        if !self.sizes(schema, [required.len(), optional], is_exact, path, out)? {
             return Ok(false);
         }
         for (key, map) in [("properties", properties), ("patternProperties", patterns)] {
@@ -92,26 +92,20 @@ impl<'s> Preparation<'s> {
         Ok(true)
     }
 
-    fn required(&mut self, schema: &Fields<'s>, path: &str) -> Vec<&'s str> {
-        let Some(value) = schema.get("required") else {
-            return vec![];
+    fn required(&mut self, schema: &Fields<'s>, path: &str) -> Result<Vec<&'s str>, GrammarError> {
+        let listed = match schema.get("required") {
+            None => return Ok(vec![]),
+            // In draft 3, a property says by a flag that it is required.
+            Some(Value::Bool(_)) => {
+                self.ignore(path, "required");
+                return Ok(vec![]);
+            }
+            Some(value) => value.as_array(),
         };
-        let listed = value.as_array().map(Vec::as_slice).unwrap_or_default();
+        let names: Option<Vec<&str>> = listed.and_then(|listed| listed.iter().map(Value::as_str).collect());
+        let names = names.ok_or_else(|| wrong("required", "a list of names").at(path))?;
         let mut seen = HashSet::new();
-        let names: Vec<&str> = listed.iter().filter_map(Value::as_str).collect();
-        if names.len() < listed.len() || !value.is_array() {
-            self.ignore(path, "required");
-        }
-        names.into_iter().filter(|name| seen.insert(*name)).collect()
-    }
-
-    /// Reads a keyword that maps names to schemas.
-    fn mapping(&mut self, schema: &Fields<'s>, key: &str, path: &str) -> Option<&'s Map<String, Value>> {
-        let value = schema.get(key)?;
-        if !value.is_object() {
-            self.ignore(path, key);
-        }
-        value.as_object()
+        Ok(names.into_iter().filter(|name| seen.insert(*name)).collect())
     }
 
     /// Prepares `patternProperties`. Returns whether some cannot be enforced.
@@ -122,7 +116,7 @@ impl<'s> Preparation<'s> {
         path: &str,
     ) -> Result<(Map<String, Value>, bool), GrammarError> {
         let mut kept = Map::new();
-        let declared = self.mapping(schema, "patternProperties", path);
+        let declared = mapping(schema, "patternProperties", path)?;
         let mut is_reduced = false;
         for (pattern, value) in declared.into_iter().flatten() {
             let path_of = format!("{path}/patternProperties/{}", pointer(pattern));
@@ -149,11 +143,14 @@ impl<'s> Preparation<'s> {
         is_exact: bool,
         path: &str,
         out: &mut Map<String, Value>,
-    ) -> bool {
-        let [min, mut max] = ["minProperties", "maxProperties"].map(|key| self.count(schema, key, path));
+    ) -> Result<bool, GrammarError> {
+        let (min, mut max) = (
+            self.count(schema, "minProperties", path)?,
+            self.count(schema, "maxProperties", path)?,
+        );
         let (total, required, min) = ((required + optional) as u64, required as u64, min.unwrap_or(0));
         if max.is_some_and(|max| max < min || max < required) || is_exact && min > total {
-            return false;
+            return Ok(false);
         }
         if is_exact {
             max = max.filter(|max| *max < total);
@@ -169,6 +166,18 @@ impl<'s> Preparation<'s> {
                 None => {}
             }
         }
-        true
+        Ok(true)
+    }
+}
+
+/// Reads a keyword that maps names to schemas.
+///
+/// # Errors
+/// If it is no object.
+fn mapping<'s>(schema: &Fields<'s>, key: &str, path: &str) -> Result<Option<&'s Map<String, Value>>, GrammarError> {
+    match schema.get(key) {
+        None => Ok(None),
+        Some(Value::Object(fields)) => Ok(Some(fields)),
+        Some(_) => Err(wrong(key, "an object").at(path)),
     }
 }

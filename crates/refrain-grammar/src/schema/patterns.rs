@@ -8,15 +8,15 @@ use crate::regex::{self, RegexProblem};
 /// Whether the library compiles a regular expression of a schema.
 ///
 /// # Errors
-/// If it exceeds a limit.
+/// If it is invalid or exceeds a limit.
 pub(super) fn is_compilable(pattern: &str) -> Result<bool, GrammarError> {
     match regex::check(pattern) {
         Ok(()) => {
             let pattern = llguidance::regex_to_lark(pattern, "dw");
             Ok(RegexBuilder::new().mk_regex_for_serach(&pattern).is_ok())
         }
-        Err(RegexProblem::Invalid(_)) => Ok(false),
-        Err(RegexProblem::TooLarge(why)) => Err(GrammarError::new(why)),
+        Err(RegexProblem::Unsupported(_)) => Ok(false),
+        Err(problem) => Err(GrammarError::new(problem.message())),
     }
 }
 

@@ -3,7 +3,7 @@
 use serde_json::{Number, Value};
 
 use super::Preparation;
-use super::keywords::Fields;
+use super::keywords::{Fields, wrong};
 use crate::error::GrammarError;
 use crate::limits::MAX_ENUM_VALUES;
 
@@ -21,14 +21,18 @@ pub(super) enum Listed {
     Types(Vec<&'static str>),
 }
 
-/// Whether the library compares a number exactly.
-pub(super) fn is_exact(number: f64) -> bool {
-    number == 0.0 || (MIN_EXACT..=MAX_EXACT).contains(&number.abs())
+/// Returns a number that the library compares exactly, and no other.
+pub(super) fn exact(value: &Value) -> Option<f64> {
+    let number = value.as_f64()?;
+    let is_in_range = number == 0.0 || (MIN_EXACT..=MAX_EXACT).contains(&number.abs());
+    // Integers beyond 2^53 are rounded.
+    let whole = (value.as_i64().map(i128::from)).or_else(|| value.as_u64().map(i128::from));
+    (is_in_range && whole.is_none_or(|whole| whole == number as i128)).then_some(number)
 }
 
 fn is_writable(value: &Value) -> bool {
     match value {
-        Value::Number(number) => number.as_f64().is_some_and(is_exact) && has_its_digits(number),
+        Value::Number(number) => exact(value).is_some() && has_its_digits(number),
         Value::Array(items) => items.iter().all(is_writable),
         Value::Object(fields) => fields.values().all(is_writable),
         _ => true,
@@ -71,7 +75,7 @@ impl<'s> Preparation<'s> {
             }
             (other, constant) => {
                 if other.is_some() {
-                    self.ignore(path, "enum");
+                    return Err(wrong("enum", "a list").at(path));
                 }
                 match constant {
                     Some(constant) => vec![constant.clone()],

@@ -360,12 +360,18 @@ fn rejects_invalid_formats_and_names_the_field() {
         );
         assert!(message.len() < 300 && !message.contains(" | "), "{message}");
     }
-    // What cannot be enforced is passed over.
-    for schema in [json!({"type": "poem"}), json!({"$ref": "http://example.com/x"})] {
+    // What cannot be enforced is passed over; what is invalid is not.
+    for (schema, expected) in [
+        (json!({"type": "float"}), 200),
+        (json!({"type": "string", "pattern": "(?=a)b"}), 200),
+        (json!({"type": "poem"}), 400),
+        (json!({"type": "string", "pattern": "("}), 400),
+        (json!({"$ref": "http://example.com/x"}), 400),
+    ] {
         let mut request = chat("Say something.");
         request["response_format"] = json!({"type": "json_object", "schema": schema});
         request["max_tokens"] = 4.into();
-        assert_eq!(server.post("/v1/chat/completions", &request).0, 200);
+        assert_eq!(server.post("/v1/chat/completions", &request).0, expected, "{schema}");
     }
     let mut two = chat("Say something.");
     two["guided_regex"] = "a".into();
