@@ -25,11 +25,15 @@ mod slots;
 mod token_bitmask;
 mod tokens;
 
-pub use attention::{paged_attention, paged_attention_with_sinks};
+pub use attention::{paged_attention, paged_attention_with_sinks, store_rows};
 pub use experts::expert_matmul;
 pub use logprob::{Logprobs, logprobs};
 pub use recurrence::{causal_conv, gated_delta};
-pub use refrain_kernels::{attention::AttentionParams, rope::RopeParams, sample};
+pub use refrain_kernels::{
+    attention::{AttentionParams, BlockFormat},
+    rope::RopeParams,
+    sample,
+};
 pub use rope::rope;
 pub use sampling::{Sequences, sample};
 pub use slots::slots;

@@ -77,6 +77,7 @@ fn random_operation(random: &mut Random, device: &Device, arrays: &[Array]) -> A
                 page_size: a as u32,
                 window: random.pick(&[None, Some(0), Some(3)]),
                 decode: false,
+                blocks: [None; 2],
             };
             paged_attention(&x, &y, &y, tokens, params)
         }

@@ -271,6 +271,7 @@ fn unsupported_operations_are_reported_with_dtype_and_device() {
         page_size: 4,
         window: None,
         decode: false,
+        blocks: [None; 2],
     };
     let error = paged_attention(&q, &rows, &rows, tokens, params).eval().unwrap_err();
     let Error::Unsupported { op, dtype, device, why } = &error else {

@@ -151,6 +151,7 @@ fn attention_over_a_long_context_gets_its_own_submit() {
             page_size: 256,
             window: None,
             decode: false,
+            blocks: [None; 2],
         };
         let mut x = input("x", DType::F32, &[128, 32, 128]);
         for _ in 0..4 {
@@ -317,6 +318,7 @@ fn dependent_dispatches_of_one_step_have_barriers_between_them() {
         page_size: 256,
         window: None,
         decode: false,
+        blocks: [None; 2],
     };
     let attn_out = paged_attention(&ones(&device, &[1, 4, 64]), &keys, &values, tokens, params);
     let step = Function::trace(&[&attn_out]).unwrap();

@@ -95,6 +95,7 @@ pub fn decode_attention(
             page_size: PAGE as u32,
             window: None,
             decode: true,
+            blocks: [None; 2],
         },
         heads: preparation(),
         sinks: false,

@@ -12,6 +12,23 @@ layout(constant_id = 5) const uint PAIRS = 1; // pairs of values per invocation
 layout(constant_id = 6) const uint HEADS = 1;
 layout(constant_id = 7) const uint PAGE_SIZE = 64;
 
+#ifdef KEYS_BLOCKS
+#define keys_pairs keys_words
+#define KEY_ROW(row) (row)
+#define KEY_PAIR(at, pair) load_pair_keys(uvec2(pc.keys), pc.head_dim, at, pair)
+#else
+#define KEY_ROW(row) ((row) * (pc.head_dim / 2u))
+#define KEY_PAIR(at, pair) load2_keys(pc.keys, at + pair)
+#endif
+#ifdef VALUES_BLOCKS
+#define values_pairs values_words
+#define VALUE_ROW(row) (row)
+#define VALUE_PAIR(at, pair) load_pair_values(uvec2(pc.values), VALUE_DIM, at, pair)
+#else
+#define VALUE_ROW(row) ((row) * (VALUE_DIM / 2u))
+#define VALUE_PAIR(at, pair) load2_values(pc.values, at + pair)
+#endif
+
 layout(push_constant, scalar) uniform Push {
     q_ref q;
     keys_pairs keys;
@@ -96,18 +113,20 @@ void attend(uint pages_at, uint kv_head, uint base, uint end) {
     vec2 key[4][PAIRS], value[4][PAIRS];
     [[unroll]] for (uint i = 0u; i < 4u; ++i) {
         uint slot = slot_of(pages_at, min(base + i, end - 1u));
-        uint at = (slot * pc.kv_heads + kv_head) * (pc.head_dim / 2u);
-#ifdef VALUES_DIFFER
-        uint value_at = (slot * pc.kv_heads + kv_head) * (VALUE_DIM / 2u);
+        uint at = KEY_ROW(slot * pc.kv_heads + kv_head);
+#if defined VALUES_DIFFER || defined KEYS_BLOCKS || defined VALUES_BLOCKS
+        uint value_at = VALUE_ROW(slot * pc.kv_heads + kv_head);
+#else
+        uint value_at = at;
 #endif
         PAIR_LOOP for (uint j = 0u; j < PAIRS; ++j) {
             uint pair = lane() + j * LANES;
             bool inside = 2u * pair < pc.head_dim;
-            key[i][j] = inside ? load2_keys(pc.keys, at + pair) : vec2(0.0);
+            key[i][j] = inside ? KEY_PAIR(at, pair) : vec2(0.0);
 #ifdef VALUES_DIFFER
-            value[i][j] = 2u * pair < VALUE_DIM ? load2_values(pc.values, value_at + pair) : vec2(0.0);
+            value[i][j] = 2u * pair < VALUE_DIM ? VALUE_PAIR(value_at, pair) : vec2(0.0);
 #else
-            value[i][j] = inside ? load2_values(pc.values, at + pair) : vec2(0.0);
+            value[i][j] = inside ? VALUE_PAIR(value_at, pair) : vec2(0.0);
 #endif
         }
     }

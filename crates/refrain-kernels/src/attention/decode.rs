@@ -1,25 +1,26 @@
 //! Decode attention of one token per sequence, fused with the norms and RoPE of queries and keys and with the write of
 //! key and value into the KV cache.
 //!
-//! `keys` `[slots, KVH, Dk]` and `values` `[slots, KVH, Dv]` floats of one dtype, updated in place; `q` `[T, H, Dk]`,
-//! `k` `[T, KVH, Dk]` and `v` `[T, KVH, Dv]` floats; `positions` `[T]` i32, `sequences` `[T]` u32, `pages` `[S, P]` u32. Each
-//! token is the only one of its sequence. The result is that of [`crate::rms_norm`] over the heads of q and of k,
-//! [`crate::rope`] of both, [`crate::write_rows`] of k and v into the slots of [`crate::slots`], and
-//! [`crate::attention`], in this order. Norms and RoPE are optional. Pages that do not exist are not written.
+//! `keys` `[slots, KVH, Dk]` and `values` `[slots, KVH, Dv]` in one float dtype or block format, updated in place; `q`
+//! `[T, H, Dk]`, `k` `[T, KVH, Dk]` and `v` `[T, KVH, Dv]` floats; `positions` `[T]` i32, `sequences` `[T]` u32, `pages`
+//! `[S, P]` u32. Each token is the only one of its sequence. The result is that of [`crate::rms_norm`] over the heads of
+//! q and of k, [`crate::rope`] of both, [`crate::write_rows`] of k and v into the slots of [`crate::slots`], or
+//! [`super::store`] for block formats, and [`crate::attention`], in this order. Norms and RoPE are optional. Pages that do not exist are not written.
 //!
 //! Operands by number: keys 0, values 1, q 2, k 3, v 4, positions 5, sequences 6, pages 7; then, where present, RoPE's
 //! frequencies, the weights of q's and of k's norm, the sinks, a gate; then out. Where several workgroups split a
 //! token's positions (split-KV), a workspace and counters follow (u32, zero before and after): the last workgroup to
 //! finish combines the splits. On devices without [`Traits::tickets`] a second call combines them, without counters.
 
+mod access;
 mod variant;
 
 use std::fmt;
 
 use super::{AttentionParams, AttentionSizes, HeadPreparation, OP};
 use crate::kit::arguments::PushArguments;
-use crate::kit::text::{SourceBuilder, address, require_float, require_shape, unpack};
-use crate::kit::{glsl, tickets};
+use crate::kit::text::{SourceBuilder, address, require_float, require_shape};
+use crate::kit::tickets;
 use crate::tuning::{self, Tuning};
 use crate::{Call, DType, OperandSpec, Push, Traits, Unsupported};
 use variant::DecodeVariant;
@@ -170,6 +171,9 @@ fn kernel<'t>(
             text = text.input(name, operands[number].dtype);
         }
     }
+    if let Some(format) = params.attention.blocks[0] {
+        text = text.define("BLOCKS", format.name);
+    }
     if let Some(number) = params.sinks() {
         text = text.define("SINKS", 1).input("sinks", operands[number].dtype);
     }
@@ -180,6 +184,10 @@ fn kernel<'t>(
         .body(include_str!("../kit/sincos.glsl"))
         .body(generated)
         .body(include_str!("decode/prepare.glsl"))
+        .body(match params.attention.blocks[0] {
+            Some(_) => include_str!("decode/store_blocks.glsl"),
+            None => "",
+        })
         .body(include_str!("decode.comp"))
 }
 
@@ -225,8 +233,9 @@ fn checked(operands: &[&OperandSpec], params: &DecodeParams) -> Result<Attention
         value_dim,
         ..
     } = sizes;
-    if operands[0].dtype != operands[1].dtype {
-        return Err(size("keys and values must have the same dtype".to_string()));
+    let [key_format, value_format] = params.attention.blocks;
+    if operands[0].dtype != operands[1].dtype || key_format != value_format {
+        return Err(size("keys and values must have the same format".to_string()));
     }
     check_heads(operands, params, &sizes)?;
     if let Some(number) = params.sinks() {
@@ -342,48 +351,14 @@ fn arguments(
     Ok(arguments)
 }
 
-/// Returns the generated GLSL: the arguments, and definitions for the optional parts and the cache's dtype.
+/// Returns the generated GLSL: the arguments, and definitions for the optional parts and the cache's format.
 fn generated(
     operands: &[&OperandSpec],
     params: &DecodeParams,
     arguments: &PushArguments,
     variant: &DecodeVariant,
 ) -> String {
-    let keys = operands[0].dtype;
-    let (words, pair) = match (keys, variant.unit) {
-        (DType::F32, 2) => ("uvec2", "uintBitsToFloat(unit)".to_string()),
-        (DType::F32, _) => (
-            "uvec4",
-            "uintBitsToFloat(uvec2(unit[2u * i], unit[2u * i + 1u]))".into(),
-        ),
-        (_, 2) => ("uint", unpack(keys, "unit")),
-        _ => ("uvec4", unpack(keys, "unit[i]")),
-    };
-    let align = keys.size() * variant.unit;
-    let stored = |at: &str| glsl::conversions(keys).1.replace("VALUE", &format!("vectors[{at}]"));
-    let (word_values, word, word_as_values) = match keys {
-        DType::F32 => (
-            1,
-            "floatBitsToUint(vectors[at])".into(),
-            "vec2(uintBitsToFloat(word))".into(),
-        ),
-        _ => (
-            2,
-            format!("{} | {} << 16", stored("at"), stored("(at) + 1u")),
-            unpack(keys, "word"),
-        ),
-    };
-    let mut text = format!(
-        "#define UNIT {}u\n#define UNIT_TYPE {words}\n\
-         layout(buffer_reference, scalar, buffer_reference_align = {align}) readonly buffer key_units_ref {{ {words} at[]; }};\n\
-         layout(buffer_reference, scalar, buffer_reference_align = 8) coherent buffer pairs_ref {{ vec2 at[]; }};\n\
-         vec2 unit_pair({words} unit, uint i) {{ return {pair}; }}\n\
-         layout(buffer_reference, scalar, buffer_reference_align = 4) writeonly buffer stored_words_ref {{ uint at[]; }};\n\
-         #define WORD_VALUES {word_values}u\n\
-         #define WORD_AT(at) ({word})\n\
-         #define VALUES_OF(word) ({word_as_values})\n",
-        variant.unit,
-    );
+    let mut text = access::text(params.attention.blocks[0], operands[0].dtype, variant.unit);
     let [_, q_norm_weight, k_norm_weight] = params.optional();
     for (name, norm, norm_weight) in [
         ("Q", params.heads.q_norm, q_norm_weight),

@@ -6,8 +6,38 @@
 // known, the latter otherwise.
 layout(local_size_x_id = 0) in;
 
+// A granule is eight values of a key, a run RUN values of a value. Those in a block format become f16 when they are
+// stored in shared memory.
+#ifdef KEYS_BLOCKS
+#define keys_wide keys_words
+#define KEY_GRANULE keys_unit
+#define LOAD_KEY(row, granule) load_unit_keys(uvec2(pc.keys), HEAD_DIM, row, granule)
+#define KEY_HALVES(granule) halves_of(vec2[](keys_pair(granule, 0u), keys_pair(granule, 1u), keys_pair(granule, 2u), keys_pair(granule, 3u)))
+#else
 layout(buffer_reference, scalar, buffer_reference_align = 16) readonly buffer keys_wide { uvec4 at[]; };
+#define KEY_GRANULE uvec4
+#define LOAD_KEY(row, granule) pc.keys.at[(row) * GRANULES + granule]
+#define KEY_HALVES(granule) granule
+#endif
+#ifdef VALUES_BLOCKS
+#define values_wide values_words
+#define VALUE_RUN values_unit
+#define LOAD_VALUE(row, run) load_unit_values(uvec2(pc.values), VALUE_DIM, row, run)
+#define VALUE_HALVES(run) halves_of(vec2[](values_pair(run, 0u), values_pair(run, 1u), values_pair(run, 2u), values_pair(run, 3u)))
+#define RUN_VALUE(run, d) float16_t(values_pair(run, d / 2u)[d % 2u])
+#else
 layout(buffer_reference, scalar, buffer_reference_align = RUN_BYTES) readonly buffer values_wide { RUN_WORDS at[]; };
+#define VALUE_RUN RUN_WORDS
+#define LOAD_VALUE(row, run) pc.values.at[(row) * (VALUE_DIM / RUN) + run]
+#define VALUE_HALVES(run) run
+#define RUN_VALUE(run, d) unpackFloat2x16(run[d / 2u])[d % 2u]
+#endif
+
+uvec4 halves_of(vec2 pairs[4]) {
+    uvec4 words;
+    [[unroll]] for (uint i = 0u; i < 4u; ++i) words[i] = packFloat2x16(f16vec2(pairs[i]));
+    return words;
+}
 
 layout(push_constant, scalar) uniform Push {
     q_ref q;
@@ -61,7 +91,7 @@ float row_sum(float x) {
 }
 
 // Prefetched keys of the next block.
-uvec4 next_keys[KEYS_EACH];
+KEY_GRANULE next_keys[KEYS_EACH];
 
 uint sequence_of(uint token) { return min(load_sequences(pc.sequences, token), pc.sequence_count - 1u); }
 
@@ -112,7 +142,7 @@ void load_block(uint slot, uint kv_head, int last) {
     [[unroll]] for (uint i = 0u; i < KEYS_EACH; ++i) {
         uint number = gl_LocalInvocationIndex + i * THREADS;
         uint row = min(slot + min(number / GRANULES, uint(last)), pc.slots - 1u);
-        next_keys[i] = pc.keys.at[(row * pc.kv_heads + kv_head) * GRANULES + number % GRANULES];
+        next_keys[i] = LOAD_KEY(row * pc.kv_heads + kv_head, number % GRANULES);
     }
     load_values(slot, kv_head, last);
 }

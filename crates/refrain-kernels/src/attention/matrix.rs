@@ -1,8 +1,9 @@
 //! Attention of many tokens on matrix cores (flash-attention).
 //!
-//! Queries, times the scale, and softmax weights are rounded to f16, as keys and values are stored. Scores, maxima,
-//! sums and outputs are f32.
+//! Queries, times the scale, and softmax weights are rounded to f16, as keys and values are stored or, from a block
+//! format, become in shared memory. Scores, maxima, sums and outputs are f32.
 
+use super::blocks::UNIT;
 use super::sizes::AttentionSizes;
 use super::{AttentionOperands, AttentionParams, OP, addresses, output_number, with_sinks};
 use crate::kit::text::{SourceBuilder, is_wide};
@@ -101,7 +102,11 @@ pub(super) fn call(
     };
     let suits = values_fit
         && sizes.tokens >= tuning.attention.min_matrix_tokens
-        && [keys, values].iter().all(|o| o.dtype == DType::F16)
+        && [keys, values]
+            .into_iter()
+            .zip(params.blocks)
+            .all(|(o, format)| format.is_some() || o.dtype == DType::F16)
+        && (params.blocks[1].is_none() || run(cores, traits, value_dim) == UNIT)
         && head_dim.is_multiple_of(8 * cores.lanes_per_row() as usize)
         && value_dim.is_multiple_of(cores.size as usize);
     if !suits {
@@ -114,6 +119,16 @@ pub(super) fn call(
 /// Returns the number of lanes that divide a position's values evenly.
 fn value_lanes(cores: MatrixCores, traits: &Traits) -> usize {
     (traits.subgroup_size / cores.lanes_per_row()) as usize
+}
+
+/// Returns the number of neighbouring values of a position that a lane loads at once.
+fn run(cores: MatrixCores, traits: &Traits, value_dim: usize) -> usize {
+    let lane_values = value_dim / value_lanes(cores, traits);
+    if cores.is_opaque() || lane_values.is_multiple_of(8) {
+        8
+    } else {
+        4
+    }
 }
 
 fn build_call(
@@ -157,11 +172,9 @@ fn build_call(
         );
         return Err(Unsupported::Size { op: OP, what });
     }
-    let lane_values = sizes.value_dim / value_lanes(cores, traits);
-    let (run, words, bytes) = if cores.is_opaque() || lane_values.is_multiple_of(8) {
-        ("8u", "uvec4", 16)
-    } else {
-        ("4u", "uvec2", 8)
+    let (run, words, bytes) = match run(cores, traits, sizes.value_dim) {
+        8 => ("8u", "uvec4", 16),
+        _ => ("4u", "uvec2", 8),
     };
     let text = with_sinks(SourceBuilder::with_fragments(traits, "attention.matrix"), sinks);
     let text = text
@@ -180,7 +193,9 @@ fn build_call(
         .define("POSITIONS", format!("{positions}u"))
         .define("PAGE_SIZE", format!("{}u", params.page_size))
         .define("HEADS", format!("{heads}u"))
-        .define("SUBGROUPS", format!("{subgroups}u"));
+        .define("SUBGROUPS", format!("{subgroups}u"))
+        .blocks("keys", params.blocks[0])
+        .blocks("values", params.blocks[1]);
     let kernel = cores
         .define(traits, text)
         .body(include_str!("matrix.comp"))

@@ -1,7 +1,8 @@
 //! Attention over a paged KV cache, on the flat token axis.
 //!
-//! `q` `[T, H, Dk]`, `keys` `[slots, KVH, Dk]`, `values` `[slots, KVH, Dv]` (f32, f16 or bf16 each; Dk and Dv even, 2 to
-//! 256), `positions` `[T]` i32, `sequences` `[T]` u32, `pages` `[S, P]` u32 → `out` `[T, H, Dv]`, any float type. Token
+//! `q` `[T, H, Dk]`, `keys` `[slots, KVH, Dk]`, `values` `[slots, KVH, Dv]` (f32, f16 or bf16 each, or keys and values in
+//! a [`BlockFormat`]; Dk and Dv even, 2 to 256), `positions` `[T]` i32, `sequences` `[T]` u32, `pages` `[S, P]` u32 →
+//! `out` `[T, H, Dv]`, any float type. Token
 //! `t` attends over the positions `p` from `max(0, positions[t] − window + 1)` up to and including `positions[t]` of
 //! sequence `s = sequences[t]`; position `p` is in slot `pages[s, p / page_size] · page_size + p % page_size`, and
 //! query head `h` reads KV head `h / (H / KVH)`. `out = Σ_p softmax_p(scale · q·k_p) · v_p`, accumulated in f32. With
@@ -15,13 +16,16 @@
 //! Entry points: [`calls`] for any tokens, [`decode()`] for one token per sequence fused with its preparation, and
 //! [`prepare`] for the preparation of many tokens.
 
+mod blocks;
 mod decode;
 mod matrix;
 pub mod prepare;
 mod reference;
 mod sizes;
+pub mod store;
 mod variant;
 
+pub use blocks::{BlockFormat, BlockRows};
 pub use decode::{
     DecodeAttentionPlan, DecodeParams, call as decode, call_tuned as decode_tuned, check as check_decode,
 };
@@ -51,11 +55,14 @@ pub struct AttentionParams {
     /// The caller guarantees that each token is the only one of its sequence in the call, and that its own key and
     /// value were written last.
     pub decode: bool,
+    /// Block formats of keys and of values; `None` for floats.
+    pub blocks: [Option<BlockFormat>; 2],
 }
 
 impl Hash for AttentionParams {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        (self.scale.to_bits(), self.page_size, self.window, self.decode).hash(state);
+        (self.scale.to_bits(), self.page_size, self.window).hash(state);
+        (self.decode, self.blocks).hash(state);
     }
 }
 
@@ -67,6 +74,7 @@ impl AttentionParams {
             page_size,
             window: None,
             decode: false,
+            blocks: [None; 2],
         }
     }
 }
@@ -264,8 +272,8 @@ fn kernel(
         .define("PARTIAL", u32::from(variant.splits > 1))
         .flag("VALUES_DIFFER", sizes.values_differ())
         .input("q", q.dtype)
-        .pairs("keys", keys.dtype)
-        .pairs("values", values.dtype)
+        .pairs_or_blocks("keys", keys.dtype, params.blocks[0])
+        .pairs_or_blocks("values", values.dtype, params.blocks[1])
         .input("positions", DType::I32)
         .input("sequences", DType::U32)
         .input("pages", DType::U32)

@@ -120,6 +120,7 @@ mod tests {
         page_size: 2,
         window: None,
         decode: false,
+        blocks: [None; 2],
     };
 
     /// Attends over two sequences of two pages in eight slots. A slot's value is its index and all keys are equal, so

@@ -51,8 +51,14 @@ impl AttentionSizes {
     pub(super) fn of(operands: AttentionOperands<'_>, params: &AttentionParams) -> Result<AttentionSizes, Unsupported> {
         let [q, keys, values, positions, sequences, pages, out] = operands;
         let size = |what: String| Unsupported::Size { op: OP, what };
-        for operand in [q, keys, values, out] {
+        for operand in [q, out] {
             require_float(OP, operand)?;
+        }
+        for (operand, format) in [keys, values].into_iter().zip(params.blocks) {
+            match format {
+                Some(_) => require_dtype(OP, operand, DType::U32)?,
+                None => require_float(OP, operand)?,
+            }
         }
         require_dtype(OP, positions, DType::I32)?;
         require_dtype(OP, sequences, DType::U32)?;
@@ -64,9 +70,13 @@ impl AttentionSizes {
                 shapes.0, shapes.1, shapes.2
             )));
         };
-        require_shape(OP, "keys", keys, &[slots, kv_heads, head_dim])?;
-        let value_dim = values.layout.shape.last().copied().unwrap_or(0);
-        require_shape(OP, "values", values, &[slots, kv_heads, value_dim])?;
+        let [key_format, value_format] = params.blocks;
+        let key_width = key_format.map_or(head_dim, |format| format.words(head_dim));
+        require_shape(OP, "keys", keys, &[slots, kv_heads, key_width])?;
+        let value_width = values.layout.shape.last().copied().unwrap_or(0);
+        require_shape(OP, "values", values, &[slots, kv_heads, value_width])?;
+        let value_dim = value_format.map_or(Some(value_width), |format| format.dim(value_width));
+        let value_dim = value_dim.unwrap_or(0);
         require_shape(OP, "positions", positions, &[tokens])?;
         require_shape(OP, "sequences", sequences, &[tokens])?;
         require_shape(OP, "the result", out, &[tokens, heads, value_dim])?;
@@ -74,6 +84,14 @@ impl AttentionSizes {
             if !dim.is_multiple_of(2) || !(2..=256).contains(&dim) {
                 return Err(size(format!(
                     "heads of {dim} values; head dimensions must be even and at most 256"
+                )));
+            }
+        }
+        for (dim, format) in [head_dim, value_dim].into_iter().zip(params.blocks) {
+            if let Some(format) = format.filter(|format| !format.supports(dim)) {
+                let name = format.name;
+                return Err(size(format!(
+                    "heads of {dim} values in {name}: must be a multiple of 32"
                 )));
             }
         }

@@ -183,6 +183,7 @@ mod tests {
         page_size: 1,
         window: None,
         decode: false,
+        blocks: [None; 2],
     };
 
     #[test]

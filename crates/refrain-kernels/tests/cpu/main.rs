@@ -245,6 +245,7 @@ fn paged_attention_matches_the_reference() {
                 page_size: page_size as u32,
                 window,
                 decode: false,
+                blocks: [None; 2],
             };
             let expected = attention::reference(&inputs, &params);
             let actual = cpu::attention(&inputs, &keys, &values, &params);

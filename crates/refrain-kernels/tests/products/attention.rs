@@ -3,12 +3,15 @@
 mod case;
 mod prompts;
 
+use refrain_kernels::attention::{BlockFormat, BlockRows};
+use refrain_kernels::matmul::WeightRows;
 use refrain_kernels::tuning::{self, GroupCount};
-use refrain_kernels::{DType, OperandSpec, Unsupported, attention};
+use refrain_kernels::{DType, OperandSpec, Unsupported, Values, attention};
 use refrain_testing::sample;
 
 use crate::common::{Random, rows};
-use crate::support::{FLOATS, all_traits, device_traits, padded, swapped};
+use crate::decode::assert_within_steps;
+use crate::support::{FLOATS, all_traits, device_traits, floats, outcome_with, padded, stored, swapped};
 use case::Case;
 
 #[test]
@@ -74,10 +77,92 @@ fn supports_values_of_another_size_than_keys() {
                     page_size: 64,
                     window: [None, Some(100)][pick(2)],
                     decode: false,
+                    blocks: [None; 2],
                 },
                 infinite_keys: false,
             }
             .check(&tuning, &traits);
+        }
+    }
+}
+
+#[test]
+fn block_formats_match_the_reference() {
+    let mut random = Random::new(31);
+    let formats = BlockFormat::ALL.map(Some).into_iter().chain([None]);
+    let pairs: Vec<_> = formats
+        .clone()
+        .flat_map(|a| formats.clone().map(move |b| [a, b]))
+        .collect();
+    for traits in sample(all_traits(), 3) {
+        for &blocks in &pairs {
+            for (head_dim, value_dim) in [(32, 32), (128, 128), (192, 128), (96, 96)] {
+                let mut pick = |count: usize| random.bits() as usize % count;
+                let mut tuning = *tuning::choose(&traits);
+                tuning.attention.target_groups = GroupCount::fixed([1, 1000][pick(2)]);
+                let kv_heads = 1 + pick(3);
+                Case {
+                    heads: kv_heads * (1 + pick(4)),
+                    kv_heads,
+                    head_dim,
+                    value_dim: Some(value_dim),
+                    params: attention::AttentionParams {
+                        blocks,
+                        ..Case::default().params
+                    },
+                    ..Case::default()
+                }
+                .check(&tuning, &traits);
+            }
+        }
+    }
+}
+
+#[test]
+fn block_formats_need_whole_blocks() {
+    let traits = device_traits();
+    let format = BlockFormat::Q8_0;
+    let spec = |dtype, shape: &[usize]| OperandSpec::contiguous(dtype, shape);
+    let (rows, slots) = (spec(DType::F32, &[3, 2, 48]), spec(DType::I32, &[3]));
+    let state = spec(DType::U32, &[8, 2, format.words(48)]);
+    let error = attention::store::call(&traits, [&rows, &slots, &state], format).expect_err("48 values");
+    assert!(error.to_string().contains("multiple of 32"), "{error}");
+}
+
+/// Rows whose heads have gaps, at slots of which some do not exist.
+#[test]
+fn stored_blocks_match_the_reference() {
+    let mut random = Random::new(5);
+    for traits in sample(all_traits(), 3) {
+        for format in BlockFormat::ALL {
+            for dim in [32, 64, 96, 128, 256] {
+                let (tokens, heads, slots) = (5, 3, 16);
+                let rows = padded(FLOATS[dim / 32 % 3], &[tokens, heads, dim]);
+                let values = stored(&rows, &floats(&mut random, tokens * heads * dim));
+                let at = vec![3, -1, 15, 16, 0];
+                let indices = OperandSpec::contiguous(DType::I32, &[tokens]);
+                let state = OperandSpec::contiguous(DType::U32, &[slots, heads, format.words(dim)]);
+                let call = attention::store::call(&traits, [&rows, &indices, &state], format).expect("supported");
+                let inputs = [
+                    (&rows, Values::F32(values.clone())),
+                    (&indices, Values::I32(at.clone())),
+                ];
+                let Values::U32(found) = outcome_with(&[call], &inputs, &state, None) else {
+                    unreachable!("words")
+                };
+                let width = heads * format.words(dim);
+                let expected = format.encode(&values, dim);
+                for (t, slot) in at.iter().enumerate().filter(|(_, slot)| (0..16).contains(*slot)) {
+                    let decode = |words: &[u32]| {
+                        let mut out = vec![0.0; heads * dim];
+                        BlockRows::new(format, heads, dim, words).read(0, &mut out);
+                        out
+                    };
+                    let found = decode(&found[*slot as usize * width..][..width]);
+                    let expected = decode(&expected[t * width..][..width]);
+                    assert_within_steps(format, &found, &expected, &format!("{} of {dim}", format.name));
+                }
+            }
         }
     }
 }
@@ -124,6 +209,7 @@ fn many_tokens_and_long_contexts_match_the_reference() {
                 page_size: 64,
                 window: None,
                 decode: false,
+                blocks: [None; 2],
             },
             ..Case::default()
         }
@@ -152,6 +238,7 @@ fn contexts_beyond_software_loop_limits_are_complete() {
                 page_size: 64,
                 window: None,
                 decode: false,
+                blocks: [None; 2],
             },
             ..Case::default()
         }
@@ -189,6 +276,7 @@ fn splits_of_positions_are_combined() {
                 page_size: 64,
                 window: None,
                 decode: false,
+                blocks: [None; 2],
             },
             ..Case::default()
         };

@@ -2,7 +2,7 @@
 
 mod case;
 
-use refrain_kernels::attention;
+use refrain_kernels::attention::{self, BlockFormat};
 use refrain_kernels::rms_norm::Norm;
 use refrain_kernels::tuning::{self, GroupCount, Tuning};
 use refrain_kernels::{DType, OperandSpec, Traits, rope};
@@ -10,6 +10,7 @@ use refrain_testing::sample;
 
 use crate::common::{Random, rows};
 use crate::support::{FLOATS, all_traits, device_traits};
+pub use case::assert_within_steps;
 use case::{Case, NORM, halves};
 
 #[test]
@@ -23,6 +24,36 @@ fn fused_decode_matches_separate_steps() {
                 ..Case::typical()
             }
             .check(tuning::choose(&traits), &traits);
+        }
+    }
+}
+
+#[test]
+fn block_formats_match_separate_steps() {
+    let mut random = Random::new(23);
+    for traits in sample(all_traits(), 3) {
+        for format in BlockFormat::ALL {
+            for (head_dim, value_dim) in [(32, 32), (64, 64), (128, 128), (96, 96), (192, 128), (256, 256)] {
+                let mut pick = |count: usize| random.bits() as usize % count;
+                let mut tuning = *tuning::choose(&traits);
+                tuning.decode.target_groups = GroupCount::fixed([1, 1 << 20][pick(2)]);
+                let kv_heads = 1 + pick(3);
+                let norm = [None, NORM][pick(2)];
+                Case {
+                    heads: kv_heads * (1 + pick(4)),
+                    kv_heads,
+                    head_dim,
+                    value_dim: Some(value_dim),
+                    positions: [vec![0], vec![31, 64, -1, 190], vec![100, 16]][pick(3)].clone(),
+                    window: [None, Some(40)][pick(2)],
+                    rope: [None, halves(head_dim / 4 * 2)][pick(2)],
+                    norms: [norm, norm],
+                    blocks: Some(format),
+                    gated: pick(2) == 0,
+                    ..Case::typical()
+                }
+                .check(&tuning, &traits);
+            }
         }
     }
 }

@@ -1,5 +1,6 @@
 use crate::common::{all_features, both_traits, check_texts};
 use crate::support::{FLOATS, swapped};
+use refrain_kernels::attention::BlockFormat;
 use refrain_kernels::expert_matmul::{self, Matrices};
 use refrain_kernels::fragments::{FragmentOrder, MatrixCores};
 use refrain_kernels::projection::{self, Projection, Section, WeightStorage};
@@ -357,6 +358,7 @@ fn attentions_compile() {
                         page_size: 16,
                         window: None,
                         decode: false,
+                        blocks: [None; 2],
                     };
                     let operands = [&q, &cache, &cache, &positions, &sequences, &pages, &q];
                     let sinks = OperandSpec::contiguous(x, &[8]);
@@ -398,6 +400,16 @@ fn attentions_on_matrix_cores_compile() {
             let operands = [&q, &keys, &values, &positions, &sequences, &pages, &out];
             let params = attention::AttentionParams::new(key, 128);
             let made = attention::calls(&traits, operands, None, &params).expect("supported").0;
+            for format in BlockFormat::ALL {
+                let state = |dim| OperandSpec::contiguous(DType::U32, &[1024, 2, format.words(dim)]);
+                let (keys, values) = (state(key), state(value));
+                let operands = [&q, &keys, &values, &positions, &sequences, &pages, &out];
+                let params = attention::AttentionParams {
+                    blocks: [Some(format); 2],
+                    ..params
+                };
+                calls.extend(attention::calls(&traits, operands, None, &params).expect("supported").0);
+            }
             // With few lanes, registers cannot hold long values of fragments with an opaque layout.
             let on_matrix_cores = made[0].kernel.name.starts_with("attention.matrix");
             assert!(on_matrix_cores || (value > 64 && traits.matrix_cores.expect("some").is_opaque()));

@@ -5,6 +5,7 @@ use std::hash::{Hash, Hasher};
 use refrain_kernels::attention::{self, DecodeParams};
 use refrain_kernels::slots;
 
+use super::blocks::encoded;
 use super::prepare::prepared;
 use super::{attend, multiplications, output};
 use refrain::operation::{ArraySpec, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, Values};
@@ -27,7 +28,7 @@ impl Operation for FusedAttention {
 
     fn results(&self, inputs: &[&ArraySpec]) -> Result<Vec<ArraySpec>, String> {
         match inputs {
-            [_, values, q, ..] if inputs.len() == self.0.output() => Ok(vec![output(q, values)]),
+            [_, values, q, ..] if inputs.len() == self.0.output() => Ok(vec![output(q, values, &self.0.attention)]),
             _ => Err(format!("{} inputs, expected {}", inputs.len(), self.0.output())),
         }
     }
@@ -55,10 +56,12 @@ impl Operation for FusedAttention {
         let [q, k] = prepared(&x, &params.heads, params.optional(), 5);
         let v = x.values(4);
         let page_size = params.attention.page_size as usize;
+        let [key_dim, value_dim] = [3, 4].map(|number| x.shape(number)[2]);
         let slots = slots::reference(&x.i32(5), &x.u32(6), &x.u32(7), x.shape(7), page_size);
         drop(x);
-        step.update_rows(0, &Values::F32(k), &slots);
-        step.update_rows(1, &v, &slots);
+        let [key_format, value_format] = params.attention.blocks;
+        step.update_rows(0, &encoded(&Values::F32(k), key_dim, key_format), &slots);
+        step.update_rows(1, &encoded(&v, value_dim, value_format), &slots);
         let x = step.read();
         let mut attn_out = attend(&x, &q, heads, [0, 1, 5, 6, 7], params.sinks(), &params.attention);
         if let Some(number) = params.gate() {

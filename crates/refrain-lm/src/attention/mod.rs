@@ -1,12 +1,16 @@
 //! Causal attention over a paged KV cache.
 
+mod blocks;
 mod decode;
 mod prepare;
 mod rewrite;
 
+use std::borrow::Cow;
 use std::hash::{Hash, Hasher};
 
-use refrain_kernels::matmul::StoredRows;
+pub use blocks::store_rows;
+use refrain_kernels::attention::{BlockFormat, BlockRows};
+use refrain_kernels::matmul::{StoredRows, WeightRows};
 use refrain_kernels::{attention, cpu};
 
 use refrain::operation::{
@@ -34,9 +38,14 @@ impl Operation for PagedAttention {
     fn results(&self, inputs: &[&ArraySpec]) -> Result<Vec<ArraySpec>, String> {
         let (inputs, sinks) = inputs.split_at(inputs.len().min(6));
         let [q, keys, values, positions, sequences, pages] = exact_inputs(inputs)?;
-        let fits = inputs[..3].iter().all(|x| x.rank() == 3 && x.dtype.is_float())
+        let [key_format, value_format] = self.0.blocks;
+        let fits = q.rank() == 3
+            && q.dtype.is_float()
+            && keys.rank() == 3
+            && head_dim(keys, key_format) == Some(q.dim(2))
+            && values.rank() == 3
+            && head_dim(values, value_format).is_some()
             && keys.shape[..2] == values.shape[..2]
-            && keys.dim(2) == q.dim(2)
             && keys.dim(1) > 0
             && q.dim(1).is_multiple_of(keys.dim(1))
             && positions.shape == [q.dim(0)]
@@ -50,7 +59,7 @@ impl Operation for PagedAttention {
             && sinks.iter().all(|x| x.dtype.is_float() && x.shape == [q.dim(1)])
             && self.0.page_size > 0;
         if fits {
-            return Ok(vec![output(q, values)]);
+            return Ok(vec![output(q, values, &self.0)]);
         }
         let page_size = self.0.page_size;
         let last = match sinks {
@@ -95,10 +104,20 @@ impl Operation for PagedAttention {
     }
 }
 
+/// Returns the dimension of the heads of a state in a block format or in floats; `None` if it is neither.
+fn head_dim(state: &ArraySpec, format: Option<BlockFormat>) -> Option<usize> {
+    match format {
+        Some(format) if state.dtype == DType::U32 => format.dim(state.dim(2)),
+        None if state.dtype.is_float() => Some(state.dim(2)),
+        _ => None,
+    }
+}
+
 /// Returns the spec of attention's output for queries `q`: heads of the dimension of `values`.
-fn output(q: &ArraySpec, values: &ArraySpec) -> ArraySpec {
+fn output(q: &ArraySpec, values: &ArraySpec, params: &AttentionParams) -> ArraySpec {
+    let dim = head_dim(values, params.blocks[1]).unwrap_or(0);
     ArraySpec {
-        shape: [&q.shape[..2], &values.shape[2..]].concat(),
+        shape: vec![q.dim(0), q.dim(1), dim],
         dtype: q.dtype,
     }
 }
@@ -127,17 +146,34 @@ fn attend(
     let [slots, kv_heads, _] = *x.shape(keys) else {
         unreachable!("keys have three dimensions")
     };
-    let head_dims = [keys, values].map(|number| x.shape(number)[2]);
     let bytes = [keys, values].map(|number| (x.dtype(number), x.gathered(number)));
-    let rows = [0, 1].map(|i| {
-        let (dtype, bytes) = &bytes[i];
-        StoredRows::new(*dtype, slots, kv_heads * head_dims[i], bytes).expect("keys and values are floats")
+    let words = bytes.each_ref().map(|(dtype, bytes)| match dtype {
+        DType::U32 => match bytemuck::try_cast_slice(bytes) {
+            Ok(words) => Cow::Borrowed(words),
+            Err(_) => Cow::Owned(bytemuck::pod_collect_to_vec(bytes)),
+        },
+        _ => Cow::Borrowed(&[][..]),
     });
+    let rows = [0, 1].map(|i| -> Box<dyn WeightRows + '_> {
+        let width = x.shape([keys, values][i])[2];
+        match params.blocks[i] {
+            Some(format) => {
+                let dim = format.dim(width).expect("checked by `results`");
+                Box::new(BlockRows::new(format, kv_heads, dim, &words[i]))
+            }
+            None => {
+                let (dtype, bytes) = &bytes[i];
+                let rows = StoredRows::new(*dtype, slots, kv_heads * width, bytes);
+                Box::new(rows.expect("keys and values are floats"))
+            }
+        }
+    });
+    let head_dims = rows.each_ref().map(|rows| rows.columns() / kv_heads);
     let sinks = sinks.map(|number| x.f32(number));
     let inputs = attention::AttentionInputs {
         q,
-        keys: &rows[0],
-        values: &rows[1],
+        keys: &*rows[0],
+        values: &*rows[1],
         positions: &x.i32(positions),
         sequences: &x.u32(sequences),
         pages: &x.u32(pages),
@@ -160,8 +196,8 @@ fn attend(
 
 /// Causal attention over a paged KV cache.
 ///
-/// q floats `[T, H, Dk]`; keys floats `[slots, KVH, Dk]` and values floats `[slots, KVH, Dv]`, H a multiple of KVH → as
-/// q `[T, H, Dv]`. A token sees the positions up to its own, or the last `params.window` of them. Position p of
+/// q floats `[T, H, Dk]`; keys `[slots, KVH, Dk]` and values `[slots, KVH, Dv]`, floats or in the block formats of
+/// `params`, H a multiple of KVH → as q `[T, H, Dv]`. A token sees the positions up to its own, or the last `params.window` of them. Position p of
 /// sequence s is in slot `pages[s, p / page_size] · page_size + p mod page_size`. The result is invalid if shapes do
 /// not match. GPUs support even Dk and Dv up to 256.
 #[track_caller]

@@ -7,10 +7,11 @@ use refrain::graph::{Edge, Graph, Node};
 use refrain::operation::{ArraySpec, Operation, WriteRows};
 use refrain::rewrite::{Norm, Replacement, computes, norm_of, replace};
 use refrain::{DType, Device, Primitive};
-use refrain_kernels::attention::{DecodeParams, HeadPreparation};
+use refrain_kernels::attention::{BlockFormat, DecodeParams, HeadPreparation};
 use refrain_kernels::elementwise::{BinaryOp, ExpressionStep, UnaryOp};
 
 use super::PagedAttention;
+use super::blocks::StoreBlocks;
 use super::decode::FusedAttention;
 use super::prepare::AttentionPreparation;
 use crate::rope::Rope;
@@ -78,8 +79,8 @@ impl<'g> AttentionPrologue<'g> {
             return None;
         };
         let (tokens, sinks) = others.split_at_checked(3)?;
-        let write = |state: &Edge| write(graph, state, number, tokens, params.page_size);
-        let writes = [write(keys)?, write(values)?];
+        let write = |state: &Edge, format| write(graph, state, number, tokens, (params.page_size, format));
+        let writes = [write(keys, params.blocks[0])?, write(values, params.blocks[1])?];
         // If queries and keys have different RoPE, neither is fused.
         let mut sources = [q, &writes[0].rows].map(|edge| head_source(graph, uses, edge, &tokens[0]));
         if sources[0].rope != sources[1].rope {
@@ -135,8 +136,8 @@ impl<'g> AttentionPrologue<'g> {
     fn preparation_node(&self, graph: &Graph, device: &Device) -> Option<(usize, Replacement)> {
         let [q, keys, values] = self.read;
         let [q_source, _] = &self.sources;
-        // Queries without norm or RoPE would be copied needlessly.
-        if q_source.rope.is_none() && q_source.norm.is_none() {
+        // Queries without norm or RoPE would be copied needlessly. The fused kernel writes floats only.
+        if (q_source.rope.is_none() && q_source.norm.is_none()) || self.params.blocks != [None; 2] {
             return None;
         }
         let [key_slots, value_slots] = self.writes.each_ref().map(|write| &write.slots);
@@ -234,10 +235,21 @@ fn gate(graph: &Graph, uses: &[usize], users: &[usize], number: usize) -> Option
 
 /// Returns the cache write that `edge` is the result of, if its slots are those of `tokens` (positions, sequences,
 /// pages) and nothing reads its result before attention `reader`.
-fn write(graph: &Graph, edge: &Edge, reader: usize, tokens: &[Edge], page_size: u32) -> Option<CacheWrite> {
+fn write(
+    graph: &Graph,
+    edge: &Edge,
+    reader: usize,
+    tokens: &[Edge],
+    (page_size, read_as): (u32, Option<BlockFormat>),
+) -> Option<CacheWrite> {
     let node = &graph.nodes[edge.node];
-    let (Some(WriteRows), [state, rows, slots]) = (node.primitive.operation(), &node.inputs[..]) else {
+    let [state, rows, slots] = &node.inputs[..] else {
         return None;
+    };
+    let format = match (node.primitive.operation(), node.primitive.operation()) {
+        (Some(WriteRows), _) => None,
+        (_, Some(StoreBlocks(format))) => Some(*format),
+        _ => return None,
     };
     let slots_node = &graph.nodes[slots.node];
     let Slots { page_size: n } = *slots_node.primitive.operation()?;
@@ -250,7 +262,8 @@ fn write(graph: &Graph, edge: &Edge, reader: usize, tokens: &[Edge], page_size: 
         .filter(|e| e.node == edge.node)
         .count()
         == 1;
-    (same_slots && unread && once && graph.is_whole(edge)).then(|| CacheWrite {
+    let fits = same_slots && unread && once && graph.is_whole(edge) && format == read_as;
+    fits.then(|| CacheWrite {
         state: state.clone(),
         rows: rows.clone(),
         slots: slots.clone(),

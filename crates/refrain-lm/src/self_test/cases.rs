@@ -5,8 +5,8 @@ use refrain::{Array, DType, Device, QuantFormat, fast};
 
 use crate::sample::Settings;
 use crate::{
-    AttentionParams, BatchTokens, RopeParams, Sequences, causal_conv, expert_matmul, gated_delta, paged_attention,
-    sample, slots,
+    AttentionParams, BatchTokens, BlockFormat, RopeParams, Sequences, causal_conv, expert_matmul, gated_delta,
+    paged_attention, sample, slots, store_rows,
 };
 
 /// The families of this crate's operations.
@@ -72,7 +72,46 @@ fn attention(device: &Device) -> Vec<(String, Array)> {
         }
     }
     results.extend(fused_prompt(device, &mut source));
+    results.extend(
+        BlockFormat::ALL
+            .into_iter()
+            .flat_map(|format| blocks(device, &mut source, format)),
+    );
     results
+}
+
+/// A prompt and a token over a cache in a block format, which is written just before.
+fn blocks(device: &Device, source: &mut RandomArrays, format: BlockFormat) -> Vec<(String, Array)> {
+    let shape = [768, 2, format.words(64)];
+    let case = |(what, tokens, first): (&str, i32, i32)| {
+        // If states cannot be allocated, the other cases still run.
+        let state = || Array::state(device, DType::U32, &shape).ok();
+        let (keys, values) = (state()?, state()?);
+        let pages = Array::from_slice(device, &[2u32, 0, 1], &[1, 3]);
+        let tokens = BatchTokens {
+            positions: &source.positions(first, tokens),
+            sequences: &Array::zeros(device, DType::U32, &[tokens as usize]),
+            pages: &pages,
+        };
+        let count = tokens.positions.count();
+        let slots = slots(tokens, 256);
+        let [keys, values] = [keys, values].map(|state| {
+            let rows = source.floats(DType::F32, &[count, 2, 64]);
+            store_rows(&state, &rows, &slots, Some(format))
+        });
+        let params = AttentionParams {
+            decode: count == 1,
+            blocks: [Some(format); 2],
+            ..AttentionParams::new(64, 256)
+        };
+        let q = source.floats(DType::F32, &[count, 4, 64]);
+        let attn_out = paged_attention(&q, &keys, &values, tokens, params);
+        Some(named(format!("{what} over {}", format.name), attn_out))
+    };
+    [("one token", 1, 300), ("a prompt", 24, 0)]
+        .into_iter()
+        .filter_map(case)
+        .collect()
 }
 
 /// A prompt with norms and RoPE of queries and keys, and writes of keys and values to the cache before attention.

@@ -229,6 +229,7 @@ impl Attention {
             page_size: batch.page_size as u32,
             window: self.window,
             decode: batch.decode,
+            blocks: [None; 2],
         };
         let (keys, values, batch_tokens) = (&cache.keys, &cache.values, batch.batch_tokens());
         let attn_out = match &self.sinks {

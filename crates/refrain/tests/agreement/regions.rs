@@ -220,6 +220,7 @@ pub fn attention(device: &Device, random: &mut Random, tokens: usize, decode: bo
         page_size: PAGE as u32,
         window: random.pick(&[None, Some(5)]),
         decode,
+        blocks: [None; 2],
     };
     let sinks = random.one_in(2).then(|| weight(random, &[kv_heads * group]));
     let attn_out = match sinks {

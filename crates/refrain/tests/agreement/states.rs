@@ -105,6 +105,7 @@ fn attended(device: &Device, random: &mut Random, dtype: DType) -> Vec<Array> {
             page_size: e.page_size as u32,
             window: e.window,
             decode: false,
+            blocks: [None; 2],
         };
         let attn_out = paged_attention(&q, &keys, &values, tokens, params);
         results.push(attn_out);

@@ -135,6 +135,7 @@ fn split_attention(device: &Device) -> [Array; 3] {
         page_size: 16,
         window: None,
         decode: false,
+        blocks: [None; 2],
     };
     let slots = slots(tokens, 16);
     let [q, k, v] =

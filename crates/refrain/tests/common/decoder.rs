@@ -103,6 +103,7 @@ impl Decoder {
             page_size: PAGE as u32,
             window: None,
             decode: tokens == 1,
+            blocks: [None; 2],
         };
         let rope = RopeParams {
             dims: e.head_dim,

@@ -175,6 +175,7 @@ fn attention(decode: bool, [normed, rotated]: [bool; 2]) -> [Array; 3] {
         page_size: 16,
         window: None,
         decode,
+        blocks: [None; 2],
     };
     [paged_attention(&turned(q), &keys, &values, batch, params), keys, values]
 }

@@ -239,6 +239,7 @@ fn paged_attention(device: &Device, dtype: DType, with_sinks: bool) -> Array {
         page_size: 16,
         window: None,
         decode: false,
+        blocks: [None; 2],
     };
     let q = Array::input(device, "q", DType::F32, &[ROWS, 4, 64]);
     if with_sinks {

@@ -141,19 +141,19 @@ uint find_split() {
 // The token's own key and value are not in the cache yet; what is loaded for them is ignored. Skipping these loads
 // would stall on the page table.
 void load_keys(uint base, uint page) {
-    uint at = slot_of(page, min(base + gl_LocalInvocationIndex / SUBS, end - 1u)) * UNITS;
+    uint at = slot_of(page, min(base + gl_LocalInvocationIndex / SUBS, end - 1u)) * ROW_UNITS(UNITS);
     [[unroll]] for (uint i = 0u; i < KEY_UNITS; ++i) {
         uint unit = gl_LocalInvocationIndex % SUBS + i * SUBS;
-        if (unit < UNITS) keys[i] = key_units_ref(pc.keys).at[at + unit];
+        if (unit < UNITS) keys[i] = LOAD_UNIT(pc.keys, HEAD_DIM, at, unit);
     }
 }
 
 void load_values(uint base, uint page) {
     UNROLL for (uint step = 0u; step < VALUE_STEPS; ++step) {
-        uint at = slot_of(page, min(base + gl_LocalInvocationIndex / COLUMNS + step * GROUPS, end - 1u)) * VALUE_UNITS;
+        uint at = slot_of(page, min(base + gl_LocalInvocationIndex / COLUMNS + step * GROUPS, end - 1u)) * ROW_UNITS(VALUE_UNITS);
         [[unroll]] for (uint s = 0u; s < SPAN; ++s) {
             uint unit = gl_LocalInvocationIndex % COLUMNS + s * COLUMNS;
-            if (unit < VALUE_UNITS) values[step * SPAN + s] = key_units_ref(pc.values).at[at + unit];
+            if (unit < VALUE_UNITS) values[step * SPAN + s] = LOAD_UNIT(pc.values, VALUE_DIM, at, unit);
         }
     }
 }
@@ -252,6 +252,10 @@ void rotate_vectors() {
 #endif
 }
 
+#ifdef CACHE_BITS
+// In store_blocks.glsl.
+void store_own();
+#else
 // Rounds the token's own key and value to the cache's dtype, word by word. One workgroup per KV head stores them in the
 // cache.
 void store_own() {
@@ -269,6 +273,7 @@ void store_own() {
     }
     barrier();
 }
+#endif
 
 void prepare() {
 #ifdef ROTATES

@@ -1,5 +1,6 @@
 //! Division of the work of decode attention.
 
+use super::super::blocks::UNIT;
 use super::{AttentionSizes, DecodeParams, OP};
 use crate::kit::iterations::{self, lane_reduction, loop_or_unrolled, looped, too_many};
 use crate::rms_norm::Norm;
@@ -51,7 +52,10 @@ impl DecodeVariant {
         let tile = decode.positions as usize;
         let groups = (sizes.tokens * sizes.heads / heads).max(1);
         let max_splits = (decode.target_groups.on(traits) / groups).min(sizes.capacity / tile);
-        let wide = 16 / operands[0].dtype.size();
+        let wide = match params.attention.blocks[0] {
+            Some(_) => UNIT,
+            None => 16 / operands[0].dtype.size(),
+        };
         let divides = [sizes.head_dim, sizes.value_dim]
             .iter()
             .all(|dim| dim.is_multiple_of(wide));
@@ -119,9 +123,13 @@ impl DecodeVariant {
             sizes.value_dim.div_ceil(threads),
             (sizes.head_dim + sizes.value_dim).div_ceil(threads),
         ];
-        let prepare = 2 * unroll(vectors, 2 * unroll(sizes.head_dim.div_ceil(lanes), 0) + join)
-            + 2 * unroll(value, 0)
-            + looped(own, 0);
+        // A block's largest value is searched for one by one, for two blocks.
+        let own = match params.attention.blocks[0] {
+            Some(_) => looped(own, 2 * looped(32, 0)),
+            None => looped(own, 0),
+        };
+        let prepare =
+            2 * unroll(vectors, 2 * unroll(sizes.head_dim.div_ceil(lanes), 0) + join) + 2 * unroll(value, 0) + own;
         let rotated = params.heads.rotated_pairs();
         let rotate = 2 * unroll(rotated / threads + 1, 0) + looped((self.heads + 1) * rotated / threads + 1, 0);
         // Reduction over the groups, and combination of the splits.
@@ -231,6 +239,7 @@ mod tests {
                 page_size: 1,
                 window: None,
                 decode: true,
+                blocks: [None; 2],
             },
             heads: HeadPreparation {
                 rope: Some(rope::RopeParams::new(head_dim)),

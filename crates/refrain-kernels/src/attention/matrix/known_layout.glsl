@@ -12,7 +12,7 @@ shared uvec4 keys[POSITIONS * GRANULES];
 shared uvec4 values[TILES * VALUE_DEPTHS * SUBGROUP];
 
 // Prefetched values of the next block.
-RUN_WORDS next_values[VALUES_EACH][VALUES];
+VALUE_RUN next_values[VALUES_EACH][VALUES];
 
 A_FRAGMENT query[DEPTHS];
 SUMS attn_out[VALUE_DEPTHS];
@@ -75,7 +75,7 @@ void load_values(uint slot, uint kv_head, int last) {
         [[unroll]] for (uint v = 0u; v < VALUES; ++v) {
             uint position_in_block = number / RUNS * FRAGMENT + COLUMN_OF(lane_part(), v);
             uint row = min(slot + min(position_in_block, uint(last)), pc.slots - 1u);
-            next_values[i][v] = pc.values.at[(row * pc.kv_heads + kv_head) * (VALUE_DIM / RUN) + run];
+            next_values[i][v] = LOAD_VALUE(row * pc.kv_heads + kv_head, run);
         }
     }
 }
@@ -87,11 +87,11 @@ uvec4 granule_of(uint above, uint group) {
 }
 
 // Returns a lane's part of fragment `depth` of a run of values: of VALUES positions, SLOTS values each.
-uvec4 value_part(RUN_WORDS runs[VALUES], uint depth) {
+uvec4 value_part(VALUE_RUN runs[VALUES], uint depth) {
     float16_t part[ELEMENTS];
     [[unroll]] for (uint i = 0u; i < ELEMENTS; ++i) {
         uint d = depth * SLOTS + i / VALUES;
-        part[i] = unpackFloat2x16(runs[i % VALUES][d / 2u])[d % 2u];
+        part[i] = RUN_VALUE(runs[i % VALUES], d);
     }
     return words_of(part);
 }
@@ -100,7 +100,7 @@ void store_block() {
     [[unroll]] for (uint i = 0u; i < KEYS_EACH; ++i) {
         uint number = gl_LocalInvocationIndex + i * THREADS;
         if (KEYS_EACH * THREADS == POSITIONS * GRANULES || number < POSITIONS * GRANULES) {
-            keys[key_at(number / GRANULES, number % GRANULES)] = next_keys[i];
+            keys[key_at(number / GRANULES, number % GRANULES)] = KEY_HALVES(next_keys[i]);
         }
     }
     [[unroll]] for (uint i = 0u; i < VALUES_EACH; ++i) {

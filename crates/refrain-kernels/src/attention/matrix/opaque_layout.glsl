@@ -16,7 +16,7 @@ shared float staged_floats[SUBGROUPS * FRAGMENT * POSITIONS];
 shared f16vec4 staged_f16s[SUBGROUPS * FRAGMENT * POSITION_FOURS];
 shared float staged_factors[SUBGROUPS * FRAGMENT * FRAGMENT];
 
-uvec4 next_values[VALUES_EACH];
+VALUE_RUN next_values[VALUES_EACH];
 
 A_FRAGMENT query[ROW_PARTS * QUERY_PARTS];
 SUMS attn_out[ROW_PARTS * VALUE_PARTS];
@@ -54,7 +54,7 @@ void load_values(uint slot, uint kv_head, int last) {
     [[unroll]] for (uint i = 0u; i < VALUES_EACH; ++i) {
         uint number = gl_LocalInvocationIndex + i * THREADS;
         uint row = min(slot + min(number / VALUE_GRANULES, uint(last)), pc.slots - 1u);
-        next_values[i] = pc.values.at[(row * pc.kv_heads + kv_head) * VALUE_GRANULES + number % VALUE_GRANULES];
+        next_values[i] = LOAD_VALUE(row * pc.kv_heads + kv_head, number % VALUE_GRANULES);
     }
 }
 
@@ -62,15 +62,17 @@ void store_block() {
     [[unroll]] for (uint i = 0u; i < KEYS_EACH; ++i) {
         uint number = gl_LocalInvocationIndex + i * THREADS;
         if (number < POSITIONS * GRANULES) {
-            keys[2u * number] = four_of(next_keys[i].x, next_keys[i].y);
-            keys[2u * number + 1u] = four_of(next_keys[i].z, next_keys[i].w);
+            uvec4 halves = KEY_HALVES(next_keys[i]);
+            keys[2u * number] = four_of(halves.x, halves.y);
+            keys[2u * number + 1u] = four_of(halves.z, halves.w);
         }
     }
     [[unroll]] for (uint i = 0u; i < VALUES_EACH; ++i) {
         uint number = gl_LocalInvocationIndex + i * THREADS;
         if (number < POSITIONS * VALUE_GRANULES) {
-            values[2u * number] = four_of(next_values[i].x, next_values[i].y);
-            values[2u * number + 1u] = four_of(next_values[i].z, next_values[i].w);
+            uvec4 halves = VALUE_HALVES(next_values[i]);
+            values[2u * number] = four_of(halves.x, halves.y);
+            values[2u * number + 1u] = four_of(halves.z, halves.w);
         }
     }
 }

@@ -1,6 +1,7 @@
 //! A test case: random operands, the reference's results, and the comparison.
 
-use refrain_kernels::matmul::SliceRows;
+use refrain_kernels::attention::BlockRows;
+use refrain_kernels::matmul::{SliceRows, WeightRows};
 use refrain_kernels::tuning::Tuning;
 use refrain_kernels::{DType, OperandSpec, Traits, Values, attention};
 
@@ -50,6 +51,7 @@ impl Default for Case {
                 page_size: 8,
                 window: None,
                 decode: false,
+                blocks: [None; 2],
             },
             infinite_keys: false,
         }
@@ -67,6 +69,19 @@ impl Case {
 
     fn value_dim(&self) -> usize {
         self.value_dim.unwrap_or(self.head_dim)
+    }
+
+    /// Returns the operand of keys or values and what is stored. `values` become those that are read back.
+    fn in_blocks(&self, i: usize, floats: OperandSpec, values: &mut [f32], dim: usize) -> (OperandSpec, Values) {
+        let Some(format) = self.params.blocks[i] else {
+            return (floats, Values::F32(values.to_vec()));
+        };
+        let words = format.encode(values, dim);
+        let rows = BlockRows::new(format, self.kv_heads, dim, &words);
+        let slots = values.chunks_exact_mut(rows.columns());
+        slots.enumerate().for_each(|(slot, out)| rows.read(slot, out));
+        let shape = [self.slots, self.kv_heads, format.words(dim)];
+        (OperandSpec::contiguous(DType::U32, &shape), Values::U32(words))
     }
 
     /// Compares with the reference. Returns whether matrix cores were used.
@@ -89,7 +104,7 @@ impl Case {
         let [keys, values] = [(1, self.head_dim), (2, self.value_dim())]
             .map(|(i, dim)| OperandSpec::contiguous(self.dtypes[i], &[self.slots, self.kv_heads, dim]));
         let mut random = Random::new(self.slots as u64);
-        let [q_values, mut key_values, value_values] =
+        let [q_values, mut key_values, mut value_values] =
             [q, &keys, &values].map(|o| stored(o, &floats(&mut random, o.layout.count())));
         if self.infinite_keys {
             // One value of each fifth position's keys.
@@ -99,6 +114,8 @@ impl Case {
                 .step_by(step)
                 .for_each(|value| *value = f32::INFINITY);
         }
+        let (keys, stored_keys) = self.in_blocks(0, keys, &mut key_values, self.head_dim);
+        let (values, stored_values) = self.in_blocks(1, values, &mut value_values, self.value_dim());
         let positions = OperandSpec::contiguous(DType::I32, &[tokens]);
         let sequences = OperandSpec::contiguous(DType::U32, &[tokens]);
         let pages = OperandSpec::contiguous(
@@ -130,8 +147,8 @@ impl Case {
         );
         let mut inputs = vec![
             (q, Values::F32(q_values)),
-            (&keys, Values::F32(key_values)),
-            (&values, Values::F32(value_values)),
+            (&keys, stored_keys),
+            (&values, stored_values),
             (&positions, Values::I32(self.positions.clone())),
             (&sequences, Values::U32(self.sequences.clone())),
             (&pages, Values::U32(self.pages.clone())),

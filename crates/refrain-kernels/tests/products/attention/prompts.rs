@@ -1,5 +1,6 @@
 //! Prefill attention on matrix cores against its reference.
 
+use refrain_kernels::attention::BlockFormat;
 use refrain_kernels::fragments::MatrixCores;
 use refrain_kernels::tuning::{self, GroupCount};
 use refrain_kernels::{DType, attention};
@@ -56,6 +57,7 @@ fn prompts_of_several_sequences_match_on_matrix_cores() {
                     page_size,
                     window,
                     decode: false,
+                    blocks: [None; 2],
                 },
                 infinite_keys: false,
             };
@@ -119,6 +121,10 @@ fn random_case(random: &mut Random, cores: MatrixCores) -> Case {
             page_size: page_size as u32,
             window: random.pick(&[None, None, Some(1), Some(9), Some(70)]),
             decode: false,
+            blocks: [head_dim, value_dim].map(|dim| {
+                let format = random.pick(&[None, Some(BlockFormat::Q8_0), Some(BlockFormat::Q4_0)]);
+                format.filter(|format| format.supports(dim))
+            }),
         },
         infinite_keys: random.below(4) == 0,
     }

@@ -1,7 +1,7 @@
 //! A test case: random operands, the results of the separate steps, and the comparison.
 
-use refrain_kernels::attention::{self, DecodeParams, HeadPreparation};
-use refrain_kernels::matmul::SliceRows;
+use refrain_kernels::attention::{self, BlockFormat, BlockRows, DecodeParams, HeadPreparation};
+use refrain_kernels::matmul::{SliceRows, WeightRows};
 use refrain_kernels::rms_norm::{self, Norm};
 use refrain_kernels::tuning::Tuning;
 use refrain_kernels::{DType, OperandSpec, Traits, Values, rope, slots, write_rows};
@@ -25,6 +25,8 @@ pub struct Case {
     pub rope: Option<rope::RopeParams>,
     pub norms: [Option<Norm>; 2],
     pub state: DType,
+    /// Block format of keys and values, in place of `state`.
+    pub blocks: Option<BlockFormat>,
     /// Whether each head has an attention sink.
     pub sinks: bool,
     /// Whether each query head is followed by a gate.
@@ -61,6 +63,7 @@ impl Case {
             rope: halves(32),
             norms: [NORM, NORM],
             state: DType::F16,
+            blocks: None,
             sinks: false,
             gated: false,
             infinite_keys: false,
@@ -78,6 +81,7 @@ impl Case {
                 page_size: self.page_size,
                 window: self.window,
                 decode: true,
+                blocks: [self.blocks; 2],
             },
             heads: HeadPreparation {
                 rope: self.rope,
@@ -87,6 +91,18 @@ impl Case {
             sinks: self.sinks,
             gated: self.gated,
         }
+    }
+
+    /// A state of heads of `d` values, with its values.
+    fn state(&self, slots: usize, d: usize, random: &mut Random) -> (OperandSpec, Values) {
+        let values = floats(random, slots * self.kv_heads * d);
+        if let Some(format) = self.blocks {
+            let operand = OperandSpec::contiguous(DType::U32, &[slots, self.kv_heads, format.words(d)]);
+            return (operand, Values::U32(format.encode(&values, d)));
+        }
+        let operand = OperandSpec::contiguous(self.state, &[slots, self.kv_heads, d]);
+        let values = stored(&operand, &values);
+        (operand, Values::F32(values))
     }
 
     /// The operands except the result, with their values. Queries, keys and values are side by side.
@@ -118,12 +134,10 @@ impl Case {
                 operand.layout.offset = start;
             }
         }
-        let state = |d: usize, random: &mut Random| {
-            let operand = OperandSpec::contiguous(self.state, &[slots, self.kv_heads, d]);
-            let values = stored(&operand, &floats(random, slots * self.kv_heads * d));
-            (operand, Values::F32(values))
-        };
-        let mut operands = vec![state(d, &mut random), state(value_dim, &mut random)];
+        let mut operands = vec![
+            self.state(slots, d, &mut random),
+            self.state(slots, value_dim, &mut random),
+        ];
         if let (true, Values::F32(keys)) = (self.infinite_keys, &mut operands[0].1) {
             // One value of each fifth position's keys.
             let step = 5 * self.kv_heads * d;
@@ -169,8 +183,8 @@ impl Case {
         operands
     }
 
-    /// Returns the expected result and states.
-    fn expected(&self, operands: &[(OperandSpec, Values)]) -> (Vec<f32>, [Values; 2]) {
+    /// Returns the queries that attention reads, and the expected states.
+    fn prepared(&self, operands: &[(OperandSpec, Values)]) -> (Vec<f32>, [Values; 2]) {
         let d = self.head_dim;
         let value = |number: usize| operands[number].1.clone();
         let optional = self
@@ -195,15 +209,45 @@ impl Case {
         let shape = &operands[7].0.layout.shape;
         let found = slots::reference(&self.positions, &sequences, &pages, shape, self.page_size as usize);
         let mut states = [value(0), value(1)];
-        let columns = [d, self.value_dim()].map(|d| self.kv_heads * d);
-        for ((state, rows), columns) in states.iter_mut().zip([Values::F32(k), value(4)]).zip(columns) {
-            write_rows::reference(&rows, &found, columns, self.state, state);
+        let dims = [d, self.value_dim()];
+        for ((state, rows), dim) in states.iter_mut().zip([Values::F32(k), value(4)]).zip(dims) {
+            match self.blocks {
+                Some(format) => {
+                    let rows = Values::U32(format.encode(rows.f32(), dim));
+                    write_rows::reference(&rows, &found, self.kv_heads * format.words(dim), DType::U32, state);
+                }
+                None => write_rows::reference(&rows, &found, self.kv_heads * dim, self.state, state),
+            }
         }
+        (q, states)
+    }
+
+    /// Returns the values of a state of heads of `dim` values.
+    fn decoded(&self, state: &Values, dim: usize) -> Vec<f32> {
+        match (self.blocks, state) {
+            (Some(format), Values::U32(words)) => {
+                let rows = BlockRows::new(format, self.kv_heads, dim, words);
+                let mut values = vec![0.0; rows.count() * rows.columns()];
+                let slots = values.chunks_exact_mut(rows.columns());
+                slots.enumerate().for_each(|(slot, out)| rows.read(slot, out));
+                values
+            }
+            _ => state.f32().to_vec(),
+        }
+    }
+
+    /// Returns the expected result for queries `q` over `states`.
+    fn expected(&self, operands: &[(OperandSpec, Values)], q: &[f32], states: &[Vec<f32>; 2]) -> Vec<f32> {
+        let value = |number: usize| operands[number].1.clone();
+        let (Values::U32(sequences), Values::U32(pages)) = (value(6), value(7)) else {
+            unreachable!("unsigned");
+        };
+        let columns = [self.head_dim, self.value_dim()].map(|d| self.kv_heads * d);
         let sinks = self.params().sinks().map(value);
         let inputs = attention::AttentionInputs {
-            q: &q,
-            keys: &SliceRows::new(states[0].f32(), columns[0]),
-            values: &SliceRows::new(states[1].f32(), columns[1]),
+            q,
+            keys: &SliceRows::new(&states[0], columns[0]),
+            values: &SliceRows::new(&states[1], columns[1]),
             positions: &self.positions,
             sequences: &sequences,
             pages: &pages,
@@ -212,15 +256,15 @@ impl Case {
             kv_heads: self.kv_heads,
             pages_per_sequence: self.table,
         };
-        let mut mixed = attention::reference(&inputs, &self.params().attention);
+        let mut attn_out = attention::reference(&inputs, &self.params().attention);
         if let Some(number) = self.params().gate() {
             let gate = value(number);
-            mixed
+            attn_out
                 .iter_mut()
                 .zip(gate.f32())
                 .for_each(|(x, g)| *x /= 1.0 + (-g).exp());
         }
-        (mixed, states)
+        attn_out
     }
 
     pub fn check(&self, tuning: &Tuning, traits: &Traits) {
@@ -252,28 +296,26 @@ impl Case {
         }
         // Runs twice: counters must be zero again, and writing the states again must not change them.
         arena.run(&[&made.calls[..], &made.calls].concat());
-        let (expected, states) = self.expected(&operands);
-        let actual = common::values(&out, &blank, &arena.read(operands.len()));
-        assert_close_or_nan(
-            &actual,
-            expected,
-            if self.state == DType::F32 {
-                DType::F32
-            } else {
-                DType::F16
-            },
-            &what,
-        );
-        for (number, state) in states.iter().enumerate() {
+        let (q, states) = self.prepared(&operands);
+        let found = [0, 1].map(|number| {
             let operand = &operands[number].0;
-            let found = Values::load(operand.dtype, &operand.layout, &arena.read(number));
-            assert_close(
-                &found,
-                state.f32().to_vec(),
-                self.state,
-                &format!("{what}, state {number}"),
-            );
+            Values::load(operand.dtype, &operand.layout, &arena.read(number))
+        });
+        let dims = [self.head_dim, self.value_dim()];
+        let [states, found] = [states, found].map(|all| [0, 1].map(|i| self.decoded(&all[i], dims[i])));
+        for (number, (expected, found)) in states.iter().zip(&found).enumerate() {
+            let what = format!("{what}, state {number}");
+            match self.blocks {
+                Some(format) => assert_within_steps(format, found, expected, &what),
+                None => assert_close(&Values::F32(found.clone()), expected.clone(), self.state, &what),
+            }
         }
+        // A quant that is rounded the other way counts as a state's error, not as attention's.
+        let read = if self.blocks.is_some() { &found } else { &states };
+        let actual = common::values(&out, &blank, &arena.read(operands.len()));
+        let is_f32 = self.state == DType::F32 || self.blocks.is_some();
+        let precision = if is_f32 { DType::F32 } else { DType::F16 };
+        assert_close_or_nan(&actual, self.expected(&operands, &q, read), precision, &what);
         if made.workspace.is_some() {
             assert!(
                 arena.read(operands.len() + 2).iter().all(|&b| b == 0),
@@ -281,4 +323,22 @@ impl Case {
             );
         }
     }
+}
+
+/// Checks that values differ by at most a quant, and few of them at all.
+pub fn assert_within_steps(format: BlockFormat, found: &[f32], expected: &[f32], what: &str) {
+    let mut differ = 0;
+    for (found, expected) in found.chunks(32).zip(expected.chunks(32)) {
+        let largest = expected.iter().fold(0f32, |a, b| a.max(b.abs()));
+        let step = 1.01 * largest / format.extreme.abs() as f32;
+        for (x, y) in found.iter().zip(expected) {
+            assert!((x - y).abs() <= step, "{what}: {x} for {y}");
+            differ += usize::from((x - y).abs() > 0.1 * step);
+        }
+    }
+    assert!(
+        differ * 50 <= expected.len(),
+        "{what}: {differ} of {} differ",
+        expected.len()
+    );
 }
