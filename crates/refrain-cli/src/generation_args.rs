@@ -12,6 +12,7 @@ use refrain_text::dialects::Dialect;
 use refrain_text::{ChatTemplate, Conversation, ReasoningOptions, Tokenizer};
 use serde_json::Value;
 
+use crate::cache_args::CacheArguments;
 use crate::decoding::DecodingArguments;
 use crate::model::TokenizerSource;
 use crate::response::{ReasoningOutput, ResponseWriter};
@@ -94,6 +95,8 @@ pub(crate) struct GenerationArguments {
         help_heading = "Context"
     )]
     ctx: Option<u32>,
+    #[command(flatten, next_help_heading = "Context")]
+    pub cache: CacheArguments,
     #[command(flatten)]
     pub sampling: SamplingArguments,
     /// CPU threads to use with --device cpu [default: all cores]

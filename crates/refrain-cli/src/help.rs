@@ -94,7 +94,18 @@ mod tests {
                 "no-markdown",
             ],
         ),
-        ("Context", &["ctx", "load-state", "save-state", "on-full"]),
+        (
+            "Context",
+            &[
+                "ctx",
+                "kv-type",
+                "cache-type-k",
+                "cache-type-v",
+                "load-state",
+                "save-state",
+                "on-full",
+            ],
+        ),
         (
             "Sampling",
             &[
@@ -122,6 +133,9 @@ mod tests {
             "parallel",
             "queue",
             "memory",
+            "kv-type",
+            "cache-type-k",
+            "cache-type-v",
             "target-gap",
             "no-prefix-cache",
             "deterministic",

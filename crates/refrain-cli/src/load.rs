@@ -7,7 +7,7 @@ use anyhow::bail;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use refrain::Device;
 use refrain_engine::fit::{Capacity, Fit, Requirements, weight_bytes};
-use refrain_engine::{Error, LoadOptions, Model, Progress, Session};
+use refrain_engine::{CacheTypes, Error, LoadOptions, Model, Progress, Session};
 use refrain_models::{Checkpoint, ModelConfig};
 
 use crate::output::{about_rate, eprint_line, human_bytes};
@@ -53,7 +53,7 @@ impl Loaded {
     }
 }
 
-/// Loads a checkpoint for a context of `context` tokens. The progress bar shows on terminals only.
+/// Loads a checkpoint for a context of `context` tokens with a KV cache of type `cache`. The progress bar shows on terminals only.
 ///
 /// # Errors
 /// If a tensor is missing or damaged, or the device fails or has too little memory.
@@ -61,9 +61,10 @@ pub(crate) fn load(
     global: &Global,
     checkpoint: &Checkpoint,
     device: &Device,
+    cache: CacheTypes,
     context: usize,
 ) -> anyhow::Result<Loaded> {
-    check_memory(memory_needed(checkpoint, device, context), device.free_memory())?;
+    check_memory(memory_needed(checkpoint, cache, context), device.free_memory())?;
     if checkpoint.is_text_part() && !global.quiet {
         eprint_line("images are not supported: only the text model of this checkpoint is used");
     }
@@ -73,7 +74,11 @@ pub(crate) fn load(
         bar.set_position(progress.done);
     };
     let start = Instant::now();
-    let model = Model::load(checkpoint, device, &LoadOptions { progress: &progress });
+    let options = LoadOptions {
+        progress: &progress,
+        cache: Some(cache),
+    };
+    let model = Model::load(checkpoint, device, &options);
     bar.finish_and_clear();
     Ok(Loaded {
         model: model?,
@@ -82,14 +87,14 @@ pub(crate) fn load(
 }
 
 /// Bytes of memory that a model needs with a context of `context` tokens.
-pub(crate) fn memory_needed(checkpoint: &Checkpoint, device: &Device, context: usize) -> u64 {
-    weight_bytes(checkpoint) + context as u64 * Session::kv_bytes_per_token(checkpoint.config(), device)
+pub(crate) fn memory_needed(checkpoint: &Checkpoint, cache: CacheTypes, context: usize) -> u64 {
+    weight_bytes(checkpoint) + context as u64 * Session::kv_bytes_per_token(checkpoint.config(), cache)
 }
 
 /// Warns before loading a model that will be slow on the CPU, judging by the bytes per token and the memory bandwidth.
-pub(crate) fn warn_if_slow(global: &Global, checkpoint: &Checkpoint, device: &Device) {
+pub(crate) fn warn_if_slow(global: &Global, checkpoint: &Checkpoint, device: &Device, cache: CacheTypes) {
     if !global.quiet && device.is_cpu() {
-        print_speed_warning(measure_fit(checkpoint, device).as_ref());
+        print_speed_warning(measure_fit(checkpoint, device, cache).as_ref());
     }
 }
 
@@ -102,8 +107,8 @@ pub(crate) fn print_speed_warning(fit: Option<&Fit>) {
 
 /// Measures how a model fits a device. `None` for models that are fast on any CPU, and if the measurement fails: the
 /// model may run all the same.
-pub(crate) fn measure_fit(checkpoint: &Checkpoint, device: &Device) -> Option<Fit> {
-    let requirements = Requirements::of(checkpoint, device);
+pub(crate) fn measure_fit(checkpoint: &Checkpoint, device: &Device, cache: CacheTypes) -> Option<Fit> {
+    let requirements = Requirements::of(checkpoint, cache);
     if device.is_cpu() && requirements.weights_per_token < FAST_BYTES_PER_TOKEN {
         return None;
     }
@@ -139,9 +144,9 @@ fn check_memory(needed: u64, free: Option<u64>) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// If memory is too short; the message has the needed and the free bytes.
-pub(crate) fn check_context(config: &ModelConfig, device: &Device, more: usize) -> anyhow::Result<()> {
-    let needed = (more as u64).saturating_mul(Session::kv_bytes_per_token(config, device));
-    if let Some(free) = device.free_memory().filter(|free| needed > *free) {
+pub(crate) fn check_context(model: &Model, more: usize) -> anyhow::Result<()> {
+    let needed = (more as u64).saturating_mul(Session::kv_bytes_per_token(model.config(), model.cache_types()));
+    if let Some(free) = model.device().free_memory().filter(|free| needed > *free) {
         let (needed, free) = (human_bytes(needed), human_bytes(free));
         bail!("out of memory: this context needs {needed} more, and the device has {free} free");
     }

@@ -1,5 +1,6 @@
 //! The `refrain` command: LLM inference on any Vulkan GPU, or on the CPU.
 
+mod cache_args;
 mod commands;
 mod decoding;
 mod device;

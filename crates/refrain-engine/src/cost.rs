@@ -180,7 +180,7 @@ mod tests {
         assert_eq!((shallow.kv_bytes, shallow.copies, shallow.transfers), (0, 0, 0));
         assert_eq!(
             deep.kv_bytes,
-            200 * Session::kv_bytes_per_token(model.config(), &device)
+            200 * Session::kv_bytes_per_token(model.config(), model.cache_types())
         );
         assert!(shallow.weight_bytes > 0 && shallow.weight_bytes <= model.weight_bytes());
         let bytes = (deep.weight_bytes + deep.kv_bytes) as f64;

@@ -10,6 +10,16 @@ pub enum Error {
     /// The device failed.
     #[error(transparent)]
     Array(#[from] refrain::Error),
+    /// The model's keys or values cannot be stored in this type.
+    #[error(
+        "keys or values of {dim} numbers a head cannot be stored as {cache_type}, which needs a multiple of 32; use f16"
+    )]
+    CacheType {
+        /// The type.
+        cache_type: refrain_models::CacheType,
+        /// Numbers of a head.
+        dim: usize,
+    },
     /// There are more tokens than the session can hold.
     #[error("{tokens} tokens do not fit in a context of {context}; shorten the prompt or increase the context")]
     ContextFull {

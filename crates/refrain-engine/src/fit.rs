@@ -2,13 +2,13 @@
 //!
 //!
 //! ```no_run
-//! use refrain_engine::Device;
+//! use refrain_engine::{CacheTypes, Device};
 //! use refrain_engine::fit::{Capacity, Fit, Requirements};
 //! use refrain_models::Checkpoint;
 //!
 //! let checkpoint = Checkpoint::open("Qwen3-0.6B".as_ref())?;
 //! let device = Device::cpu();
-//! let requirements = Requirements::of(&checkpoint, &device);
+//! let requirements = Requirements::of(&checkpoint, CacheTypes::of_device(&device));
 //! let fit = Fit { capacity: Capacity::measure(&device)?, requirements };
 //! println!("{:?} tokens of context, about {:.0} tokens/s", fit.context(), fit.expected(0));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -17,7 +17,7 @@
 use refrain::speed;
 use refrain::{Device, Error};
 use refrain_formats::TensorInfo;
-use refrain_models::Checkpoint;
+use refrain_models::{CacheTypes, Checkpoint};
 
 use crate::Session;
 
@@ -42,15 +42,14 @@ pub struct Requirements {
 }
 
 impl Requirements {
-    /// Computes the requirements of a checkpoint without reading its weights. The device decides the encoding of
-    /// keys and values.
-    pub fn of(checkpoint: &Checkpoint, device: &Device) -> Self {
+    /// Computes the requirements of a checkpoint without reading its weights, with keys and values of type `cache`.
+    pub fn of(checkpoint: &Checkpoint, cache: CacheTypes) -> Self {
         let config = checkpoint.config();
         let read = |tensor| bytes_read_per_token(checkpoint, tensor);
         Self {
             weights: weight_bytes(checkpoint),
             weights_per_token: checkpoint.tensors().map(read).sum(),
-            kv_per_position: Session::kv_bytes_per_token(config, device),
+            kv_per_position: Session::kv_bytes_per_token(config, cache),
             layers: config.layers,
             max_context: config.max_position,
         }
@@ -229,7 +228,10 @@ mod tests {
     }
 
     fn requirements(checkpoint: &str) -> Requirements {
-        Requirements::of(&Checkpoint::synthetic(checkpoint).unwrap(), &Device::cpu())
+        Requirements::of(
+            &Checkpoint::synthetic(checkpoint).unwrap(),
+            CacheTypes::of_device(&Device::cpu()),
+        )
     }
 
     #[test]

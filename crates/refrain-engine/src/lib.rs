@@ -89,7 +89,7 @@ pub use mode::{Mode, ModeCache, ModeChoice};
 pub use model::{LoadOptions, Model};
 pub use refrain::Device;
 pub use refrain_lm::Logprobs;
-pub use refrain_models::Progress;
+pub use refrain_models::{CacheType, CacheTypes, Progress};
 pub use sampler::{InvalidSetting, Sampler, SamplerOptions, random_seed};
 pub use session::{Session, SessionMemory};
 pub use snapshot::{Restored, Snapshot};

@@ -1,8 +1,7 @@
 use std::sync::Arc;
 
 use refrain::{Counters, Device};
-use refrain_models::{Checkpoint, ModelConfig};
-use refrain_models::{Decoder, Progress};
+use refrain_models::{CacheTypes, Checkpoint, Decoder, ModelConfig, Progress};
 
 use crate::Error;
 
@@ -10,11 +9,16 @@ use crate::Error;
 pub struct LoadOptions<'a> {
     /// Called after each piece that is uploaded.
     pub progress: &'a dyn Fn(Progress),
+    /// How keys and values are stored. By default f16, and f32 on the CPU executor, which rounds nothing.
+    pub cache: Option<CacheTypes>,
 }
 
 impl Default for LoadOptions<'_> {
     fn default() -> Self {
-        LoadOptions { progress: &|_| {} }
+        LoadOptions {
+            progress: &|_| {},
+            cache: None,
+        }
     }
 }
 
@@ -28,14 +32,20 @@ struct LoadedModel {
     device: Device,
     weight_bytes: u64,
     identity: u128,
+    cache: CacheTypes,
 }
 
 impl Model {
     /// Loads a checkpoint's weights onto `device`.
     ///
     /// # Errors
-    /// If the checkpoint is damaged, or the device has too little memory.
+    /// If the checkpoint is damaged, its keys or values cannot be stored as `options` say, or the device has too little
+    /// memory.
     pub fn load(checkpoint: &Checkpoint, device: &Device, options: &LoadOptions<'_>) -> Result<Model, Error> {
+        let cache = options.cache.unwrap_or_else(|| CacheTypes::of_device(device));
+        if let Some((cache_type, dim)) = cache.unsupported(checkpoint.config()) {
+            return Err(Error::CacheType { cache_type, dim });
+        }
         let decoder = refrain_models::load(checkpoint, device, options.progress)?;
         Ok(Model(Arc::new(LoadedModel {
             decoder,
@@ -43,6 +53,7 @@ impl Model {
             device: device.clone(),
             weight_bytes: checkpoint.tensors().map(|t| t.bytes).sum(),
             identity: identity(checkpoint)?,
+            cache,
         })))
     }
 
@@ -69,6 +80,11 @@ impl Model {
     /// Returns the bytes of the weights.
     pub fn weight_bytes(&self) -> u64 {
         self.0.weight_bytes
+    }
+
+    /// Returns how keys and values are stored.
+    pub fn cache_types(&self) -> CacheTypes {
+        self.0.cache
     }
 
     /// Returns a fingerprint of the model: a hash of its configuration, and of the names, shapes, encodings and

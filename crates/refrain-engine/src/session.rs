@@ -1,7 +1,6 @@
-use refrain::{DType, Device, Executor, Function, LowerOptions, Run, Tape, Write};
+use refrain::{Executor, Function, LowerOptions, Run, Tape, Write};
 use refrain_lm::sample::Settings;
-use refrain_models::ModelConfig;
-use refrain_models::{LayerState, Pages};
+use refrain_models::{CacheTypes, LayerState, ModelConfig, Pages};
 
 use crate::mode::{Mode, ModeCache, ModeChoice, ModeTrial};
 use crate::pace::Pace;
@@ -65,14 +64,9 @@ pub struct SessionMemory {
     pub scratch_bytes: u64,
 }
 
-/// Returns the dtype of the KV cache. The CPU executor is the reference and rounds nothing.
-pub(crate) fn cache_dtype(device: &Device) -> DType {
-    if device.is_cpu() { DType::F32 } else { DType::F16 }
-}
-
 impl Session {
-    /// Creates an empty session that can hold `context` tokens. Keys and values are kept in f16, and in f32 on the
-    /// CPU executor.
+    /// Creates an empty session that can hold `context` tokens. Keys and values are stored as the model's load options
+    /// say.
     ///
     /// # Errors
     /// If the context exceeds the model's limit, or there is too little memory for the KV cache.
@@ -100,9 +94,7 @@ impl Session {
         };
         Ok(Session {
             model: model.clone(),
-            states: model
-                .decoder()
-                .new_states(cache_dtype(model.device()), pages, sequences)?,
+            states: model.decoder().new_states(model.cache_types(), pages, sequences)?,
             pages,
             sequences,
             context,
@@ -129,11 +121,9 @@ impl Session {
     }
 
     /// Returns the bytes of keys and values per token.
-    pub fn kv_bytes_per_token(config: &ModelConfig, device: &Device) -> u64 {
-        (config.attention_layers()
-            * config.attention.kv_heads
-            * (config.attention.head_dim + config.attention.value_dim)
-            * cache_dtype(device).size()) as u64
+    pub fn kv_bytes_per_token(config: &ModelConfig, cache: CacheTypes) -> u64 {
+        let layer: usize = cache.layer_bytes(config).iter().sum();
+        (config.attention_layers() * layer) as u64
     }
 
     /// Returns the vocabulary size: the length of a row of logits.

@@ -4,10 +4,9 @@ use std::path::Path;
 
 use refrain::{Array, DType};
 use refrain_formats::{Encoding, Plane, SnapshotKey, State};
-use refrain_models::LayerState;
+use refrain_models::{CacheType, LayerState};
 use xxhash_rust::xxh3::xxh3_128;
 
-use crate::session::cache_dtype;
 use crate::{Error, Session};
 
 /// The state of a session at one position: keys and values, convolution windows, recurrent states. It lies in host
@@ -58,6 +57,7 @@ fn encoding(dtype: DType) -> Encoding {
     match dtype {
         DType::F16 => Encoding::F16,
         DType::BF16 => Encoding::BF16,
+        DType::U32 => Encoding::U32,
         _ => Encoding::F32,
     }
 }
@@ -104,10 +104,19 @@ impl Session {
     fn snapshot_key(&self) -> SnapshotKey {
         let config = self.model().config();
         let rotation = refrain_models::rotation(config, self.context());
+        let mut rotation = bytemuck::cast_slice::<f32, u8>(&rotation).to_vec();
+        let types = self.model().cache_types();
+        // Floats of one type are told apart by `cache`.
+        if types.keys != types.values || types.keys.blocks().is_some() {
+            rotation.extend(types.to_string().bytes());
+        }
         SnapshotKey {
             model: self.model().identity(),
-            rotation: xxh3_128(bytemuck::cast_slice(&rotation)),
-            cache: encoding(cache_dtype(self.model().device())),
+            rotation: xxh3_128(&rotation),
+            cache: match types.keys {
+                CacheType::Float(dtype) => encoding(dtype),
+                CacheType::Blocks(_) => encoding(DType::U32),
+            },
         }
     }
 

@@ -24,9 +24,10 @@ use crate::{AtomicFile, Encoding, Error};
 pub struct SnapshotKey {
     /// Identifies the model by configuration and weights.
     pub model: u128,
-    /// Identifies the rotary embedding, which depends on the context length for some models.
+    /// Identifies the rotary embedding, which depends on the context length for some models, and the block formats of
+    /// keys and values.
     pub rotation: u128,
-    /// Element type of keys and values: F32, F16 or BF16.
+    /// Element type of keys: F32, F16, BF16, or U32 for blocks.
     pub cache: Encoding,
 }
 
@@ -44,7 +45,7 @@ pub struct State {
 /// Rows of one state array.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Plane {
-    /// F32, F16 or BF16.
+    /// F32, F16, BF16 or U32.
     pub encoding: Encoding,
     /// Shape of a row.
     pub row: Vec<usize>,
@@ -57,7 +58,7 @@ const VERSION: u32 = 2;
 const HASH_BYTES: usize = 16;
 
 /// Element types of planes, indexed by their number in files.
-const ENCODINGS: [Encoding; 3] = [Encoding::F32, Encoding::F16, Encoding::BF16];
+const ENCODINGS: [Encoding; 4] = [Encoding::F32, Encoding::F16, Encoding::BF16, Encoding::U32];
 
 impl State {
     /// Bytes of the planes.

@@ -1,12 +1,12 @@
 //! Hybrid decoders: some layers are attention layers, the others Gated DeltaNets.
 
-use refrain::{Array, DType};
+use refrain::Array;
 use refrain_formats::RowOrder;
 
 use crate::blocks::{Attention, AttentionStyle, DeltaNet, Embedding, FeedForward, LmHead, MlpStyle, Norm, Ropes};
 use crate::config::{MAX_LAYERS, ModelConfig};
 use crate::tensors::{TensorRow, TensorTable};
-use crate::{Batch, Decoder, Error, LayerState, Loader, Pages};
+use crate::{Batch, CacheTypes, Decoder, Error, LayerState, Loader, Pages};
 
 /// Lists the tensors of a hybrid model.
 pub fn tensors(config: &ModelConfig, attention: AttentionStyle) -> Vec<TensorRow> {
@@ -94,11 +94,11 @@ impl HybridLayer {
 }
 
 impl Decoder for Hybrid {
-    fn new_states(&self, dtype: DType, pages: Pages, sequences: usize) -> Result<Vec<LayerState>, refrain::Error> {
+    fn new_states(&self, types: CacheTypes, pages: Pages, sequences: usize) -> Result<Vec<LayerState>, refrain::Error> {
         let slots = pages.positions() * sequences;
         let state = |layer: &HybridLayer| match &layer.mixer {
             Mixer::Delta(net) => Ok(LayerState::Recurrent(net.new_state(sequences)?)),
-            Mixer::Attention(attention) => Ok(LayerState::Attention(attention.new_cache(dtype, slots)?)),
+            Mixer::Attention(attention) => Ok(LayerState::Attention(attention.new_cache(types, slots)?)),
         };
         self.layers.iter().map(state).collect()
     }

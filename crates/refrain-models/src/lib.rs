@@ -24,6 +24,7 @@
 
 mod batch;
 pub mod blocks;
+mod cache_type;
 mod checkpoint;
 pub mod config;
 mod decoder;
@@ -42,6 +43,7 @@ pub mod transformer;
 use refrain::Device;
 
 pub use batch::{Batch, Pages};
+pub use cache_type::{CacheType, CacheTypes};
 pub use checkpoint::Checkpoint;
 pub use config::ModelConfig;
 pub use decoder::Decoder;

@@ -1,9 +1,9 @@
 //! Per-layer state of a decoder: KV caches and recurrent states.
 
-use refrain::{Array, DType, Device, Error};
-use refrain_lm::{causal_conv, gated_delta};
+use refrain::{Array, Device, Error};
+use refrain_lm::{causal_conv, gated_delta, store_rows};
 
-use crate::Batch;
+use crate::{Batch, CacheType, CacheTypes};
 
 /// State of a layer after the tokens so far. A clone refers to the same memory.
 #[derive(Clone)]
@@ -17,10 +17,12 @@ pub enum LayerState {
 /// The KV cache of one layer.
 #[derive(Clone)]
 pub struct KvCache {
-    /// `[slots, KVH, Dk]`.
+    /// `[slots, KVH, Dk]`, or words in place of Dk for block formats.
     pub keys: Array,
-    /// `[slots, KVH, Dv]`.
+    /// `[slots, KVH, Dv]`, or words in place of Dv for block formats.
     pub values: Array,
+    /// How they are stored.
+    pub types: CacheTypes,
 }
 
 /// The state of one recurrent layer. A token at position 0 resets its sequence's state to zero.
@@ -78,22 +80,28 @@ impl KvCache {
     /// If there is too little memory.
     pub fn new(
         device: &Device,
-        dtype: DType,
+        types: CacheTypes,
         slots: usize,
         kv_heads: usize,
         head_dims: [usize; 2],
     ) -> Result<KvCache, Error> {
         let [key_dim, value_dim] = head_dims;
+        let state = |cache_type: CacheType, dim: usize| {
+            let (dtype, elements) = cache_type.elements(dim);
+            Array::state(device, dtype, &[slots, kv_heads, elements])
+        };
         Ok(KvCache {
-            keys: Array::state(device, dtype, &[slots, kv_heads, key_dim])?,
-            values: Array::state(device, dtype, &[slots, kv_heads, value_dim])?,
+            keys: state(types.keys, key_dim)?,
+            values: state(types.values, value_dim)?,
+            types,
         })
     }
 
     /// Stores keys `[T, KVH, Dk]` and values `[T, KVH, Dv]` at `slots` (i32 `[T]`).
     pub fn write(&mut self, keys: &Array, values: &Array, slots: &Array) {
-        self.keys = self.keys.write_rows(keys, slots);
-        self.values = self.values.write_rows(values, slots);
+        let [key_format, value_format] = self.types.blocks();
+        self.keys = store_rows(&self.keys, keys, slots, key_format);
+        self.values = store_rows(&self.values, values, slots, value_format);
     }
 }
 

@@ -1,6 +1,6 @@
 //! The dense decoder of most families, configured by a [`TransformerStyle`].
 
-use refrain::{Array, DType};
+use refrain::Array;
 use refrain_formats::RowOrder;
 use serde_json::Value;
 
@@ -11,7 +11,7 @@ use crate::config::key_names::EPS;
 use crate::config::{MAX_LAYERS, ModelConfig};
 use crate::family::{Family, Keys};
 use crate::tensors::{TensorNames, TensorRow, TensorTable};
-use crate::{Batch, Decoder, Error, LayerState, Loader, Pages};
+use crate::{Batch, CacheTypes, Decoder, Error, LayerState, Loader, Pages};
 
 /// Architectural choices of a family of transformers, beyond its configuration. Norms are named by their Hugging Face
 /// and GGUF names within a layer; `None` means that the family has no such norm.
@@ -163,9 +163,9 @@ impl Layer {
 }
 
 impl Decoder for Transformer {
-    fn new_states(&self, dtype: DType, pages: Pages, sequences: usize) -> Result<Vec<LayerState>, refrain::Error> {
+    fn new_states(&self, types: CacheTypes, pages: Pages, sequences: usize) -> Result<Vec<LayerState>, refrain::Error> {
         let slots = pages.positions() * sequences;
-        let state = |layer: &Layer| Ok(LayerState::Attention(layer.attention.new_cache(dtype, slots)?));
+        let state = |layer: &Layer| Ok(LayerState::Attention(layer.attention.new_cache(types, slots)?));
         self.layers.iter().map(state).collect()
     }
 

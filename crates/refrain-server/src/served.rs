@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use refrain_engine::fit::Requirements;
-use refrain_engine::{Device, Engine, EngineLoad, EngineRequest, SamplerOptions};
+use refrain_engine::{CacheTypes, Device, Engine, EngineLoad, EngineRequest, SamplerOptions};
 use refrain_formats::{Format, TensorInfo};
 use refrain_grammar::{GrammarCompiler, GrammarError, SpecialTokens};
 use refrain_models::Checkpoint;
@@ -61,6 +61,8 @@ pub struct EngineSource {
     pub loaded: Option<Engine>,
     /// Maximum number of tokens of a request, prompt and answer together.
     pub context: usize,
+    /// How keys and values are stored.
+    pub cache: CacheTypes,
 }
 
 /// A model that is served.
@@ -93,6 +95,8 @@ pub struct ServedModel {
     /// Bytes of weights that a step of one request reads, and of keys and values of a token.
     pub(crate) bytes_per_step: u64,
     pub(crate) bytes_per_token: u64,
+    /// How keys and values are stored.
+    pub(crate) cache: CacheTypes,
     /// The measured memory bandwidth of its device, in bytes a second.
     pub(crate) bandwidth: Option<f64>,
     /// When it was opened, in seconds since 1970.
@@ -147,7 +151,7 @@ impl ServedModel {
             .as_ref()
             .map_or(Dialect::PLAIN, |template| Dialect::of(template, Some(&tokenizer)));
         let suggestions = checkpoint.generation();
-        let requirements = Requirements::of(checkpoint, device);
+        let requirements = Requirements::of(checkpoint, source.cache);
         let facts = ModelFacts::of(&name, checkpoint, device);
         ServedModel {
             name,
@@ -166,6 +170,7 @@ impl ServedModel {
             figures: RequestTimes::default(),
             bytes_per_step: requirements.weights_per_token,
             bytes_per_token: requirements.kv_per_position,
+            cache: source.cache,
             bandwidth: None,
             suggested: SamplerOptions::suggested(suggestions),
             max_new_tokens: suggestions.max_new_tokens,

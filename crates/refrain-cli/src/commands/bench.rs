@@ -11,6 +11,7 @@ use refrain::speed;
 use refrain_formats::{AtomicFile, TensorInfo};
 use serde_json::json;
 
+use crate::cache_args::CacheArguments;
 use crate::decoding::DecodingArguments;
 use crate::load::{self, Loaded};
 use crate::{Global, Usage, device, model, output};
@@ -58,6 +59,8 @@ pub(crate) struct Arguments {
     /// Write device details and all rows to a JSON file, for sharing
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
+    #[command(flatten)]
+    cache: CacheArguments,
     #[command(flatten)]
     decoding: DecodingArguments,
 }
@@ -109,7 +112,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
             let why = format!("the tests need a context of {context} tokens, but the limit of {name} is {limit}");
             return Err(Usage(why).into());
         }
-        let loaded = load::load(global, &checkpoint, &device, context)?;
+        let loaded = load::load(global, &checkpoint, &device, arguments.cache.types(&device), context)?;
         loads.push(load_json(name, &loaded));
         // The sessions are dropped before the bandwidth probe allocates memory.
         let measured = measure::measure_all(&loaded, &tests, arguments)?;

@@ -127,8 +127,9 @@ pub(crate) fn run_chat(
     };
     generation.set_variables(&mut conversation);
     let device = device::open(global)?;
-    load::warn_if_slow(global, checkpoint, &device);
-    let loaded = load::load(global, checkpoint, &device, context)?;
+    let cache = generation.cache.types(&device);
+    load::warn_if_slow(global, checkpoint, &device, cache);
+    let loaded = load::load(global, checkpoint, &device, cache, context)?;
     let mut session = Session::new(&loaded.model, context)?;
     generation.decoding.apply(&mut session);
     let on_full = options.on_full.unwrap_or_default();
@@ -322,7 +323,7 @@ impl Chat<'_> {
             bail!("a context of {tokens} tokens exceeds this model's limit; use /ctx {limit} or less");
         }
         let more = tokens.saturating_sub(self.session.engine_session().context());
-        load::check_context(self.checkpoint.config(), model.device(), more)?;
+        load::check_context(model, more)?;
         self.session.resize(tokens, |context| {
             let mut session = Session::new(model, context)?;
             decoding.apply(&mut session);

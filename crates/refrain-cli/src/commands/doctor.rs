@@ -12,6 +12,7 @@ use std::process::ExitCode;
 use clap::Args;
 use refrain::Device;
 use refrain::self_test::FamilyVerdict;
+use refrain_engine::CacheTypes;
 use refrain_engine::fit::{Capacity, Fit, Requirements};
 use refrain_lm::self_test;
 use refrain_vulkan::speed::{self, HeapBandwidth};
@@ -101,7 +102,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<Exit
             name: arguments.model.clone().unwrap_or_default(),
             download: described.download.clone(),
             fit: Fit {
-                requirements: Requirements::of(checkpoint, &opened.device),
+                requirements: Requirements::of(checkpoint, CacheTypes::of_device(&opened.device)),
                 capacity: opened.capacity,
             },
             context: load::context(checkpoint.config(), requested, 0, None)?,

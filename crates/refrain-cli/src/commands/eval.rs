@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use anyhow::bail;
 use clap::Args;
 use refrain::Device;
-use refrain_engine::{Divergence, Score, Session, Windows, divergence, perplexity};
+use refrain_engine::{CacheTypes, Divergence, Score, Session, Windows, divergence, perplexity};
 use refrain_models::Checkpoint;
 use serde_json::{Value, json};
 
+use crate::cache_args::CacheArguments;
 use crate::value_parsers::count;
 use crate::{Global, Usage, device, input, load, model, output};
 
@@ -35,9 +36,12 @@ pub(crate) struct Arguments {
     /// window]
     #[arg(long, value_name = "N", value_parser = count)]
     stride: Option<usize>,
-    /// Measure the KL divergence from this reference model, which must have the same tokenizer
+    /// Measure the KL divergence from this reference model, which must have the same tokenizer; --kv-type does not
+    /// apply to it
     #[arg(long, value_name = "MODEL2")]
     against: Option<String>,
+    #[command(flatten)]
+    cache: CacheArguments,
     /// Print one line of JSON
     #[arg(long)]
     json: bool,
@@ -50,7 +54,8 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
     let tokens = tokens(&checkpoint, reference.as_ref(), &text)?;
     let windows = windows(arguments, &checkpoint, reference.as_ref(), &tokens)?;
     let device = device::open(global)?;
-    let loaded = load::load(global, &checkpoint, &device, windows.context)?;
+    let cache = arguments.cache.types(&device);
+    let loaded = load::load(global, &checkpoint, &device, cache, windows.context)?;
     let mut session = Session::new(&loaded.model, windows.context)?;
     let bar = load::count_bar(global, "evaluating");
     let total = windows.predicted(tokens.len());
@@ -89,7 +94,13 @@ fn measure_divergence(
     windows: &Windows,
     progress: &dyn Fn(usize),
 ) -> anyhow::Result<Divergence> {
-    let loaded = load::load(global, reference, device, windows.context)?;
+    let loaded = load::load(
+        global,
+        reference,
+        device,
+        CacheTypes::of_device(device),
+        windows.context,
+    )?;
     let mut reference = Session::new(&loaded.model, windows.context)?;
     Ok(divergence(session, &mut reference, tokens, windows, progress)?)
 }

@@ -10,8 +10,8 @@ use std::path::PathBuf;
 use clap::Args;
 use refrain::speed;
 use refrain::{Device, Function, passes};
-use refrain_engine::Session;
 use refrain_engine::cost::{self, CachedTokens, TokenCost};
+use refrain_engine::{CacheTypes, Session};
 use refrain_formats::AtomicFile;
 use serde_json::json;
 
@@ -86,7 +86,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
     let target = ExplainTarget(arguments.prompt.map(|tokens| tokens as usize));
     let depth = arguments.depth.map_or(target.default_depth(), |depth| depth as usize);
     let context = (depth + target.0.unwrap_or(64)).min(checkpoint.config().max_position);
-    let loaded = load::load(global, &checkpoint, &device, context)?;
+    let loaded = load::load(global, &checkpoint, &device, CacheTypes::of_device(&device), context)?;
     let mut session = Session::several(&loaded.model, context, arguments.batch as usize)?;
     arguments.decoding.apply(&mut session);
     // The default for --dot is the last graph, since a plan has no edges.

@@ -2,6 +2,7 @@
 
 use clap::Args;
 use refrain::Device;
+use refrain_engine::CacheTypes;
 use refrain_engine::fit::{Capacity, Fit, Requirements, weight_bytes};
 use refrain_formats::{Error, Format, TensorInfo};
 use refrain_models::config::{AttentionConfig, RopeScaling};
@@ -81,7 +82,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
 
 impl DeviceFit {
     fn new(checkpoint: &Checkpoint, device: Device) -> anyhow::Result<Self> {
-        let requirements = Requirements::of(checkpoint, &device);
+        let requirements = Requirements::of(checkpoint, CacheTypes::of_device(&device));
         let capacity = Capacity::measure(&device)?;
         let fit = Fit { requirements, capacity };
         Ok(Self { device, fit })

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{anyhow, bail};
 use clap::Args;
-use refrain_engine::Session;
+use refrain_engine::{CacheTypes, Session};
 use refrain_formats::AtomicFile;
 use refrain_models::ModelConfig;
 use serde_json::{Value, json};
@@ -39,7 +39,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<Exit
     let length = rows[0].len();
     AtomicFile::try_create(&arguments.out)?;
     let device = device::open(global)?;
-    let loaded = load::load(global, &checkpoint, &device, length)?;
+    let loaded = load::load(global, &checkpoint, &device, CacheTypes::of_device(&device), length)?;
     let mut session = Session::new(&loaded.model, length)?;
     if let Some(chunk) = arguments.chunk {
         session.set_chunk(chunk as usize);

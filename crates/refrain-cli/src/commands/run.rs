@@ -139,8 +139,9 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<Exit
     let requested = generation_args.context();
     let context = load::context(checkpoint.config(), requested, held + prompt.len(), max_tokens)?;
     let device = device::open(global)?;
-    load::warn_if_slow(global, &checkpoint, &device);
-    let mut loaded = load::load(global, &checkpoint, &device, context)?;
+    let cache = generation_args.cache.types(&device);
+    load::warn_if_slow(global, &checkpoint, &device, cache);
+    let mut loaded = load::load(global, &checkpoint, &device, cache, context)?;
     let options = GenerateOptions {
         max_tokens: max_tokens.or(checkpoint.generation().max_new_tokens),
         sampler,

@@ -15,6 +15,7 @@ use refrain_server::{Certificate, Downloads, ResponseStore, ServedModel, ServerL
 
 use self::downloads::HubDownloader;
 use self::models::ModelOpener;
+use crate::cache_args::CacheArguments;
 use crate::servers::ServerRecord;
 use crate::{Global, hub, interrupt, output};
 
@@ -122,6 +123,8 @@ pub(crate) struct Arguments {
         help_heading = "Engine"
     )]
     memory: f64,
+    #[command(flatten, next_help_heading = "Engine")]
+    cache: CacheArguments,
     /// Longest time in milliseconds that generated text should pause while prompts of other requests are processed
     #[arg(
         long,

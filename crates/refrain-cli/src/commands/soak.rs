@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use refrain_engine::{Mode, Sampler, SamplerOptions, Session, Verified};
+use refrain_engine::{CacheTypes, Mode, Sampler, SamplerOptions, Session, Verified};
 use serde_json::json;
 
 use crate::decoding::DecodingArguments;
@@ -66,7 +66,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<Exit
     let limit = checkpoint.config().max_position;
     let context = arguments.ctx.map_or(2048, |context| context as usize).min(limit);
     let device = device::open(global)?;
-    let loaded = load::load(global, &checkpoint, &device, context)?;
+    let loaded = load::load(global, &checkpoint, &device, CacheTypes::of_device(&device), context)?;
     let mut verdict = Verdict::default();
     let mut session = Session::new(&loaded.model, context)?;
     arguments.decoding.apply(&mut session);

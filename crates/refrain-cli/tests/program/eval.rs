@@ -20,6 +20,21 @@ fn close(found: &Value, expected: &Value, relative: f64) {
 }
 
 #[test]
+fn quantised_caches_keep_the_perplexity() {
+    let text = root().join("demo/story.txt");
+    let perplexity = |types: &str| {
+        let text = text.to_str().unwrap();
+        let result = run(&["eval", "demo", "--text", text, "--kv-type", types, "--json"]).json();
+        result["perplexity"].as_f64().unwrap()
+    };
+    let exact = perplexity("f16");
+    for (types, bound) in [("bf16", 1.001), ("q8_0", 1.002), ("q8_0,q4_0", 1.03), ("q4_0", 1.03)] {
+        let found = perplexity(types);
+        assert!(found <= bound * exact, "{types}: {found}, with f16 {exact}");
+    }
+}
+
+#[test]
 fn perplexity_and_divergence_match_transformers() {
     let cases: Value = serde_json::from_slice(&std::fs::read(fixture("perplexity.json")).unwrap()).unwrap();
     for case in cases.as_array().unwrap() {

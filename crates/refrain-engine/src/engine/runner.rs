@@ -118,9 +118,7 @@ impl DeviceRunner {
             ..pages
         };
         let device = model.device();
-        let states = model
-            .decoder()
-            .new_states(crate::session::cache_dtype(device), held, slots)?;
+        let states = model.decoder().new_states(model.cache_types(), held, slots)?;
         let checkpoints = if caches {
             StateCheckpoints::new(&states, device.executors()[0])?
         } else {

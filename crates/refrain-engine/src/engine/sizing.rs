@@ -1,7 +1,7 @@
 //! How many requests and how many tokens of KV cache fit into a device's memory.
 
 use refrain::Device;
-use refrain_models::ModelConfig;
+use refrain_models::{CacheTypes, ModelConfig};
 
 use super::row_count::widths;
 use super::{EngineOptions, PAGE_SIZE};
@@ -40,7 +40,7 @@ struct MemoryNeeds {
 }
 
 impl MemoryNeeds {
-    fn of(config: &ModelConfig, device: &Device, context: usize) -> MemoryNeeds {
+    fn of(config: &ModelConfig, device: &Device, cache: CacheTypes, context: usize) -> MemoryNeeds {
         let (vocabulary, heads) = (config.vocab_size as u64, &config.attention);
         let experts = config.feed_forward.moe.as_ref();
         let experts = experts.map_or(1, |moe| moe.router.experts_per_token + 1);
@@ -48,13 +48,11 @@ impl MemoryNeeds {
         let widths = 3 * config.hidden_size
             + 2 * heads.heads * (heads.head_dim + heads.value_dim)
             + 3 * experts * config.feed_forward.intermediate_size;
-        let kv_token = Session::kv_bytes_per_token(config, device).max(1);
-        let layers = config.attention_layers().max(1) as u64;
+        let [keys, values] = cache.layer_bytes(config);
         let token = 4 * widths as u64;
         MemoryNeeds {
-            kv_token,
-            layer_token: kv_token / layers * heads.head_dim.max(heads.value_dim) as u64
-                / (heads.head_dim + heads.value_dim) as u64,
+            kv_token: Session::kv_bytes_per_token(config, cache).max(1),
+            layer_token: keys.max(values) as u64,
             recurrent: config.recurrent_bytes(),
             // The widths of steps add up to less than four times the widest.
             sampling: SlotStates::bytes_per_slot(config.vocab_size, context)
@@ -80,11 +78,18 @@ impl MemoryNeeds {
 }
 
 impl EngineOptions {
-    /// Returns these options with the KV cache sized to `free` bytes of a device's memory, after the model was loaded.
-    /// `streams` is the limit of requests that are decoded at once; by default 64 on a discrete GPU, 8 on an integrated
-    /// one and 4 on the CPU, or fewer if memory is short.
+    /// Returns these options with the KV cache, of type `cache`, sized to `free` bytes of a device's memory, after the model
+    /// was loaded. `streams` is the limit of requests that are decoded at once; by default 64 on a discrete GPU, 8 on an
+    /// integrated one and 4 on the CPU, or fewer if memory is short.
     #[must_use]
-    pub fn sized(self, config: &ModelConfig, device: &Device, free: u64, streams: Option<usize>) -> EngineOptions {
+    pub fn sized(
+        self,
+        config: &ModelConfig,
+        device: &Device,
+        cache: CacheTypes,
+        free: u64,
+        streams: Option<usize>,
+    ) -> EngineOptions {
         let default = if device.is_cpu() || device.is_software() {
             STREAMS_ON_CPU
         } else if device.is_discrete() {
@@ -92,7 +97,7 @@ impl EngineOptions {
         } else {
             STREAMS_ON_INTEGRATED
         };
-        let needs = MemoryNeeds::of(config, device, self.context);
+        let needs = MemoryNeeds::of(config, device, cache, self.context);
         let max_buffer = device.max_buffer_bytes();
         let streams = streams.unwrap_or_else(|| fitting_streams(&needs, free, self.context, default));
         EngineOptions {
@@ -215,7 +220,7 @@ mod tests {
                 context: 4096,
             };
             let mut runner = DeviceRunner::new(&model, 16, pages, 64, false).expect("fits");
-            let needs = MemoryNeeds::of(model.config(), &card, 4096);
+            let needs = MemoryNeeds::of(model.config(), &card, model.cache_types(), 4096);
             runner.prepare_chunk(default_chunk(&card)).expect("prepares");
             let (used, counted) = (runner.scratch_bytes(), needs.chunk);
             assert!((used..8 * used).contains(&counted), "{spec}: {counted} for {used}");
@@ -231,7 +236,13 @@ mod tests {
         let checkpoint = Checkpoint::synthetic("tiny:f16").expect("a checkpoint");
         let card = Device::vulkan(refrain_vulkan::Device::null_without_contents(DeviceInfo::mock("card")));
         let sized = |device: &Device, streams| {
-            let options = EngineOptions::default().sized(checkpoint.config(), device, 1 << 34, streams);
+            let options = EngineOptions::default().sized(
+                checkpoint.config(),
+                device,
+                CacheTypes::of_device(device),
+                1 << 34,
+                streams,
+            );
             (options.streams, options.cache_tokens)
         };
         assert_eq!(sized(&card, None), (64, 64 * 4096));

@@ -1,5 +1,6 @@
 //! Decoding: the device feeds each token into the next step by itself.
 
+mod cache_types;
 mod chunks;
 #[path = "../common/mod.rs"]
 mod common;

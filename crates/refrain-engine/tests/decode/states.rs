@@ -190,7 +190,7 @@ fn configurations_predict_session_memory() {
         let model = model(name, &Device::cpu());
         let (context, sequences) = (256, 3);
         let session = Session::several(&model, context, sequences).expect("fits");
-        let keys_and_values = context as u64 * Session::kv_bytes_per_token(model.config(), model.device());
+        let keys_and_values = context as u64 * Session::kv_bytes_per_token(model.config(), model.cache_types());
         let each = keys_and_values + model.config().recurrent_bytes();
         assert_eq!(session.memory().kv_bytes, sequences as u64 * each, "{name}");
     }

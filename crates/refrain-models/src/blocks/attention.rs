@@ -1,13 +1,13 @@
 //! Grouped-query attention over the paged KV cache.
 
-use refrain::{Array, DType};
+use refrain::Array;
 use refrain_formats::RowOrder;
 use refrain_lm::{AttentionParams, paged_attention, paged_attention_with_sinks};
 
 use super::{Linear, MlaProjections, Norm, Rope, Ropes};
 use crate::config::{AttentionConfig, LayerRope, ModelConfig};
 use crate::tensors::TensorTable;
-use crate::{Batch, Error, KvCache, Loader};
+use crate::{Batch, CacheTypes, Error, KvCache, Loader};
 
 /// Normalisation of queries and keys before the rotary embedding.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -209,10 +209,10 @@ impl Attention {
     ///
     /// # Errors
     /// If there is too little memory.
-    pub fn new_cache(&self, dtype: DType, slots: usize) -> Result<KvCache, refrain::Error> {
+    pub fn new_cache(&self, types: CacheTypes, slots: usize) -> Result<KvCache, refrain::Error> {
         KvCache::new(
             self.o.device(),
-            dtype,
+            types,
             slots,
             self.kv_heads,
             [self.head_dim, self.value_dim],
@@ -229,7 +229,7 @@ impl Attention {
             page_size: batch.page_size as u32,
             window: self.window,
             decode: batch.decode,
-            blocks: [None; 2],
+            blocks: cache.types.blocks(),
         };
         let (keys, values, batch_tokens) = (&cache.keys, &cache.values, batch.batch_tokens());
         let attn_out = match &self.sinks {

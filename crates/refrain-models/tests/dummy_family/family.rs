@@ -1,12 +1,12 @@
 //! An example family outside this crate: each token predicts the next one through one MLP.
 
-use refrain::{Array, DType};
+use refrain::Array;
 use refrain_formats::Metadata;
 use refrain_models::blocks::{Embedding, LmHead, Mlp, MlpStyle, Norm};
 use refrain_models::config::read::{self, Defaults};
 use refrain_models::family::Keys;
 use refrain_models::tensors::TensorTable;
-use refrain_models::{Batch, Decoder, Error, Family, LayerState, Loader, ModelConfig, Pages};
+use refrain_models::{Batch, CacheTypes, Decoder, Error, Family, LayerState, Loader, ModelConfig, Pages};
 use serde_json::json;
 
 pub static BIGRAM: Family = Family {
@@ -72,7 +72,7 @@ impl Bigram {
 }
 
 impl Decoder for Bigram {
-    fn new_states(&self, _: DType, _: Pages, _: usize) -> Result<Vec<LayerState>, refrain::Error> {
+    fn new_states(&self, _: CacheTypes, _: Pages, _: usize) -> Result<Vec<LayerState>, refrain::Error> {
         Ok(Vec::new())
     }
 

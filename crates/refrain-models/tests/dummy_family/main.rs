@@ -6,7 +6,7 @@ mod family;
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use refrain::{Array, DType, Device};
+use refrain::{Array, Device};
 use refrain_formats::CheckpointFiles;
 use refrain_models::{Batch, Checkpoint, Family, Pages, SyntheticSpec};
 use refrain_write::convert::{ConvertOptions, Recipe, convert};
@@ -40,7 +40,9 @@ fn logits(checkpoint: &Checkpoint, tokens: &[u32]) -> Vec<f32> {
         context: pages.context,
         decode: false,
     };
-    let mut states = decoder.new_states(DType::F32, pages, 1).unwrap();
+    let mut states = decoder
+        .new_states(refrain_models::CacheTypes::of_device(&device), pages, 1)
+        .unwrap();
     decoder.forward(&batch, &mut states).to_vec::<f32>().unwrap()
 }
 

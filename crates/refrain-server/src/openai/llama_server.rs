@@ -55,6 +55,8 @@ pub(crate) async fn props(State(models): State<Arc<ServedModels>>) -> Result<Jso
         "modalities": {"vision": false, "audio": false},
         "build_info": concat!("refrain ", env!("CARGO_PKG_VERSION")),
         "is_sleeping": model.loaded().is_none(),
+        "cache_type_k": model.cache.keys.name(),
+        "cache_type_v": model.cache.values.name(),
     })))
 }
 

@@ -158,6 +158,9 @@ pub(crate) struct Props {
     modalities: BTreeMap<String, bool>,
     build_info: String,
     is_sleeping: bool,
+    /// Types of keys and of values in the KV cache, such as `f16`.
+    cache_type_k: String,
+    cache_type_v: String,
 }
 
 #[derive(JsonSchema)]

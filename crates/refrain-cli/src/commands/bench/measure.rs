@@ -143,7 +143,7 @@ fn measure_test(loaded: &Loaded, test: Test, arguments: &Arguments) -> anyhow::R
         TestKind::Generate => session.mode().0.name(),
     };
     let held = test.depth + test.tokens / 2;
-    let kv = Session::kv_bytes_per_token(model.config(), model.device());
+    let kv = Session::kv_bytes_per_token(model.config(), model.cache_types());
     let gpu_ms_per_token = session.device_ms_per_token();
     let (weight_bytes, arena_bytes) = match test.kind {
         TestKind::Prompt => (0, session.memory().scratch_bytes),

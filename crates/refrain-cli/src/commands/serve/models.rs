@@ -11,6 +11,7 @@ use refrain_server::{EngineSource, LoadFailure, ModelRegistry, ServedModel, Serv
 use super::config::ModelEntry;
 use super::names::{ModelNames, model_names};
 use super::{Arguments, DEFAULT_CONTEXT};
+use crate::cache_args::CacheArguments;
 use crate::output::{self, human_bytes};
 use crate::{Global, device, load, model};
 
@@ -25,6 +26,7 @@ struct ModelSetup {
     /// Share of the free memory for the KV cache and recurrent states.
     memory: f64,
     parallel: Option<u32>,
+    cache: CacheArguments,
 }
 
 /// Opens models with the settings of the command line.
@@ -38,6 +40,7 @@ pub(super) struct ModelOpener {
     options: EngineOptions,
     memory: f64,
     parallel: Option<u32>,
+    cache: CacheArguments,
 }
 
 impl ModelOpener {
@@ -55,6 +58,7 @@ impl ModelOpener {
             },
             memory: arguments.memory,
             parallel: arguments.parallel,
+            cache: arguments.cache,
         }
     }
 
@@ -113,6 +117,7 @@ impl ModelOpener {
             },
             memory: self.memory,
             parallel: self.parallel,
+            cache: self.cache,
         })
     }
 
@@ -120,7 +125,7 @@ impl ModelOpener {
     fn serve(&self, setup: ModelSetup, number: usize) -> anyhow::Result<ServedModel> {
         let text = ServedText::of(&setup.checkpoint)?;
         let device = device::open(&setup.quiet_from(number))?;
-        let fit = load::measure_fit(&setup.checkpoint, &device);
+        let fit = load::measure_fit(&setup.checkpoint, &device, self.cache.types(&device));
         if !self.global.quiet && device.is_cpu() {
             load::print_speed_warning(fit.as_ref());
         }
@@ -129,6 +134,7 @@ impl ModelOpener {
         let source = EngineSource {
             loaded: if number == 0 { Some(setup.start(&device)?) } else { None },
             context: setup.options.context,
+            cache: self.cache.types(&device),
             registry: self.registry.clone(),
             stay,
             load: Box::new(move || setup.load()),
@@ -154,7 +160,7 @@ impl ModelSetup {
     fn load(&self) -> Result<Engine, LoadFailure> {
         let other = |why: anyhow::Error| LoadFailure::Other(format!("{why:#}"));
         let device = device::open(&self.quiet_from(1)).map_err(other)?;
-        let needed = load::memory_needed(&self.checkpoint, &device, self.options.context);
+        let needed = load::memory_needed(&self.checkpoint, self.cache.types(&device), self.options.context);
         if let Some(free) = device.free_memory().filter(|free| needed > *free) {
             let (needed, free) = (human_bytes(needed), human_bytes(free));
             return Err(LoadFailure::NoRoom(format!(
@@ -169,12 +175,13 @@ impl ModelSetup {
     }
 
     fn start(&self, device: &refrain::Device) -> anyhow::Result<Engine> {
-        let loaded = load::load(&self.global, &self.checkpoint, device, self.options.context)?;
+        let cache = self.cache.types(device);
+        let loaded = load::load(&self.global, &self.checkpoint, device, cache, self.options.context)?;
         let options = self.with_cache_size(device);
         if !self.global.quiet {
-            let bytes = options.cache_tokens as u64 * Session::kv_bytes_per_token(self.checkpoint.config(), device);
+            let bytes = options.cache_tokens as u64 * Session::kv_bytes_per_token(self.checkpoint.config(), cache);
             output::eprint_dimmed(&format!(
-                "{} on {}: {} parallel requests of up to {} tokens, KV cache of {} tokens ({})",
+                "{} on {}: {} parallel requests of up to {} tokens, KV cache of {} tokens ({cache}, {})",
                 self.names.name,
                 device.name(),
                 options.streams,
@@ -194,13 +201,19 @@ impl ModelSetup {
     fn with_cache_size(&self, device: &refrain::Device) -> EngineOptions {
         let free = device.free_memory().unwrap_or(u64::MAX) as f64 * self.memory;
         let streams = self.parallel.map(|streams| streams as usize);
-        self.options
-            .sized(self.checkpoint.config(), device, free as u64, streams)
+        self.options.sized(
+            self.checkpoint.config(),
+            device,
+            self.cache.types(device),
+            free as u64,
+            streams,
+        )
     }
 
     /// Reopens the device after it was lost, and reloads the model.
     fn reload(&self) -> Reload {
         let (global, checkpoint, context) = (self.global.clone(), self.checkpoint.clone(), self.options.context);
+        let cache = self.cache;
         Box::new(move |why| {
             output::eprint_line(&format!(
                 "warning: {why}; reloading the model, running requests will continue"
@@ -209,7 +222,7 @@ impl ModelSetup {
             if device.is_cpu() {
                 return Err("the device is no longer available".into());
             }
-            Ok(load::load(&global, &checkpoint, &device, context)?.model)
+            Ok(load::load(&global, &checkpoint, &device, cache.types(&device), context)?.model)
         })
     }
 }
