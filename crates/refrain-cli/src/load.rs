@@ -22,8 +22,8 @@ const SLOW_TOKENS_PER_S: f64 = 20.0;
 const FAST_BYTES_PER_TOKEN: u64 = 64 << 20;
 
 /// Notice that a saved state does not fit this session and is recomputed.
-pub(crate) const STATE_RECOMPUTED: &str = "the state was saved on another kind of device, or with another context length \
-     that this model's positions depend on: its tokens are recomputed";
+pub(crate) const STATE_RECOMPUTED: &str = "the state was saved on another kind of device, with another --kv-type, \
+     or with another context length that this model's positions depend on: its tokens are recomputed";
 
 /// A loaded model and its loading time.
 pub(crate) struct Loaded {
