@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use refrain::Device;
-use refrain_engine::{Engine, EngineOptions, LoadOptions, Model};
+use refrain_engine::{CacheTypes, Engine, EngineOptions, LoadOptions, Model};
 use refrain_hub::{Hub, HubCache, HubSettings, ModelName, Watcher};
 use refrain_models::{Checkpoint, demo};
 use refrain_server::{EngineSource, LoadFailure, ModelRegistry, ModelStay, ServedModel, ServedText};
@@ -28,6 +28,8 @@ pub struct ModelSettings {
     pub context: Option<usize>,
     /// Maximum number of requests that are processed in parallel.
     pub parallel: Option<usize>,
+    /// How keys and values are stored; `None` for the device's default.
+    pub cache: Option<CacheTypes>,
 }
 
 /// Opens `model`: a directory, a `.gguf` file, `demo`, `synthetic:ARCH:FORMAT`, or a name on the Hugging Face hub,
@@ -81,13 +83,14 @@ pub fn serve(name: &str, checkpoint: Checkpoint, settings: &ModelSettings) -> Re
         context: settings.context.unwrap_or(DEFAULT_CONTEXT.min(limit)),
         ..EngineOptions::default()
     };
+    let cache = settings.cache.unwrap_or_else(|| CacheTypes::of_device(&device));
     let parallel = settings.parallel;
     let text = ServedText::of(&checkpoint)?;
-    let loaded = start(&checkpoint, &device, &options, parallel)?;
+    let loaded = start(&checkpoint, &device, &options, cache, parallel)?;
     let (model, choice) = (checkpoint.clone(), settings.device.clone());
     let reload = move || {
         let device = device_of(&choice).map_err(|error| LoadFailure::Other(error.to_string()))?;
-        start(&model, &device, &options, parallel).map_err(|error| match error {
+        start(&model, &device, &options, cache, parallel).map_err(|error| match error {
             error if error.is_out_of_memory() => LoadFailure::NoRoom(error.to_string()),
             error => LoadFailure::Other(error.to_string()),
         })
@@ -98,6 +101,7 @@ pub fn serve(name: &str, checkpoint: Checkpoint, settings: &ModelSettings) -> Re
         stay: ModelStay::default(),
         loaded: Some(loaded),
         context: options.context,
+        cache,
     };
     Ok(ServedModel::new(name.to_owned(), source, &device, &checkpoint, text))
 }
@@ -106,16 +110,27 @@ fn start(
     checkpoint: &Arc<Checkpoint>,
     device: &Device,
     options: &EngineOptions,
+    cache: CacheTypes,
     parallel: Option<usize>,
 ) -> Result<Engine, refrain_engine::Error> {
-    let model = Model::load(checkpoint, device, &LoadOptions::default())?;
+    let load = move |checkpoint: &Checkpoint, device: &Device| {
+        let cache = Some(cache);
+        Model::load(
+            checkpoint,
+            device,
+            &LoadOptions {
+                cache,
+                ..LoadOptions::default()
+            },
+        )
+    };
+    let model = load(checkpoint, device)?;
     let free = device.free_memory().unwrap_or(u64::MAX) as f64 * CACHE_SHARE;
-    let options = options.sized(checkpoint.config(), device, free as u64, parallel);
+    let options = options.sized(checkpoint.config(), device, cache, free as u64, parallel);
     if device.is_cpu() {
         return Engine::start(&model, &options);
     }
     let (device, checkpoint) = (device.name().to_owned(), checkpoint.clone());
-    let reload =
-        move |_: &refrain_engine::Error| Ok(Model::load(&checkpoint, &device_of(&device)?, &LoadOptions::default())?);
+    let reload = move |_: &refrain_engine::Error| Ok(load(&checkpoint, &device_of(&device)?)?);
     Engine::start_reloading(model, &options, Box::new(reload))
 }

@@ -6,7 +6,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use pyo3::exceptions::PyRuntimeError;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use refrain_hub::Watcher;
 use refrain_server::{ServerListener, ServerOptions};
@@ -38,7 +38,7 @@ pub struct PyServer {
 impl PyServer {
     /// Loads a model and serves it at `host` and `port`, or at the Unix socket `socket`.
     #[new]
-    #[pyo3(signature = (model, *, device, context, parallel, host, port, socket, api_keys, progress))]
+    #[pyo3(signature = (model, *, device, context, parallel, kv_type, host, port, socket, api_keys, progress))]
     #[expect(clippy::too_many_arguments, reason = "named arguments of a Python function")]
     fn new(
         py: Python<'_>,
@@ -46,6 +46,7 @@ impl PyServer {
         device: String,
         context: Option<usize>,
         parallel: Option<usize>,
+        kv_type: Option<String>,
         host: String,
         port: u16,
         socket: Option<String>,
@@ -53,10 +54,12 @@ impl PyServer {
         progress: Option<Py<PyAny>>,
     ) -> PyResult<PyServer> {
         check_process()?;
+        let cache = kv_type.map(|types| types.parse()).transpose();
         let settings = ModelSettings {
             device,
             context,
             parallel,
+            cache: cache.map_err(PyValueError::new_err::<String>)?,
         };
         let watcher = PythonWatcher(progress);
         let server = py.detach(move || {

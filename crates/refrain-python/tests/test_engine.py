@@ -66,6 +66,11 @@ def test_embeds_texts(model):
     assert model.embed("a fox")[0] == pytest.approx(one, abs=1e-4)
 
 
+def test_the_cache_may_be_quantised():
+    with refrain.load("demo", device=DEVICE, context=256, kv_type="q8_0") as model:
+        assert "42" in str(model.chat(QUESTION, temperature=0))
+
+
 def test_threads_are_served_together(model):
     answers = []
     threads = [
@@ -102,6 +107,8 @@ def test_errors_say_what_to_do(monkeypatch, tmp_path):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(RuntimeError, match="(?i)offline"):
         refrain.load("nobody/nothing")
+    with pytest.raises(ValueError, match="q8_0"):
+        refrain.load("demo", device=DEVICE, kv_type="q9")
     with pytest.raises(RuntimeError, match="context"):
         refrain.load("demo", device=DEVICE, context=10**9)
 

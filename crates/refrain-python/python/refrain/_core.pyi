@@ -15,6 +15,7 @@ class _Server:
         device: str,
         context: int | None,
         parallel: int | None,
+        kv_type: str | None,
         host: str,
         port: int,
         socket: str | None,

@@ -149,13 +149,14 @@ def load(
     device: str = "auto",
     context: int | None = None,
     parallel: int | None = None,
+    kv_type: str | None = None,
     progress: Progress | None = None,
 ) -> Model:
     """Loads a model: a directory, a `.gguf` file, `demo`, or a name on the Hugging Face hub, such as `Qwen/Qwen3-8B`.
 
     A model of the hub is downloaded if it is not in the cache; `progress` is told how far. `device` is "auto" (the best
     GPU, else the CPU), "cpu", "gpu", a number or a part of a name. `context` is the limit of tokens of a request, and
-    `parallel` that of requests that are decoded together.
+    `parallel` that of requests that are decoded together. `kv_type` is the type of the KV cache: f16, bf16, q8_0 or q4_0.
 
     Raises RuntimeError if the model is not found, damaged or not supported, or does not fit the device.
     """
@@ -167,6 +168,7 @@ def load(
             device=device,
             context=context,
             parallel=parallel,
+            kv_type=kv_type,
             host="",
             port=0,
             socket=f"{folder}/socket",
@@ -188,6 +190,7 @@ def serve(
     device: str = "auto",
     context: int | None = None,
     parallel: int | None = None,
+    kv_type: str | None = None,
     progress: Progress | None = None,
 ) -> Server:
     """Loads a model as `load` does and serves it with OpenAI's, Anthropic's and Ollama's APIs, in the background.
@@ -203,6 +206,7 @@ def serve(
         device=device,
         context=context,
         parallel=parallel,
+        kv_type=kv_type,
         host="127.0.0.1" if host == "localhost" else host,
         port=port,
         socket=None,
