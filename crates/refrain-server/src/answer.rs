@@ -155,7 +155,7 @@ impl Pieces<'_> {
             let event = self.events.recv().await.ok_or(Refusal::Silence)?;
             let (pieces, end) = match event {
                 EngineEvent::Token(token) => self.token(token)?,
-                EngineEvent::End(finish) => (self.finish()?, Some(finish)),
+                EngineEvent::End(finish) => (self.finish(finish)?, Some(finish)),
                 EngineEvent::Failed(error) => return Err(error.into()),
                 // Requests for text have none.
                 EngineEvent::Embedding(_) => return Err(Refusal::Silence),
@@ -196,16 +196,16 @@ impl Pieces<'_> {
         let has_reasoning = pieces.iter().any(|piece| matches!(piece, AnswerPiece::Reasoning(_)));
         self.reasoning_tokens += usize::from(is_reasoning || has_reasoning);
         if decoded.stopped {
-            pieces.extend(self.finish_reader());
+            pieces.extend(self.finish_reader(Finish::StopString));
         }
         Ok((pieces, decoded.stopped.then_some(Finish::StopString)))
     }
 
     /// What was held back.
-    fn finish(&mut self) -> Result<Vec<AnswerPiece>, Refusal> {
+    fn finish(&mut self, finish: Finish) -> Result<Vec<AnswerPiece>, Refusal> {
         let text = self.decoder.rest()?;
         let mut pieces = self.read(text);
-        pieces.extend(self.finish_reader());
+        pieces.extend(self.finish_reader(finish));
         Ok(pieces)
     }
 
@@ -217,9 +217,13 @@ impl Pieces<'_> {
         }
     }
 
-    /// Returns what the reader held back.
-    fn finish_reader(&mut self) -> Vec<AnswerPiece> {
-        self.reader.as_mut().map(AnswerReader::finish).unwrap_or_default()
+    /// Returns what the reader held back. Only what the model ended itself is whole.
+    fn finish_reader(&mut self, finish: Finish) -> Vec<AnswerPiece> {
+        let end = match finish {
+            Finish::Stop => AnswerReader::finish,
+            _ => AnswerReader::cut_off,
+        };
+        self.reader.as_mut().map(end).unwrap_or_default()
     }
 
     /// Takes the tokens with log-probabilities that arrived since the last call.

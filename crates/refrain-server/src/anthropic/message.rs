@@ -50,6 +50,16 @@ pub(crate) enum Block {
     },
 }
 
+impl Block {
+    /// Whether it is a call whose arguments were cut off.
+    fn is_cut_call(&self) -> bool {
+        match self {
+            Block::ToolUse { input, .. } => serde_json::from_str::<&RawValue>(input).is_err(),
+            _ => false,
+        }
+    }
+}
+
 /// Serialises JSON as it is: numbers keep their digits. What is not an object becomes an empty one.
 fn as_json<S: serde::Serializer>(text: &str, serializer: S) -> Result<S::Ok, S::Error> {
     let raw = RawValue::from_string(text.trim().to_owned());
@@ -82,7 +92,7 @@ pub(crate) struct MessageJson<'m> {
     kind: &'static str,
     role: &'static str,
     model: &'m str,
-    content: &'m [Block],
+    content: Vec<&'m Block>,
     stop_reason: Option<&'static str>,
     stop_sequence: Option<&'m str>,
     usage: Usage,
@@ -104,7 +114,8 @@ impl Message {
             kind: "message",
             role: "assistant",
             model: &self.head.model,
-            content: &self.blocks,
+            // Arguments that were cut off are no object, and an empty one would be another call.
+            content: self.blocks.iter().filter(|block| !block.is_cut_call()).collect(),
             stop_reason: ended.map(|ended| self.stop_reason(ended)),
             stop_sequence: ended.and_then(|ended| self.stop_sequence(ended)),
             usage: self.usage(ended),
@@ -122,7 +133,8 @@ impl Message {
     }
 
     fn stop_reason(&self, ended: Ended) -> &'static str {
-        let calls = self.blocks.iter().any(|block| matches!(block, Block::ToolUse { .. }));
+        let is_call = |block: &Block| matches!(block, Block::ToolUse { .. }) && !block.is_cut_call();
+        let calls = self.blocks.iter().any(is_call);
         match ended.finish {
             Finish::Length | Finish::Context => "max_tokens",
             _ if calls => "tool_use",
@@ -252,6 +264,16 @@ mod tests {
     }
 
     #[test]
+    fn a_call_that_was_cut_off_is_no_block_of_a_whole_message() {
+        for (arguments, blocks) in [(&[][..], 0), (&["{\"x\":"], 0), (&["{\"x\":", "1}"], 1)] {
+            let mut message = message(&[]);
+            call(arguments).into_iter().for_each(|piece| drop(message.add(piece)));
+            let whole = serde_json::to_value(message.json(Some(ended(Finish::Length, None)))).unwrap();
+            assert_eq!(whole["content"].as_array().map(Vec::len), Some(blocks), "{whole}");
+        }
+    }
+
+    #[test]
     fn pieces_become_blocks_whole_and_as_events() {
         let mut message = message(&[]);
         let texts = ["a", "b"].map(|text| AnswerPiece::Text(text.to_owned()));
@@ -322,8 +344,8 @@ mod tests {
                 "{\"id\": 98765432109876543210}",
                 "\"input\":{\"id\": 98765432109876543210}",
             ),
-            ("", "\"input\":{}"),
-            ("{\"cut\": ", "\"input\":{}"),
+            ("", "\"content\":[],\"stop_reason\":\"end_turn\""),
+            ("{\"cut\": ", "\"content\":[],\"stop_reason\":\"end_turn\""),
         ] {
             let mut message = message(&[]);
             call(&[arguments])

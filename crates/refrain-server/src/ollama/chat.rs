@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::options::OllamaFields;
-use super::partial::Partial;
+use super::partial::{Partial, PartialCall};
 use super::refusal::OllamaRefusal;
 use super::reply::OllamaReply;
 use crate::error::{Body, Refusal};
@@ -104,8 +104,9 @@ fn message(answer: &Partial) -> Value {
     if !answer.thinking.is_empty() {
         message["thinking"] = answer.thinking.clone().into();
     }
-    if !answer.calls.is_empty() {
-        message["tool_calls"] = answer.calls.iter().map(|call| call.json()).collect();
+    let calls: Vec<Value> = answer.calls.iter().filter_map(PartialCall::json).collect();
+    if !calls.is_empty() {
+        message["tool_calls"] = calls.into();
     }
     json!({"message": message})
 }

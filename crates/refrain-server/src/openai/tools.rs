@@ -216,11 +216,26 @@ pub(crate) fn qualified(namespace: Option<&str>, name: &str) -> String {
     }
 }
 
-/// Returns the text that a custom tool takes, from the arguments of its function.
+/// Returns the text that a custom tool takes, from the arguments of its function, which may be cut off.
 pub(crate) fn custom_input(arguments: &str) -> String {
-    let parsed: Option<Value> = serde_json::from_str(arguments).ok();
-    let input = parsed.as_ref().and_then(|arguments| arguments[INPUT].as_str());
-    input.unwrap_or(arguments).to_owned()
+    if let Ok(parsed) = serde_json::from_str::<Value>(arguments) {
+        return parsed[INPUT].as_str().unwrap_or(arguments).to_owned();
+    }
+    let opening = format!("{{\"{INPUT}\":\"");
+    match arguments.strip_prefix(&opening) {
+        Some(text) => cut_string(text),
+        None if opening.starts_with(arguments) => String::new(),
+        None => arguments.to_owned(),
+    }
+}
+
+/// Returns what is there of a JSON string behind its first quote. An escape that was cut off is left out.
+fn cut_string(text: &str) -> String {
+    /// Length of a pair of surrogates, each as `\\uXXXX`.
+    const MAX_ESCAPE: usize = 12;
+    let ends = text.char_indices().map(|(at, _)| at).chain([text.len()]).rev();
+    let read = |end: usize| serde_json::from_str(&format!("\"{}\"", &text[..end])).ok();
+    ends.take(MAX_ESCAPE + 1).find_map(read).unwrap_or_default()
 }
 
 /// Returns the arguments of a custom tool's function for the text it takes.
@@ -243,6 +258,24 @@ mod tests {
         functions
             .map(|tool| tool["function"]["name"].as_str().unwrap())
             .collect()
+    }
+
+    #[test]
+    fn the_input_of_a_custom_tool_that_was_cut_off_is_its_beginning() {
+        for (arguments, input) in [
+            (r#"{"input":"a \"b\""}"#, "a \"b\""),
+            (r#"{"input":"I Something,"#, "I Something,"),
+            (r#"{"input":"I Something,""#, "I Something,"),
+            (r#"{"input":"a\\"#, "a\\"),
+            (r#"{"input":"a\"#, "a"),
+            (r#"{"input":"a\ud83d\u"#, "a"),
+            (r#"{"input":"a\ud83d\ude00"#, "a😀"),
+            (r#"{"inp"#, ""),
+            ("", ""),
+            (r#"{"other":1}"#, r#"{"other":1}"#),
+        ] {
+            assert_eq!(custom_input(arguments), input, "{arguments}");
+        }
     }
 
     #[test]

@@ -159,15 +159,7 @@ struct OllamaCall {
 struct OllamaFunction {
     index: usize,
     name: String,
-    arguments: OllamaArguments,
-}
-
-/// An object; the text of one if the answer was cut off.
-#[derive(JsonSchema)]
-#[schemars(untagged)]
-enum OllamaArguments {
-    Object(Map<String, Value>),
-    Text(String),
+    arguments: Map<String, Value>,
 }
 
 /// An answer to a prompt, or a line of a streamed one. The last line has the counts and durations, in nanoseconds.

@@ -74,6 +74,77 @@ fn a_call_that_the_model_begins_is_one_of_the_functions() {
     );
 }
 
+#[test]
+fn a_call_that_is_cut_off_has_the_arguments_that_the_model_wrote() {
+    let says = vec![
+        Token("<tool_call>"),
+        Text("\n{\"name\": \"f\", "),
+        Text("\"arguments\": "),
+        Text("{\"a\": 1}}"),
+        Text("\n"),
+        Token("</tool_call>"),
+    ];
+    let template = "{% for m in messages %}{{ m.content }}{% for call in m.tool_calls %}<tool_call>\
+        {{ call.function | tojson }}</tool_call>{% endfor %}{% endfor %}{% if tools %}{% endif %}t";
+    let model = Script {
+        says,
+        template: template.to_owned(),
+        plain: vec!["<tool_call>", "</tool_call>"],
+        ..Script::default()
+    };
+    let model = model.write();
+    let server = serve(&model);
+    let parameters = json!({"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]});
+    let function = json!({"name": "f", "parameters": parameters});
+    let is_part = |arguments: &Value| "{\"a\":1}".starts_with(arguments.as_str().unwrap());
+    for tokens in 1..=24 {
+        let chat = json!({
+            "messages": [{"role": "user", "content": "Hi."}], "max_tokens": tokens,
+            "tools": [{"type": "function", "function": function}],
+        });
+        let (_, reply) = server.post(CHAT, &chat);
+        let message = &reply["choices"][0]["message"];
+        assert_eq!(message["content"].as_str().unwrap_or_default(), "", "{reply}");
+        let mut calls = message["tool_calls"].as_array().into_iter().flatten();
+        assert!(calls.all(|call| is_part(&call["function"]["arguments"])), "{reply}");
+        let own = json!({
+            "messages": [{"role": "user", "content": "Hi."}], "max_tokens": tokens,
+            "tools": [{"name": "f", "input_schema": parameters}],
+        });
+        let (_, reply) = server.post("/v1/messages", &own);
+        let mut blocks = reply["content"].as_array().into_iter().flatten();
+        assert!(blocks.all(|block| block["input"] == json!({"a": 1})), "{reply}");
+        let mut flat = function.clone();
+        flat["type"] = "function".into();
+        let response = json!({"input": "Hi.", "max_output_tokens": tokens, "tools": [flat]});
+        let (_, reply) = server.post("/v1/responses", &response);
+        let mut items = reply["output"].as_array().into_iter().flatten();
+        assert!(
+            items.all(|item| item["type"] == "function_call" && is_part(&item["arguments"])),
+            "{reply}"
+        );
+    }
+}
+
+#[test]
+fn functions_whose_calls_could_not_be_read_are_refused() {
+    let model = misspelling();
+    let server = serve(&model);
+    for (name, expected) in [
+        ("a b.c/ü", 400),
+        ("", 400),
+        (&"x".repeat(201), 400),
+        ("mcp__a.b-c", 200),
+    ] {
+        let request = json!({
+            "messages": [{"role": "user", "content": "Hi."}], "max_tokens": 1,
+            "tools": [{"type": "function", "function": {"name": name}}],
+        });
+        let (status, reply) = server.post(CHAT, &request);
+        assert_eq!(status, expected, "{name}: {reply}");
+    }
+}
+
 /// A model that reasons in five tokens.
 fn reasoning() -> Scripted {
     let model = Script {

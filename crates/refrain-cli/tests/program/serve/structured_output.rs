@@ -347,7 +347,10 @@ fn rejects_invalid_formats_and_names_the_field() {
         ("grammar", json!("root ::= \"a\""), "GBNF"),
         ("grammar", json!("start: missing"), "missing"),
         ("grammar", json!("start: /a/\n".repeat(50_000)), "more than the limit"),
+        ("guided_regex", json!("\\bfoo"), "word boundaries"),
         ("guided_choice", json!([]), ""),
+        ("guided_choice", json!(["a", 1]), "item 1 is 1"),
+        ("structured_outputs", json!({"structural_tag": "{}"}), "structural_tag"),
     ] {
         let mut request = chat("Say something.");
         request[field] = value;
@@ -390,4 +393,26 @@ fn rejects_invalid_formats_and_names_the_field() {
         status == 400 && reply["error"].as_str().unwrap().contains("format"),
         "{reply}"
     );
+}
+
+#[test]
+fn a_header_names_the_keywords_that_are_not_enforced() {
+    let server = Server::start(&[]);
+    let ask = |schema: Value| {
+        let format = json!({"type": "json_schema", "json_schema": {"name": "x", "strict": true, "schema": schema}});
+        let request = json!({
+            "messages": [{"role": "user", "content": "Hi."}], "max_tokens": 4, "response_format": format,
+        });
+        server
+            .exchange("POST", "/v1/chat/completions", "", &request.to_string())
+            .0
+    };
+    let items = json!({"enum": [1, 2], "not": {"const": 1}});
+    let head = ask(json!({"type": "array", "items": items, "uniqueItems": true}));
+    assert!(
+        head.contains("x-refrain-not-enforced: uniqueItems, not at /items\r\n"),
+        "{head}"
+    );
+    let head = ask(json!({"type": "array", "items": {"enum": [1, 2]}}));
+    assert!(!head.contains("not-enforced"), "{head}");
 }
