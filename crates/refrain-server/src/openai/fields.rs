@@ -39,7 +39,19 @@ impl FieldReader {
     }
 
     pub fn texts(&mut self, name: &'static str) -> Result<Option<Vec<String>>, Refusal> {
-        self.read(name, "a list of strings", texts)
+        let Some(value) = self.value(name) else {
+            return Ok(None);
+        };
+        let items = value.as_array().map(Vec::as_slice).unwrap_or_default();
+        if let Some(index) = items.iter().position(|item| !item.is_string()) {
+            let why = format!(
+                "expected a list of strings, but item {index} is {}",
+                body::kind(&items[index])
+            );
+            return Err(Refusal::field(name, why));
+        }
+        let wrong = || Refusal::field(name, format!("expected a list of strings, not {}", body::kind(&value)));
+        texts(&value).map(Some).ok_or_else(wrong)
     }
 
     /// Returns a string, or a list of strings.
@@ -168,6 +180,11 @@ mod tests {
         assert_eq!(count(json!(1.5)), "x: expected an integer from 0 on, not 1.5");
         assert_eq!(count(json!(-2)), "x: expected an integer from 0 on, not -2");
         assert!(refused(reader(json!(1e39)).number("x").map(drop)).contains("x: expected a number"));
+        assert_eq!(
+            refused(reader(json!(["a", 1])).texts("x").map(drop)),
+            "x: expected a list of strings, but item 1 is 1"
+        );
+        assert!(refused(reader(json!("a")).texts("x").map(drop)).contains("a list of strings, not the string"));
         assert!(refused(reader(json!(["a", 1])).text_or_texts("x").map(drop)).contains("list of strings"));
     }
 }

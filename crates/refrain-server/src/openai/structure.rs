@@ -3,6 +3,7 @@
 use std::sync::LazyLock;
 
 use refrain_grammar::{CallableFunction, Grammar};
+use refrain_text::dialects::{self, MAX_FUNCTION_NAME};
 use serde_json::{Value, json};
 
 use super::fields::FieldReader;
@@ -72,6 +73,12 @@ impl StructureFields {
 fn of_options(mut options: FieldReader) -> Result<Vec<ResponseFormat>, Refusal> {
     let field = "structured_outputs";
     let mut grammars = vec![];
+    if options.value("structural_tag").is_some() {
+        return Err(Refusal::field(
+            field,
+            "structural_tag is not supported; json, json_object, regex, choice and grammar are",
+        ));
+    }
     if let Some(schema) = options.value("json") {
         grammars.push(Grammar::JsonSchema(parsed(field, schema)?));
     }
@@ -165,7 +172,7 @@ pub(crate) struct RequestedAnswer {
 /// well-formed.
 ///
 /// # Errors
-/// If the choice is invalid or names a function that is not offered, or a function has no name.
+/// If the choice is invalid or names a function that is not offered, or a function has no name or a bad one.
 pub(crate) fn requested_answer(
     model: &ServedModel,
     tools: Option<Vec<Value>>,
@@ -173,6 +180,7 @@ pub(crate) fn requested_answer(
     several: bool,
     asked: Option<ResponseFormat>,
 ) -> Result<RequestedAnswer, Refusal> {
+    check_names(tools.as_deref().unwrap_or_default())?;
     let ToolChoice { mode, allowed } = tool_choice::read(choice)?;
     let tools = allowed.filter(tools)?.filter(|tools| !tools.is_empty());
     let grammar_of = |text: Option<&Grammar>| {
@@ -211,6 +219,24 @@ pub(crate) fn requested_answer(
         (CallMode::Auto, asked) => asked.map(in_dialect).transpose()?,
     };
     Ok(RequestedAnswer { tools, constraint })
+}
+
+/// Checks that calls of all functions can be read back.
+///
+/// # Errors
+/// If a function has a name that is not.
+fn check_names(tools: &[Value]) -> Result<(), Refusal> {
+    for (index, tool) in tools.iter().enumerate() {
+        if let Some(name) = tool_choice::function(tool)["name"].as_str()
+            && !dialects::is_function_name(name)
+        {
+            let why = format!(
+                "tool {index}: the name {name:?} must be 1 to {MAX_FUNCTION_NAME} bytes of letters, digits, _, - and dots"
+            );
+            return Err(Refusal::field("tools", why));
+        }
+    }
+    Ok(())
 }
 
 /// Returns the functions that may be called.
