@@ -28,6 +28,10 @@ pub type Log = fn(&str);
 const ID: &str = "x-request-id";
 /// The name of the same header in Anthropic's API.
 const ANTHROPIC_ID: &str = "request-id";
+/// Names the keywords of schemas that an answer need not obey.
+const NOT_ENFORCED: &str = "x-refrain-not-enforced";
+/// Maximum number of bytes of that header.
+const MAX_NOT_ENFORCED_BYTES: usize = 1024;
 /// The name of this server in OpenTelemetry's attributes.
 const PROVIDER: &str = "refrain";
 /// Maximum number of bytes of a request id that a client gives.
@@ -54,6 +58,8 @@ pub(crate) struct RequestRecord {
     client: AtomicU64,
     /// Bytes of the texts that were worked on.
     work: AtomicUsize,
+    /// Keywords of the request's schemas that are not enforced, and where they are.
+    not_enforced: OnceLock<Vec<String>>,
     body: Mutex<Option<BodyRoom>>,
     ticket: Mutex<Option<QueueTicket>>,
 }
@@ -100,6 +106,11 @@ impl RequestRecord {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .push(finish);
+    }
+
+    /// Notes keywords of the request's schemas that are not enforced, and where they are.
+    pub fn set_not_enforced(&self, keywords: Vec<String>) {
+        let _ = self.not_enforced.set(keywords);
     }
 
     pub fn add_token(&self) {
@@ -163,6 +174,9 @@ pub(crate) async fn record(State(log): State<Option<Log>>, mut request: Request,
         response.headers_mut().insert(ANTHROPIC_ID, id.clone());
     }
     response.headers_mut().insert(ID, id);
+    if let Some(keywords) = record.not_enforced.get().filter(|keywords| !keywords.is_empty()) {
+        response.headers_mut().insert(NOT_ENFORCED, header_of(keywords));
+    }
     line.status = response.status().as_u16();
     // A whole response is finished. For a stream, the line is written when it ends or the client leaves.
     if log.is_none() || response.body().size_hint().exact().is_some() {
@@ -185,6 +199,15 @@ fn id(request: &Request) -> HeaderValue {
     };
     let new = || HeaderValue::try_from(openai::new_id("req")).expect("an ASCII id");
     given.filter(is_valid).cloned().unwrap_or_else(new)
+}
+
+/// Returns texts as a header: in ASCII, and not too long.
+fn header_of(texts: &[String]) -> HeaderValue {
+    let is_plain = |c: &char| c.is_ascii_graphic() || *c == ' ';
+    let joined = texts.join(", ");
+    let letters = joined.chars().map(|c| if is_plain(&c) { c } else { '?' });
+    let text: String = letters.take(MAX_NOT_ENFORCED_BYTES).collect();
+    HeaderValue::try_from(text).expect("plain ASCII")
 }
 
 /// A request's line in the log; dropping it writes the line.
@@ -227,6 +250,9 @@ impl LoggedRequest {
         if self.status >= 500 {
             line["error.type"] = self.status.to_string().into();
         }
+        if let Some(keywords) = record.not_enforced.get().filter(|keywords| !keywords.is_empty()) {
+            line["refrain.not_enforced"] = keywords.clone().into();
+        }
         let Some((operation, [asked, found])) = operation(&self.path).zip(record.models.get()) else {
             return line;
         };
@@ -265,5 +291,18 @@ fn finish_reason(finish: Finish) -> &'static str {
         Finish::Length | Finish::Context => "length",
         Finish::Stop | Finish::StopString => "stop",
         Finish::Interrupted => "error",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keywords_become_a_header_of_plain_ascii() {
+        let keywords = ["uniqueItems".to_owned(), "not at /properties/ü\n".to_owned()];
+        assert_eq!(header_of(&keywords), "uniqueItems, not at /properties/??");
+        let many = vec!["x".repeat(100); 100];
+        assert_eq!(header_of(&many).len(), MAX_NOT_ENFORCED_BYTES);
     }
 }

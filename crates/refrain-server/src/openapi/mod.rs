@@ -106,6 +106,10 @@ fn headers() -> Value {
             "required": true,
             "schema": {"type": "string", "minLength": 1, "maxLength": 128},
         },
+        "x-refrain-not-enforced": {
+            "description": "Keywords of the request's JSON schemas that the answer need not obey, and where they are.",
+            "schema": {"type": "string"},
+        },
         "retry-after": {"required": true, "schema": {"type": "integer"}},
         "www-authenticate": {"required": true, "schema": {"type": "string"}},
     })

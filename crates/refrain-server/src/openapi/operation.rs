@@ -7,6 +7,9 @@ use serde_json::{Map, Value, json};
 
 use super::errors::{AnthropicError, OllamaError, OpenAiError};
 
+/// The header that tells what of a schema is not enforced.
+const NOT_ENFORCED: &str = "x-refrain-not-enforced";
+
 /// Adds a type to the definitions and returns a reference to it.
 type SchemaOf = fn(&mut SchemaGenerator) -> Schema;
 
@@ -273,6 +276,7 @@ impl Operation {
             headers["request-id"] = json!({"$ref": "#/components/headers/x-request-id"});
         }
         match status {
+            200 => headers[NOT_ENFORCED] = json!({"$ref": format!("#/components/headers/{NOT_ENFORCED}")}),
             401 => headers["www-authenticate"] = json!({"$ref": "#/components/headers/www-authenticate"}),
             503 => headers["retry-after"] = json!({"$ref": "#/components/headers/retry-after"}),
             _ => {}

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use refrain_grammar::{
-    AnswerForm, CallableFunction, Cancellation, Grammar, GrammarCompiler, GrammarError, SpecialTokens,
+    AnswerForm, CallableFunction, Cancellation, Grammar, GrammarCompiler, GrammarConstraint, GrammarError,
+    SpecialTokens,
 };
 
 use super::ServedModel;
@@ -125,8 +126,13 @@ impl ServedModel {
                 Some((_, grammar)) => compile(grammar, reasoning),
             };
             let grammar = grammar.map_err(failed)?;
-            Ok(AnswerConstraint { grammar, budget })
+            Ok::<_, Refusal>(AnswerConstraint { grammar, budget })
         });
-        made.await.map_err(|_| Refusal::Silence)?
+        let made = made.await.map_err(|_| Refusal::Silence)??;
+        let ignored = made.grammar.as_ref().map_or(&[][..], GrammarConstraint::ignored);
+        if !ignored.is_empty() {
+            RequestRecord::current().set_not_enforced(ignored.iter().map(ToString::to_string).collect());
+        }
+        Ok(made)
     }
 }
