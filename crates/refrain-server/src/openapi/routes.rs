@@ -38,6 +38,7 @@ pub(super) fn operations() -> Vec<Operation> {
     let all = [
         openai(),
         stored(),
+        conversations(),
         anthropic(),
         ollama(),
         models(),
@@ -128,6 +129,12 @@ fn stored() -> Vec<Operation> {
             "cancelResponse",
             "Refused: no response runs in the background.",
         ),
+    ]
+}
+
+fn conversations() -> Vec<Operation> {
+    let of = |method, path, id, summary| operation(Tag::OpenAi, method, path, id, summary).errors(STORED);
+    vec![
         operation(
             Tag::OpenAi,
             "post",
