@@ -86,7 +86,7 @@ pub(crate) async fn input_tokens(
 
 /// `POST /v1/responses/compact`, which needs a model of OpenAI's that compresses conversations.
 pub(crate) async fn compact() -> Refusal {
-    Refusal::Malformed("compaction is not supported; send a shorter conversation, or truncation \"auto\"".to_owned())
+    Refusal::Malformed("compaction is not supported; send a shorter conversation".to_owned())
 }
 
 /// Renders items as a prompt, and says how the answer is read.
