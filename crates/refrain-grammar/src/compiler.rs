@@ -6,9 +6,9 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use llguidance::api::TopLevelGrammar;
-use llguidance::toktrie::{ApproximateTokEnv, TokEnv};
+use llguidance::toktrie::{ApproximateTokEnv, TokEnv, TokRxInfo, TokTrie};
 use llguidance::{CancellationHandle, Matcher, ParserFactory, panic_utils};
-use refrain_text::Tokenizer;
+use refrain_text::{TokenBytes, Tokenizer};
 
 use crate::call_watch::CallWatch;
 use crate::cancellation::{Cancellation, Deadline};
@@ -17,7 +17,6 @@ use crate::error::{NO_VALUE, TOO_LONG};
 use crate::limits::{self, COMPILE_STACK, COMPILE_TIMEOUT, QUEUE_TIMEOUT};
 use crate::reasoning_budget::{ReasoningBudget, ReasoningSource};
 use crate::schema::IgnoredKeyword;
-use crate::vocabulary::{CanonicalTokens, trie};
 use crate::{Grammar, GrammarError};
 
 /// Interval in which a caller that waits looks whether it is cancelled.
@@ -44,11 +43,7 @@ impl GrammarCompiler {
     /// # Errors
     /// If no trie can be built from the vocabulary.
     pub fn new(tokenizer: &Tokenizer) -> Result<GrammarCompiler, GrammarError> {
-        let environment: TokEnv = if tokenizer.is_byte_level() {
-            Arc::new(CanonicalTokens::new(tokenizer))
-        } else {
-            Arc::new(ApproximateTokEnv::new(trie(tokenizer)))
-        };
+        let environment: TokEnv = Arc::new(ApproximateTokEnv::new(trie(tokenizer)));
         let made = panic_utils::catch_unwind(AssertUnwindSafe(|| ParserFactory::new_simple(&environment)));
         let mut factory = made.map_err(GrammarError::of)?;
         limits::parser(factory.quiet().limits_mut());
@@ -213,4 +208,24 @@ impl Drop for Permit {
         *self.0.free.lock().unwrap_or_else(PoisonError::into_inner) += 1;
         self.0.returned.notify_one();
     }
+}
+
+/// Builds the trie of all tokens by their bytes. Special tokens match no text.
+fn trie(tokenizer: &Tokenizer) -> TokTrie {
+    let written = |token: Option<TokenBytes>| match token {
+        Some(TokenBytes { bytes, is_special }) if is_special => [&[TokTrie::SPECIAL_TOKEN_MARKER], &bytes[..]].concat(),
+        Some(TokenBytes { bytes, .. }) => bytes,
+        None => vec![],
+    };
+    let mut words: Vec<Vec<u8>> = tokenizer.vocabulary().into_iter().map(written).collect();
+    let mut ends: Vec<u32> = (tokenizer.eos_ids().iter().copied())
+        .filter(|id| (*id as usize) < words.len())
+        .collect();
+    if ends.is_empty() {
+        // The trie needs an end token: this one is never sampled.
+        ends.push(words.len() as u32);
+        words.push(b"\xff<|end|>".to_vec());
+    }
+    let info = TokRxInfo::new(words.len() as u32, ends[0]);
+    TokTrie::from(&info, &words).with_eos_tokens(&ends)
 }

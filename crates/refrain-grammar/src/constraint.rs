@@ -174,15 +174,6 @@ impl TokenConstraint for GrammarConstraint {
         Ok(())
     }
 
-    fn forced(&mut self) -> Vec<u32> {
-        // Text around a call may begin before the last forced token.
-        if self.stage != AnswerStage::Answer || self.watch.is_some() {
-            return vec![];
-        }
-        let _deadline = self.deadline();
-        self.matcher.compute_ff_tokens()
-    }
-
     fn accept(&mut self, token: u32) -> Result<bool, String> {
         if self.stage == AnswerStage::Free {
             return Ok(self.accept_free(token));

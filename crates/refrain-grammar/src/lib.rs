@@ -34,7 +34,6 @@ mod reasoning_budget;
 mod regex;
 mod schema;
 mod token_text;
-mod vocabulary;
 
 pub use answer::{AnswerForm, AnswerGrammar, CallableFunction, SpecialTokens};
 pub use call_grammar::CallGrammar;

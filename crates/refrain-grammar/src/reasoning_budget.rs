@@ -150,12 +150,6 @@ impl TokenConstraint for BudgetedConstraint {
         Ok(())
     }
 
-    fn forced(&mut self) -> Vec<u32> {
-        let is_answer = self.budget.state == State::Free && !self.budget.reader.is_reasoning();
-        let inner = self.inner.as_mut().filter(|_| is_answer);
-        inner.map_or_else(Vec::new, |inner| inner.forced())
-    }
-
     fn accept(&mut self, token: u32) -> Result<bool, String> {
         self.budget.accept(token);
         match &mut self.inner {

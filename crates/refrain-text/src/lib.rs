@@ -19,4 +19,4 @@ pub use files::{TokenizerFiles, special_tokens};
 pub use gguf::pre_tokenizer_name;
 pub use refrain_formats::Error;
 pub use template::{ChatTemplate, Conversation, ReasoningOptions};
-pub use tokenizer::{DecodeStream, TextEncoder, TokenBytes, Tokenizer};
+pub use tokenizer::{DecodeStream, TokenBytes, Tokenizer};

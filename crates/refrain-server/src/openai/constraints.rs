@@ -43,11 +43,6 @@ impl TokenConstraint for MinTokens {
         Ok(())
     }
 
-    fn forced(&mut self) -> Vec<u32> {
-        let inner = self.inner.as_mut().filter(|_| self.left == 0);
-        inner.map_or_else(Vec::new, |inner| inner.forced())
-    }
-
     fn accept(&mut self, token: u32) -> Result<bool, String> {
         self.left = self.left.saturating_sub(1);
         match &mut self.inner {

@@ -22,11 +22,6 @@ enum Spelling {
 }
 
 impl Tokenizer {
-    /// Whether its tokens are sequences of bytes, so that a text's tokens do not depend on where the text stands.
-    pub fn is_byte_level(&self) -> bool {
-        matches!(Spelling::of(self), Spelling::ByteLevel(_))
-    }
-
     /// Returns what each token id stands for; `None` for unused ids.
     pub fn vocabulary(&self) -> Vec<Option<TokenBytes>> {
         let spelling = Spelling::of(self);

@@ -3,12 +3,11 @@
 mod bytes;
 mod class;
 mod directory;
-mod encoder;
 mod growth;
 mod stream;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 
 use refrain_formats::EndTokens;
 use serde_json::Value;
@@ -19,7 +18,6 @@ use growth::{Growth, GrowthSettings};
 
 pub use bytes::TokenBytes;
 pub(crate) use directory::DirectoryFiles;
-pub use encoder::TextEncoder;
 pub use stream::DecodeStream;
 
 /// The error for a panic in the tokenizers library.
@@ -33,7 +31,7 @@ const MAX_CACHED_WORDS: usize = 4096;
 pub struct Tokenizer {
     inner: tokenizers::Tokenizer,
     /// A copy that encodes special tokens as plain text; created on first use.
-    plain: OnceLock<Arc<tokenizers::Tokenizer>>,
+    plain: OnceLock<tokenizers::Tokenizer>,
     eos_ids: Vec<u32>,
     bos_id: Option<u32>,
     growth: Growth,
@@ -114,18 +112,17 @@ impl Tokenizer {
 
     fn encode_with(&self, text: &str, add: bool, parse: bool) -> Result<Vec<u32>, Error> {
         self.growth.check(text.len()).map_err(Error::Tokenizer)?;
-        let tokenizer = if parse { &self.inner } else { self.plain() };
+        let tokenizer = if parse {
+            &self.inner
+        } else {
+            self.plain.get_or_init(|| {
+                let mut plain = self.inner.clone();
+                plain.set_encode_special_tokens(true);
+                plain
+            })
+        };
         let encoding = guarded(|| tokenizer.encode_fast(text, add))?;
         Ok(encoding.get_ids().to_vec())
-    }
-
-    /// Returns the copy that encodes special tokens as plain text.
-    fn plain(&self) -> &Arc<tokenizers::Tokenizer> {
-        self.plain.get_or_init(|| {
-            let mut plain = self.inner.clone();
-            plain.set_encode_special_tokens(true);
-            Arc::new(plain)
-        })
     }
 
     /// Decodes `ids`; with `skip_special`, special tokens are left out. Invalid UTF-8 becomes U+FFFD.
