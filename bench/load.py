@@ -98,7 +98,8 @@ class Client:
         self.host, self.port = url.hostname, url.port or 80
         self.options = options
         self.model = options.model
-        self.random = random.Random(1)
+        # Other prompts in each run: those of an earlier one may be in the prefix cache.
+        self.random = random.Random()
         self.prefix = self.ids(options.prefix)
         form = {"name": "record", "schema": schema(options.fields)}
         self.response_format = {"type": "json_schema", "json_schema": form}

@@ -136,8 +136,12 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<Exit
     let max_tokens = generation_args.max_tokens;
     let state = arguments.state.load_state.as_deref().map(Snapshot::open).transpose()?;
     let held = state.as_ref().map_or(0, |state| state.tokens().len());
-    let requested = generation_args.context();
-    let context = load::context(checkpoint.config(), requested, held + prompt.len(), max_tokens)?;
+    let context = load::context(
+        checkpoint.config(),
+        generation_args.context(),
+        held + prompt.len(),
+        max_tokens,
+    )?;
     let device = device::open(global)?;
     let cache = generation_args.cache.types(&device);
     load::warn_if_slow(global, &checkpoint, &device, cache);
@@ -147,7 +151,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<Exit
         sampler,
         stop_ids: tokenizer.eos_ids().to_vec(),
         stop_strings: generation_args.stop.clone(),
-        stop_strings_after: 0,
+        ..GenerateOptions::default()
     };
     let mut session = Session::new(&loaded.model, context)?;
     generation_args.decoding.apply(&mut session);

@@ -10,7 +10,7 @@ use refrain::check::run_among_poison;
 use refrain::execute::Stepper;
 use refrain::plan::{Block, Plan};
 use refrain::{Array, Bindings, DType, Device, fast, passes};
-use refrain_lm::{AttentionParams, BatchTokens, causal_conv, paged_attention, slots};
+use refrain_lm::{AttentionParams, BatchTokens, BlockFormat, causal_conv, paged_attention, slots, store_rows};
 use refrain_testing::sample;
 
 use crate::common::{Random, assert_silent, plain, vulkan};
@@ -162,6 +162,14 @@ fn long_convolution(device: &Device) -> Array {
     causal_conv(&x, &weights.transpose(), batch, &state).0
 }
 
+/// Rows that are written to a cache of 8-bit blocks.
+fn quantised_rows(device: &Device) -> Array {
+    let format = BlockFormat::Q8_0;
+    let rows = Array::input(device, "rows", DType::F32, &[3, 2, 64]);
+    let state = Array::state(device, DType::U32, &[5, 2, format.words(64)]).expect("a small state");
+    store_rows(&state, &rows, &Array::arange(device, DType::I32, 3), Some(format))
+}
+
 /// A product with more rows than a GEMV takes, with a norm before and a sum after it.
 fn product_of_many_rows(device: &Device, random: &mut Random) -> Array {
     let weights = random.dense(device, DType::F32, &[40, 96]);
@@ -244,6 +252,7 @@ fn every_kernel_accesses_only_bytes_of_its_operands() {
             ),
             (vec![&long], "the largest of long rows"),
             (vec![&long_sort], "long rows in order"),
+            (vec![&quantised_rows(device)], "rows in a quantised cache"),
             (vec![&long_convolution(device)], "a convolution of many tokens"),
             (
                 vec![&product_of_many_rows(device, random)],

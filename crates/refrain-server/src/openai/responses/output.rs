@@ -202,7 +202,7 @@ impl Output {
             all.extend(rest);
         }
         let mut events = match self.call.take() {
-            Some((tool, arguments)) => self.close_call(&tool, &arguments, status),
+            Some((tool, arguments)) => self.close_call(&tool, &arguments),
             None => self.close_text(),
         };
         let (index, item) = (self.items.len() - 1, self.last().clone());
@@ -210,7 +210,7 @@ impl Output {
         events
     }
 
-    fn close_call(&mut self, tool: &OfferedTool, arguments: &str, status: &str) -> Vec<Value> {
+    fn close_call(&mut self, tool: &OfferedTool, arguments: &str) -> Vec<Value> {
         match tool.kind {
             ToolKind::Function => {
                 self.last()["arguments"] = arguments.into();
