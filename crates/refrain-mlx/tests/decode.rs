@@ -1,5 +1,7 @@
 //! A decode loop as mlx-lm writes it: one program serves all tokens.
 
+use std::sync::{Mutex, PoisonError};
+
 use refrain_mlx::index::{self, Index};
 use refrain_mlx::{DType, Value, compute_device, fast, ops};
 
@@ -81,8 +83,12 @@ fn cache(dtype: DType) -> Cache {
     Cache { arrays: zeros, used: 0 }
 }
 
+/// One test runs at a time: they share a device, whose programs are counted.
+static DEVICE: Mutex<()> = Mutex::new(());
+
 #[test]
 fn tokens_share_a_program_and_their_cache_is_not_copied() {
+    let _alone = DEVICE.lock().unwrap_or_else(PoisonError::into_inner);
     for (dtype, bound) in [(DType::F32, 1e-6), (DType::F16, 2e-3)] {
         let (mut whole, mut apart) = (cache(dtype), cache(dtype));
         // A prompt in chunks, then tokens.
@@ -111,6 +117,7 @@ fn tokens_share_a_program_and_their_cache_is_not_copied() {
 
 #[test]
 fn unused_slots_are_not_read() {
+    let _alone = DEVICE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut nan = random(&[1, 1, 8, 4], 0);
     nan = index::set(&nan, &slots(3, 8), &f64::NAN.into()).expect("it fits");
     let q = random(&[1, 1, 1, 4], 2);

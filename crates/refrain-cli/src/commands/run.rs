@@ -136,12 +136,8 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<Exit
     let max_tokens = generation_args.max_tokens;
     let state = arguments.state.load_state.as_deref().map(Snapshot::open).transpose()?;
     let held = state.as_ref().map_or(0, |state| state.tokens().len());
-    let context = load::context(
-        checkpoint.config(),
-        generation_args.context(),
-        held + prompt.len(),
-        max_tokens,
-    )?;
+    let requested = generation_args.context();
+    let context = load::context(checkpoint.config(), requested, held + prompt.len(), max_tokens)?;
     let device = device::open(global)?;
     let cache = generation_args.cache.types(&device);
     load::warn_if_slow(global, &checkpoint, &device, cache);
@@ -155,11 +151,8 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<Exit
     };
     let mut session = Session::new(&loaded.model, context)?;
     generation_args.decoding.apply(&mut session);
-    if let Some(state) = &state
-        && session.restore(state)? == Restored::Recompute
-        && !global.quiet
-    {
-        output::eprint_dimmed(&format!("({})", load::STATE_RECOMPUTED));
+    if let Some(state) = &state {
+        restore(&mut session, state, global.quiet)?;
     }
     let check = &arguments.check;
     // Deferred until the end, so that Ctrl-C does not interrupt saving the state.
@@ -191,6 +184,14 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<Exit
         Finish::Interrupted => interrupt::EXIT_CODE.into(),
         _ => ExitCode::SUCCESS,
     })
+}
+
+/// Restores a saved state, or recomputes it with a notice.
+fn restore(session: &mut Session, state: &Snapshot, quiet: bool) -> anyhow::Result<()> {
+    if session.restore(state)? == Restored::Recompute && !quiet {
+        output::eprint_dimmed(&format!("({})", load::STATE_RECOMPUTED));
+    }
+    Ok(())
 }
 
 impl Arguments {
