@@ -4,8 +4,10 @@ use refrain::{Array, DType, Device, eval, eval_referenced};
 
 use crate::common::{assert_silent, plain, vulkan};
 
+/// Devices of this test alone, since it counts their programs.
 fn devices() -> [Device; 3] {
-    [Device::cpu(), vulkan().clone(), plain().clone()]
+    let alone = |device: &Device| device.tuned("").expect("the settings of the device");
+    [Device::cpu(), alone(vulkan()), alone(plain())]
 }
 
 /// Numbers of updates in place and of copies that `act` causes.
