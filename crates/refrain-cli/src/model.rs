@@ -1,7 +1,7 @@
 //! Resolves the MODEL argument and opens the checkpoint.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::anyhow;
 use refrain_formats::Description;
@@ -21,7 +21,7 @@ pub(crate) const MODEL_SYNTAX: &str = "a MODEL is a directory with config.json a
 /// # Errors
 /// If it is not found, damaged or not supported.
 pub(crate) fn open(model: &str) -> anyhow::Result<Checkpoint> {
-    open_from(model, hub::cached)
+    Checkpoint::named(model, hub::cached)
 }
 
 /// Opens a checkpoint, downloading it from the hub if needed.
@@ -29,7 +29,7 @@ pub(crate) fn open(model: &str) -> anyhow::Result<Checkpoint> {
 /// # Errors
 /// As [`open`], or if the download fails.
 pub(crate) fn open_or_pull(global: &Global, model: &str) -> anyhow::Result<Checkpoint> {
-    open_from(model, |name| hub::cached_or_pulled(global, name))
+    Checkpoint::named(model, |name| hub::cached_or_pulled(global, name))
 }
 
 /// Opens a checkpoint for its metadata only. For a hub model that is not downloaded, only the files that describe it
@@ -67,22 +67,6 @@ pub(crate) fn read_description(model: &str) -> Option<Description> {
         _ => hub::cached(model).ok()?,
     };
     Description::read(&path).ok()
-}
-
-/// Opens a checkpoint. `locate` resolves a name that is neither built in nor a path.
-fn open_from(model: &str, locate: impl FnOnce(&str) -> anyhow::Result<PathBuf>) -> anyhow::Result<Checkpoint> {
-    if model == demo::NAME {
-        return Ok(demo::checkpoint()?);
-    }
-    if let Some(spec) = model.strip_prefix("synthetic:") {
-        return Ok(Checkpoint::synthetic(spec)?);
-    }
-    let path = Path::new(model);
-    if path.exists() {
-        Ok(Checkpoint::open(path)?)
-    } else {
-        Ok(Checkpoint::open(&locate(model)?)?)
-    }
 }
 
 /// Source of a tokenizer and a chat template: a checkpoint, or tokenizer files alone.

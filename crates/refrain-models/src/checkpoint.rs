@@ -2,12 +2,13 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use refrain_formats::{CheckpointFiles, Error, Format, GenerationConfig, RowOrder, Tensor, TensorInfo, TensorOrder};
 use refrain_text::{ChatTemplate, Tokenizer};
 
 use crate::config::{ModelConfig, keys, rope_gguf, wrapper};
+use crate::demo;
 use crate::families::FAMILIES;
 use crate::family::{self, Family};
 use crate::synthetic::SyntheticSpec;
@@ -31,6 +32,23 @@ impl Checkpoint {
     /// If there is no checkpoint at `path`, a file is missing or corrupt, or the model is not supported.
     pub fn open(path: &Path) -> Result<Checkpoint, Error> {
         Self::read(CheckpointFiles::open(path)?, FAMILIES)
+    }
+
+    /// Opens a checkpoint by the name that a user gives: `demo`, `synthetic:ARCH:FORMAT`, a path, or a name that
+    /// `locate` finds the path of.
+    ///
+    /// # Errors
+    /// As [`Checkpoint::open`] and [`Checkpoint::synthetic`], and those of `locate`.
+    pub fn named<E: From<Error>>(name: &str, locate: impl FnOnce(&str) -> Result<PathBuf, E>) -> Result<Checkpoint, E> {
+        if name == demo::NAME {
+            return Ok(demo::checkpoint()?);
+        }
+        if let Some(spec) = name.strip_prefix("synthetic:") {
+            return Ok(Self::synthetic(spec)?);
+        }
+        let path = Path::new(name);
+        let path = if path.exists() { path.to_owned() } else { locate(name)? };
+        Ok(Self::open(&path)?)
     }
 
     /// Opens a checkpoint that is embedded in the program: the files of a checkpoint directory, by name.

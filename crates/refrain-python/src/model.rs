@@ -1,12 +1,12 @@
 //! Opens models by name, and loads them into an engine.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use refrain::Device;
 use refrain_engine::{CacheTypes, Engine, EngineOptions, LoadOptions, Model};
 use refrain_hub::{Hub, HubCache, HubSettings, ModelName, Watcher};
-use refrain_models::{Checkpoint, demo};
+use refrain_models::Checkpoint;
 use refrain_server::{EngineSource, LoadFailure, ModelRegistry, ModelStay, ServedModel, ServedText};
 
 use crate::control::device_of;
@@ -38,17 +38,7 @@ pub struct ModelSettings {
 /// # Errors
 /// If it is not found, damaged or not supported, or the download fails.
 pub fn open(model: &str, watcher: &dyn Watcher) -> Result<Checkpoint, Failure> {
-    if model == demo::NAME {
-        return Ok(demo::checkpoint()?);
-    }
-    if let Some(spec) = model.strip_prefix("synthetic:") {
-        return Ok(Checkpoint::synthetic(spec)?);
-    }
-    let path = Path::new(model);
-    if path.exists() {
-        return Ok(Checkpoint::open(path)?);
-    }
-    Ok(Checkpoint::open(&downloaded(model, watcher)?)?)
+    Checkpoint::named(model, |name| downloaded(name, watcher))
 }
 
 /// The path of a model of the hub.

@@ -60,31 +60,34 @@ def attend(cache, used, tokens):
     return mx.fast.scaled_dot_product_attention(queries, keys, values, scale=0.35, mask=mask)
 
 
-def test_a_decode_loop_is_lowered_at_its_first_two_tokens():
-    cache = [mx.zeros((1, 2, 32, 8)) + 0.0 for _ in range(2)]
+def decoded(cache, steps, grow=lambda cache, used: cache):
+    """How many programs each token lowers, and how many arrays it copies, after a prompt that fills the steps before."""
     mx.eval(cache)
-    mx.eval(attend(cache, 0, 5))
+    mx.eval(attend(cache, 0, steps[0]))
     lowered, copied = [], []
-    for used in range(5, 20):
+    for used in steps:
         with Counts() as counts:
+            cache = grow(cache, used)
             mx.eval(attend(cache, used, 1))
         lowered.append(counts.lowered)
         copied.append(counts.copied)
+    return lowered, copied
+
+
+def test_a_decode_loop_is_lowered_at_its_first_two_tokens():
+    cache = [mx.zeros((1, 2, 32, 8)) + 0.0 for _ in range(2)]
+    lowered, copied = decoded(cache, range(5, 20))
     assert lowered == [1, 1] + [0] * 13, refrain.mlx.explain()
     assert copied == [0] * 15
 
 
 def test_a_cache_that_grows_costs_two_programs_and_one_copy():
+    def grow(cache, used):
+        if used != 16:
+            return cache
+        return [mx.concatenate([array, mx.zeros((1, 2, 24, 8))], axis=2) for array in cache]
+
     cache = [mx.zeros((1, 2, 16, 8)) + 0.0 for _ in range(2)]
-    mx.eval(cache)
-    mx.eval(attend(cache, 0, 10))
-    lowered, copied = [], []
-    for used in range(10, 24):
-        with Counts() as counts:
-            if used == 16:
-                cache = [mx.concatenate([array, mx.zeros((1, 2, 24, 8))], axis=2) for array in cache]
-            mx.eval(attend(cache, used, 1))
-        lowered.append(counts.lowered)
-        copied.append(counts.copied)
+    lowered, copied = decoded(cache, range(10, 24), grow)
     assert lowered[2:] == [0] * 4 + [1, 1] + [0] * 6, refrain.mlx.explain()
     assert copied == [0] * 6 + [2] + [0] * 7

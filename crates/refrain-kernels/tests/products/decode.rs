@@ -28,6 +28,23 @@ fn fused_decode_matches_separate_steps() {
     }
 }
 
+/// A case with keys and values of these sizes. `pick` chooses the rest: a number below its argument.
+fn varied(pick: &mut impl FnMut(usize) -> usize, [head_dim, value_dim]: [usize; 2]) -> Case {
+    let kv_heads = 1 + pick(3);
+    let norm = [None, NORM][pick(2)];
+    Case {
+        heads: kv_heads * (1 + pick(4)),
+        kv_heads,
+        head_dim,
+        value_dim: Some(value_dim),
+        positions: [vec![0], vec![31, 64, -1, 190], vec![100, 16]][pick(3)].clone(),
+        window: [None, Some(40)][pick(2)],
+        rope: [None, halves(head_dim / 4 * 2)][pick(2)],
+        norms: [norm, norm],
+        ..Case::typical()
+    }
+}
+
 #[test]
 fn block_formats_match_separate_steps() {
     let mut random = Random::new(23);
@@ -37,20 +54,10 @@ fn block_formats_match_separate_steps() {
                 let mut pick = |count: usize| random.bits() as usize % count;
                 let mut tuning = *tuning::choose(&traits);
                 tuning.decode.target_groups = GroupCount::fixed([1, 1 << 20][pick(2)]);
-                let kv_heads = 1 + pick(3);
-                let norm = [None, NORM][pick(2)];
                 Case {
-                    heads: kv_heads * (1 + pick(4)),
-                    kv_heads,
-                    head_dim,
-                    value_dim: Some(value_dim),
-                    positions: [vec![0], vec![31, 64, -1, 190], vec![100, 16]][pick(3)].clone(),
-                    window: [None, Some(40)][pick(2)],
-                    rope: [None, halves(head_dim / 4 * 2)][pick(2)],
-                    norms: [norm, norm],
                     blocks: Some(format),
                     gated: pick(2) == 0,
-                    ..Case::typical()
+                    ..varied(&mut pick, [head_dim, value_dim])
                 }
                 .check(&tuning, &traits);
             }
@@ -167,22 +174,12 @@ fn supports_values_of_another_size_than_keys() {
             let mut pick = |count: usize| random.bits() as usize % count;
             let mut tuning = *tuning::choose(&traits);
             tuning.decode.target_groups = GroupCount::fixed([1, 1 << 20][pick(2)]);
-            let kv_heads = 1 + pick(3);
-            let norm = [None, NORM][pick(2)];
             let [sinks, gated] = [[false, false], [true, false], [false, true]][pick(3)];
             Case {
-                heads: kv_heads * (1 + pick(4)),
-                kv_heads,
-                head_dim,
-                value_dim: Some(value_dim),
-                positions: [vec![0], vec![31, 64, -1, 190], vec![100, 16]][pick(3)].clone(),
-                window: [None, Some(40)][pick(2)],
-                rope: [None, halves(head_dim / 4 * 2)][pick(2)],
-                norms: [norm, norm],
                 state: FLOATS[i % 3],
                 sinks,
                 gated,
-                ..Case::typical()
+                ..varied(&mut pick, [head_dim, value_dim])
             }
             .check(&tuning, &traits);
         }

@@ -163,18 +163,7 @@ def load(
     # Other users of the computer cannot open a socket in this folder.
     folder = tempfile.mkdtemp(prefix="refrain-")
     try:
-        server = _Server(
-            str(model),
-            device=device,
-            context=context,
-            parallel=parallel,
-            kv_type=kv_type,
-            host="",
-            port=0,
-            socket=f"{folder}/socket",
-            api_keys=[],
-            progress=progress or _show_progress,
-        )
+        server = _start(model, device, context, parallel, kv_type, progress, socket=f"{folder}/socket")
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
@@ -201,19 +190,37 @@ def serve(
     """
     # The key of this process, besides that of the clients.
     keys = [] if api_key is None else [api_key, secrets.token_urlsafe()]
-    server = _Server(
+    host = "127.0.0.1" if host == "localhost" else host
+    server = _start(model, device, context, parallel, kv_type, progress, host=host, port=port, api_keys=keys)
+    return Server(str(model), server, Transport(server.address, keys[-1] if keys else None))
+
+
+def _start(
+    model: str | Path,
+    device: str,
+    context: int | None,
+    parallel: int | None,
+    kv_type: str | None,
+    progress: Progress | None,
+    *,
+    host: str = "",
+    port: int = 0,
+    socket: str | None = None,
+    api_keys: Sequence[str] = (),
+) -> _Server:
+    """Loads a model and serves it at a Unix socket, or at a host and port."""
+    return _Server(
         str(model),
         device=device,
         context=context,
         parallel=parallel,
         kv_type=kv_type,
-        host="127.0.0.1" if host == "localhost" else host,
+        host=host,
         port=port,
-        socket=None,
-        api_keys=keys,
+        socket=socket,
+        api_keys=list(api_keys),
         progress=progress or _show_progress,
     )
-    return Server(str(model), server, Transport(server.address, keys[-1] if keys else None))
 
 
 def _stop(server: _Server, folder: str | None) -> None:
