@@ -2,7 +2,6 @@
 
 mod admission;
 mod embedding;
-mod forced;
 mod output;
 mod preemption;
 mod prefill;

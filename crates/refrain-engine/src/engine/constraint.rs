@@ -23,22 +23,14 @@ pub(super) struct Constraint {
 enum State {
     Idle(Box<dyn TokenConstraint>),
     Computing(Receiver<Computed>),
-    Ready(Box<dyn TokenConstraint>, AllowedTokens),
+    /// With the bits of the allowed next tokens.
+    Ready(Box<dyn TokenConstraint>, Vec<u32>),
     /// It failed, or a thread still computes a mask that nobody waits for.
     Failed(String),
 }
 
-/// What may come next.
-#[derive(PartialEq, Debug)]
-pub(super) struct AllowedTokens {
-    /// The bits of the allowed next tokens.
-    pub mask: Vec<u32>,
-    /// The next tokens if no others are allowed.
-    pub forced: Vec<u32>,
-}
-
-/// A constraint with what it allows, or why there is nothing.
-type Computed = (Box<dyn TokenConstraint>, Result<AllowedTokens, String>);
+/// A constraint with the mask of the next token, or why there is none.
+type Computed = (Box<dyn TokenConstraint>, Result<Vec<u32>, String>);
 
 /// A mask to compute, and where it goes.
 struct Job {
@@ -50,17 +42,15 @@ struct Job {
 impl Job {
     fn run(mut self) {
         let mut mask = vec![0; self.words];
-        let forced = call(|| {
-            let forced = self.constraint.forced();
-            self.constraint.fill_mask(&mut mask)?;
-            Ok(forced)
-        });
-        let allowed = forced.and_then(|forced| match mask.iter().all(|word| *word == 0) {
-            true => Err("no token is allowed".to_owned()),
-            false => Ok(AllowedTokens { mask, forced }),
+        let filled = call(|| self.constraint.fill_mask(&mut mask));
+        let mask = filled.and_then(|()| {
+            if mask.iter().all(|word| *word == 0) {
+                return Err("no token is allowed".to_owned());
+            }
+            Ok(mask)
         });
         // The request may have ended.
-        drop(self.result.send((self.constraint, allowed)));
+        drop(self.result.send((self.constraint, mask)));
     }
 }
 
@@ -160,11 +150,11 @@ impl Constraint {
         }
     }
 
-    /// Waits for the tokens that may come next. Returns `None` if all may.
+    /// Waits for the mask of the next token. Returns `None` if all tokens may come next.
     ///
     /// # Errors
     /// Why the text cannot continue.
-    pub fn allowed(&mut self, threads: &mut MaskThreads, deadline: Instant) -> Result<Option<&AllowedTokens>, String> {
+    pub fn allowed(&mut self, threads: &mut MaskThreads, deadline: Instant) -> Result<Option<&[u32]>, String> {
         self.compute_mask(threads);
         if let State::Computing(computed) = &self.state {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -173,12 +163,12 @@ impl Constraint {
                 RecvTimeoutError::Disconnected => "the allowed tokens cannot be computed".to_owned(),
             });
             *self = match computed {
-                Ok((constraint, Ok(allowed))) => match Constraint::idle(constraint) {
+                Ok((constraint, Ok(mask))) => match Constraint::idle(constraint) {
                     Constraint {
                         state: State::Idle(constraint),
                         restricts,
                     } => Constraint {
-                        state: State::Ready(constraint, allowed),
+                        state: State::Ready(constraint, mask),
                         restricts,
                     },
                     failed => failed,
@@ -187,7 +177,7 @@ impl Constraint {
             };
         }
         match &self.state {
-            State::Ready(_, allowed) => Ok(Some(allowed)),
+            State::Ready(_, mask) => Ok(Some(mask)),
             State::Failed(why) => Err(why.clone()),
             State::Idle(_) | State::Computing(_) => Ok(None),
         }
@@ -248,8 +238,8 @@ mod tests {
     }
 
     fn mask(constraint: &mut Constraint, threads: &mut MaskThreads, deadline: Instant) -> Result<Vec<u32>, String> {
-        let allowed = constraint.allowed(threads, deadline)?;
-        Ok(allowed.expect("it restricts").mask.clone())
+        let mask = constraint.allowed(threads, deadline)?;
+        Ok(mask.expect("it restricts").to_vec())
     }
 
     #[test]

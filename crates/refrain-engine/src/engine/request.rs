@@ -69,12 +69,6 @@ pub trait TokenConstraint: Send {
     /// Why the text cannot continue.
     fn fill_mask(&mut self, bits: &mut [u32]) -> Result<(), String>;
 
-    /// Returns the next tokens if no others are allowed, as far as they are known. They may be computed like a prompt
-    /// instead of being sampled, and are accepted one by one all the same.
-    fn forced(&mut self) -> Vec<u32> {
-        vec![]
-    }
-
     /// Accepts a token. Returns whether the text is complete.
     ///
     /// # Errors

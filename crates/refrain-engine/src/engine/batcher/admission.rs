@@ -201,6 +201,9 @@ mod tests {
 
     #[test]
     fn texts_that_reach_their_limits_are_not_preempted() {
+        if !refrain_testing::drawn(4) {
+            return;
+        }
         let model = model();
         // Three pages each: 16 pages are two thirds of those of eight requests.
         let mut batcher = batcher_with(&model, 8, 16 * 64);

@@ -131,6 +131,9 @@ mod tests {
 
     #[test]
     fn preemption_at_random_points_changes_no_text() {
+        if !refrain_testing::drawn(4) {
+            return;
+        }
         let model = model();
         let mut batcher = batcher(&model, 4);
         let polled: Vec<_> = (0..12).map(|number| ask(&mut batcher, number, 20)).collect();

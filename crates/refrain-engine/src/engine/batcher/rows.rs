@@ -10,7 +10,7 @@ use crate::step::StepExtras;
 
 impl<R: Runner> Batcher<R> {
     /// Writes the masks of constrained requests, once other threads have computed them. Requests that cannot continue
-    /// fail, and those with forced tokens go on with them; both leave their rows.
+    /// fail and leave their rows.
     pub(super) fn write_masks(&mut self) -> Result<(), Error> {
         let deadline = self.mask_threads.deadline();
         for (row, slot_id) in self.runner.rows().to_vec().into_iter().enumerate() {
@@ -19,17 +19,10 @@ impl<R: Runner> Batcher<R> {
             let Some(constraint) = &mut running.request.constraint else {
                 continue;
             };
-            let forced = match constraint.allowed(&mut self.mask_threads, deadline) {
-                Ok(allowed) => {
-                    self.runner.allow(row, allowed.map(|allowed| &allowed.mask[..]));
-                    allowed.map_or_else(Vec::new, |allowed| allowed.forced.clone())
-                }
-                Err(why) => {
-                    self.end(slot, EngineEvent::Failed(Error::Constraint(why)));
-                    continue;
-                }
-            };
-            self.append_forced(slot, &forced);
+            match constraint.allowed(&mut self.mask_threads, deadline) {
+                Ok(mask) => self.runner.allow(row, mask),
+                Err(why) => self.end(slot, EngineEvent::Failed(Error::Constraint(why))),
+            }
         }
         Ok(())
     }
@@ -38,8 +31,8 @@ impl<R: Runner> Batcher<R> {
     pub(super) fn assign_rows(&mut self) -> Result<bool, Error> {
         loop {
             let decoding = self.running().filter(|(_, running)| running.decodes()).count();
-            // Those of prompts count too: a request whose forced tokens are computed is back soon.
-            let extras = self.running().map(|(_, running)| running.request.extras());
+            let extras = self.running().filter(|(_, running)| running.decodes());
+            let extras = extras.map(|(_, running)| running.request.extras());
             let extras = extras.fold(StepExtras::default(), StepExtras::union);
             if decoding == 0 {
                 return Ok(false);

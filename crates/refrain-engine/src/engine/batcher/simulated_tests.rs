@@ -152,11 +152,9 @@ fn random_request(random: &mut Random, number: u64, context: usize) -> TestReque
 fn random_constraint(random: &mut Random) -> EveryThird {
     let start = if random.one_in(2) { 0 } else { random.below(12) };
     let end = start + 1 + random.below(30);
-    let forced = start + random.below(end - start);
     EveryThird {
         remainder: random.below(3) as u32,
         restricted: start..end,
-        forced: forced..forced + random.below(end - forced),
         length: 1 + random.below(60),
         fails_at: if random.one_in(6) { random.below(20) } else { usize::MAX },
         taken: 0,
@@ -224,53 +222,6 @@ fn check_mix(seed: u64) {
 fn random_mixes_get_the_answers_of_each_request_alone() {
     for seed in refrain_testing::sample(0..MIXES, 4) {
         check_mix(seed);
-    }
-}
-
-#[test]
-fn forced_tokens_are_computed_like_a_prompt_unless_many_others_wait() {
-    for (others, steps) in [(0, 34), (7, 40)] {
-        let (runner, options) = card(8, 1024);
-        let mut batcher = Batcher::with_runner(runner, &options);
-        let constraint = EveryThird {
-            remainder: 1,
-            restricted: 0..40,
-            forced: 5..11,
-            length: 40,
-            fails_at: usize::MAX,
-            taken: 0,
-        };
-        let request = |number: u64, constraint| TestRequest {
-            number,
-            prompt: numbered(number as u32, 20),
-            tokens: 100,
-            constraint,
-            ..TestRequest::default()
-        };
-        let others: Vec<_> = (1..=others).map(|number| request(number, None)).collect();
-        let all: Vec<_> = [request(0, Some(constraint))].into_iter().chain(others).collect();
-        let submitted = all.into_iter().map(|request| {
-            let (events, cancelled) = request.clone().submit(&mut batcher);
-            Submitted {
-                request,
-                events,
-                cancelled,
-            }
-        });
-        let submitted: Vec<Submitted> = submitted.collect();
-        let mut decode_steps = 0;
-        while !batcher.is_idle() {
-            step(&mut batcher);
-            if batcher.running_numbers().contains(&0) {
-                decode_steps = batcher.load().decode_steps;
-            }
-        }
-        submitted.iter().for_each(|submitted| submitted.check(false, "forced"));
-        assert!(
-            decode_steps.abs_diff(steps) <= 2,
-            "{decode_steps} steps beside {}",
-            submitted.len()
-        );
     }
 }
 

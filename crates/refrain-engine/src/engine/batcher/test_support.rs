@@ -93,18 +93,9 @@ pub struct EveryThird {
     pub restricted: Range<usize>,
     /// Tokens after which the answer is complete.
     pub length: usize,
-    /// Tokens that it forces, among the restricted ones.
-    pub forced: Range<usize>,
     /// The token for which there is no mask.
     pub fails_at: usize,
     pub taken: usize,
-}
-
-impl EveryThird {
-    /// The token that it forces at an index of the answer.
-    fn forced_token(&self, at: usize) -> u32 {
-        3 * (at as u32 * 7 % 16) + self.remainder
-    }
 }
 
 impl TokenConstraint for EveryThird {
@@ -116,17 +107,9 @@ impl TokenConstraint for EveryThird {
         if self.taken == self.fails_at {
             return Err("no continuation".to_owned());
         }
-        let single = self.forced.contains(&self.taken).then(|| self.forced_token(self.taken));
-        let is_allowed = |id: &u32| id % 3 == self.remainder && single.is_none_or(|single| *id == single);
-        let allowed = (0..32 * bits.len() as u32).filter(is_allowed);
+        let allowed = (0..32 * bits.len() as u32).filter(|id| id % 3 == self.remainder);
         allowed.for_each(|id| bits[id as usize / 32] |= 1 << (id % 32));
         Ok(())
-    }
-
-    fn forced(&mut self) -> Vec<u32> {
-        let known = self.taken..self.forced.end.min(self.fails_at.max(self.taken));
-        let known = known.take_while(|at| self.forced.contains(at));
-        known.map(|at| self.forced_token(at)).collect()
     }
 
     fn accept(&mut self, token: u32) -> Result<bool, String> {
