@@ -2,6 +2,7 @@
 
 use axum::body::Bytes;
 use axum::extract::{FromRequest, Request};
+use axum::http::header::CONTENT_ENCODING;
 use futures_util::StreamExt;
 use refrain_text::exact;
 use serde::de::DeserializeOwned;
@@ -49,9 +50,17 @@ impl<S: Send + Sync, T: DeserializeOwned + Send + 'static> FromRequest<S> for Bo
         let Some(connection) = request.extensions().get::<Connection>().cloned() else {
             return Err(Refusal::Silence);
         };
+        let encoding = request.headers().get(CONTENT_ENCODING).cloned();
         let received = tokio::time::timeout(connection.timeout, receive(request, &connection)).await;
         let (bytes, received) = received.map_err(|_| Refusal::TooSlow(connection.timeout))??;
         connection.state.body_received();
+        if let Some(encoding) = encoding.filter(|encoding| encoding != "identity") {
+            let encoding = String::from_utf8_lossy(encoding.as_bytes()).into_owned();
+            return Err(Refusal::field(
+                "content-encoding",
+                format!("{encoding:?} is not supported; send the body as it is"),
+            ));
+        }
         if bytes.len() <= MAX_INLINE_BYTES {
             hold(received, None);
             return parse(&bytes).map(Body);
@@ -106,7 +115,7 @@ async fn receive(
     while let Some(piece) = stream.next().await {
         let piece: Bytes = piece.map_err(|error| Refusal::Malformed(error.to_string()))?;
         if bytes.len() + piece.len() > connection.max_body_bytes {
-            return Err(Refusal::TooLarge);
+            return Err(Refusal::TooLarge(connection.max_body_bytes));
         }
         let more = connection.room.clone().try_acquire_many_owned(piece.len() as u32);
         let more = more.map_err(|_| Refusal::NoRoom)?;
@@ -130,6 +139,8 @@ const OPTION_FIELDS: [&str; 4] = ["options", "stream_options", "structured_outpu
 /// What is wrong with it, in the words of JSON, with the name of the field.
 pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
     let text = std::str::from_utf8(bytes).map_err(|_| Refusal::Malformed("the body is not UTF-8".to_owned()))?;
+    // Some programs write a byte order mark at the beginning.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut body =
         exact::parse(text).map_err(|error| Refusal::Malformed(format!("the body is not valid JSON: {error}")))?;
     if let Value::Object(fields) = &mut body {
@@ -328,6 +339,7 @@ mod tests {
         ] {
             assert_eq!(message(body), expected, "{body}");
         }
+        assert_eq!(message("\u{feff}{}"), "messages is required");
         assert!(message("{").contains("EOF"));
         assert!(message("").contains("EOF"));
     }

@@ -25,8 +25,8 @@ pub(crate) enum Refusal {
     /// A body whose fields do not have the right types.
     #[error("{message}")]
     Invalid { field: Option<String>, message: String },
-    #[error("the body exceeds this server's limit")]
-    TooLarge,
+    #[error("the body exceeds this server's limit of {0} bytes")]
+    TooLarge(usize),
     #[error("the body has too many values; send fewer in one request")]
     TooManyValues,
     #[error("the server is receiving too many large requests; try again later")]
@@ -89,7 +89,7 @@ impl Refusal {
             | Refusal::Field { .. }
             | Refusal::NoTemplate
             | Refusal::Text(_) => StatusCode::BAD_REQUEST,
-            Refusal::TooLarge | Refusal::TooManyValues => StatusCode::PAYLOAD_TOO_LARGE,
+            Refusal::TooLarge(_) | Refusal::TooManyValues => StatusCode::PAYLOAD_TOO_LARGE,
             Refusal::TooSlow(_) => StatusCode::REQUEST_TIMEOUT,
             Refusal::NoSuchModel { .. } | Refusal::NoSuchPath(_) | Refusal::NoSuchObject(_) => StatusCode::NOT_FOUND,
             Refusal::NoSuchMethod(..) => StatusCode::METHOD_NOT_ALLOWED,

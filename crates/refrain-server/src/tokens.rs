@@ -33,6 +33,10 @@ pub(crate) async fn tokenize(
     let special = fields.flag("add_special_tokens")?.unwrap_or(true);
     let with_pieces = fields.flag("with_pieces")?.unwrap_or(false);
     let with_strings = fields.flag("return_token_strs")?.unwrap_or(false);
+    if fields.flag("parse_special")? == Some(false) {
+        let why = "special tokens in a text are always read; false is not supported";
+        return Err(Refusal::field("parse_special", why));
+    }
     let tokens = match (fields.text("prompt")?, chat) {
         (Some(text), _) => {
             let tokens = model.encode(vec![text], special, TextLimit::Counted).await?;

@@ -14,6 +14,7 @@ mod malformed;
 mod multiple_models;
 mod ollama;
 mod openai;
+mod other_servers;
 mod ps_stop_top;
 mod requests;
 mod responses;

@@ -36,7 +36,7 @@ pub(crate) struct CompletionRequest {
     untagged,
     expecting = "prompt must be a string or a list of token ids, or a list of these"
 )]
-pub(super) enum PromptField {
+enum PromptField {
     Text(#[schemars(length(min = 1))] String),
     Tokens(#[schemars(length(min = 1))] Vec<u32>),
     Texts(#[schemars(length(min = 1), inner(length(min = 1)))] Vec<String>),
@@ -48,7 +48,7 @@ impl PromptField {
     ///
     /// # Errors
     /// If a text is too long, or the tokenizer cannot represent it.
-    pub async fn tokens(self, model: &Arc<ServedModel>) -> Result<Vec<Vec<u32>>, Refusal> {
+    async fn tokens(self, model: &Arc<ServedModel>) -> Result<Vec<Vec<u32>>, Refusal> {
         match self {
             PromptField::Text(text) => model.encode(vec![text], true, TextLimit::Context).await,
             PromptField::Tokens(tokens) => Ok(vec![tokens]),

@@ -17,7 +17,6 @@ use serde_json::{Map, Value, json};
 use tokio::sync::mpsc::Receiver;
 
 use super::chat::ChatRequest;
-use super::completions::PromptField;
 use super::fields::FieldReader;
 use super::options::GenerationFields;
 use crate::answer::{AnswerFormat, Ended};
@@ -26,6 +25,7 @@ use crate::events::{self, AnswerEvent};
 use crate::fill::{ExtraFile, Gap};
 use crate::openapi::servers::LlamaRequestFields;
 use crate::served::{ServedModel, ServedModels};
+use crate::tokenize::TextLimit;
 
 /// Number of last tokens that penalties count unless a request says otherwise, as in llama-server.
 const REPEAT_LAST_N: u32 = 64;
@@ -81,11 +81,56 @@ pub(crate) async fn apply_template(
     Ok(Json(json!({"prompt": model.decode(tokens, false).await?})))
 }
 
+/// A text, or texts and tokens that follow each other.
+#[derive(Deserialize, JsonSchema)]
+#[serde(untagged, expecting = "prompt must be a string, or a list of token ids and strings")]
+enum LlamaPrompt {
+    Text(#[schemars(length(min = 1))] String),
+    Named { prompt_string: String },
+    Pieces(#[schemars(length(min = 1))] Vec<PromptPiece>),
+}
+
+/// A part of a prompt.
+#[derive(Deserialize, JsonSchema)]
+#[serde(untagged)]
+enum PromptPiece {
+    Token(u32),
+    Text(String),
+}
+
+impl LlamaPrompt {
+    /// Returns the prompt's tokens. The tokenizer adds its own to a text that begins the prompt.
+    ///
+    /// # Errors
+    /// If there are several prompts, a text is too long, or the tokenizer cannot represent it.
+    async fn tokens(self, model: &Arc<ServedModel>) -> Result<Vec<u32>, Refusal> {
+        let pieces = match self {
+            LlamaPrompt::Text(text) | LlamaPrompt::Named { prompt_string: text } => vec![PromptPiece::Text(text)],
+            LlamaPrompt::Pieces(pieces) => pieces,
+        };
+        if pieces.len() > 1 && pieces.iter().all(|piece| matches!(piece, PromptPiece::Text(_))) {
+            let why = "several prompts are supported by /v1/completions only";
+            return Err(Refusal::field("prompt", why));
+        }
+        let mut tokens = vec![];
+        for piece in pieces {
+            match piece {
+                PromptPiece::Token(id) => tokens.push(id),
+                PromptPiece::Text(text) => {
+                    let added = model.encode(vec![text], tokens.is_empty(), TextLimit::Context).await?;
+                    tokens.extend(added.into_iter().flatten());
+                }
+            }
+        }
+        Ok(tokens)
+    }
+}
+
 /// A text to continue.
 #[derive(Deserialize, JsonSchema)]
 #[schemars(rename = "LlamaCompletionRequest")]
 pub(crate) struct LlamaCompletion {
-    prompt: PromptField,
+    prompt: LlamaPrompt,
     #[serde(flatten)]
     #[schemars(with = "LlamaRequestFields")]
     fields: Map<String, Value>,
@@ -97,14 +142,7 @@ pub(crate) async fn completion(
     Body(request): Body<LlamaCompletion>,
 ) -> Result<Response, Refusal> {
     let (model, fields) = LlamaFields::read(request.fields, &models)?;
-    let mut prompts = request.prompt.tokens(&model).await?;
-    if prompts.len() != 1 {
-        return Err(Refusal::field(
-            "prompt",
-            "several prompts are supported by /v1/completions only",
-        ));
-    }
-    let mut prompt = prompts.swap_remove(0);
+    let mut prompt = request.prompt.tokens(&model).await?;
     fields.generation.truncate(&mut prompt, &model);
     fields.answer(&model, prompt).await
 }
@@ -282,12 +320,7 @@ impl LlamaReply {
             "tokens_evaluated": self.prompt_tokens,
             "tokens_cached": ended.cached_tokens,
             "truncated": ended.finish == Finish::Context,
-            "timings": {
-                "prompt_n": self.prompt_tokens,
-                "prompt_ms": prompt_ms,
-                "predicted_n": ended.tokens,
-                "predicted_ms": predicted_ms,
-            },
+            "timings": timings(self.prompt_tokens, prompt_ms, ended.tokens, predicted_ms),
         });
         self.add_logprobs(&mut last);
         last
@@ -298,4 +331,18 @@ impl LlamaReply {
             part["completion_probabilities"] = std::mem::take(&mut self.logprobs).into();
         }
     }
+}
+
+/// Returns the times of a completion in llama-server's names. A part without tokens has no speed.
+fn timings(prompt: usize, prompt_ms: f64, predicted: usize, predicted_ms: f64) -> Value {
+    let mut timings = Map::new();
+    for (name, tokens, ms) in [("prompt", prompt, prompt_ms), ("predicted", predicted, predicted_ms)] {
+        timings.insert(format!("{name}_n"), tokens.into());
+        timings.insert(format!("{name}_ms"), ms.into());
+        if tokens > 0 && ms > 0.0 {
+            timings.insert(format!("{name}_per_token_ms"), (ms / tokens as f64).into());
+            timings.insert(format!("{name}_per_second"), (tokens as f64 * 1e3 / ms).into());
+        }
+    }
+    timings.into()
 }

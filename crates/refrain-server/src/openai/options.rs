@@ -58,7 +58,15 @@ impl<'de> Deserialize<'de> for GenerationFields {
 }
 
 /// Fields that ask for something this server does not have, and the values that ask for nothing.
-const UNSUPPORTED: [(&str, &str); 4] = [
+const UNSUPPORTED: [(&str, &str); 9] = [
+    ("allowed_token_ids", "use a grammar or `logit_bias`"),
+    ("bad_words", "use `logit_bias` to forbid tokens"),
+    (
+        "include_stop_str_in_output",
+        "stop strings are never part of the answer",
+    ),
+    ("return_tokens", "use /tokenize for the tokens of a text"),
+    ("return_token_ids", "use /tokenize for the tokens of a text"),
     ("prompt_logprobs", "use `echo` with `logprobs` of /v1/completions"),
     ("use_beam_search", "beam search is not supported"),
     ("logits_processors", "logits processors are not supported"),
@@ -79,6 +87,11 @@ impl GenerationFields {
             {
                 return Err(Refusal::field(name, why));
             }
+        }
+        check_reasoning_form(&mut fields)?;
+        if stream_options["continuous_usage_stats"] == true {
+            let why = "continuous_usage_stats is not supported; include_usage counts at the end";
+            return Err(Refusal::field("stream_options", why));
         }
         let max_tokens = fields.limit("max_tokens")?;
         let penalty = fields.number("repeat_penalty")?;
@@ -239,6 +252,21 @@ fn checked(
             field,
             format!("{number} is out of range: it must be {range}"),
         )),
+    }
+}
+
+/// Refuses to leave reasoning out of an answer, and to write it into the text: it has a field of its own.
+fn check_reasoning_form(fields: &mut FieldReader) -> Result<(), Refusal> {
+    if fields.flag("include_reasoning")? == Some(false) {
+        let why = "reasoning is always returned; switch it off with reasoning_effort \"none\"";
+        return Err(Refusal::field("include_reasoning", why));
+    }
+    match fields.text("reasoning_format")?.as_deref() {
+        None | Some("auto" | "deepseek") => Ok(()),
+        Some(other) => {
+            let why = format!("{other:?} is not supported; reasoning is returned as reasoning_content (\"deepseek\")");
+            Err(Refusal::field("reasoning_format", why))
+        }
     }
 }
 

@@ -95,6 +95,28 @@ pub(crate) struct SharedFields {
     logits_processors: Option<Unsupported>,
     /// Not supported: must be absent, false or an empty list.
     audio: Option<Unsupported>,
+    /// Not supported: must be absent, false or an empty list.
+    allowed_token_ids: Option<Unsupported>,
+    /// Not supported: must be absent, false or an empty list.
+    bad_words: Option<Unsupported>,
+    /// Not supported: must be absent, false or an empty list.
+    include_stop_str_in_output: Option<Unsupported>,
+    /// Not supported: must be absent, false or an empty list.
+    return_tokens: Option<Unsupported>,
+    /// Not supported: must be absent, false or an empty list.
+    return_token_ids: Option<Unsupported>,
+    /// Reasoning is always returned.
+    #[schemars(extend("const" = true))]
+    include_reasoning: Option<bool>,
+    reasoning_format: Option<ReasoningFormat>,
+}
+
+/// Where reasoning is written: always in `reasoning_content`.
+#[derive(JsonSchema)]
+#[schemars(rename_all = "snake_case")]
+enum ReasoningFormat {
+    Auto,
+    Deepseek,
 }
 
 /// A value that asks for nothing.
@@ -110,6 +132,9 @@ enum Unsupported {
 struct StreamOptions {
     /// Whether the stream ends with the number of its tokens.
     include_usage: Option<bool>,
+    /// Not supported: must be absent or false.
+    #[schemars(extend("const" = false))]
+    continuous_usage_stats: Option<bool>,
 }
 
 /// A string that ends the answer, or several.

@@ -169,11 +169,51 @@ pub(crate) struct ConversationId {
 #[derive(JsonSchema)]
 pub(crate) struct ReasoningField {
     enabled: Option<bool>,
-    effort: Option<String>,
+    effort: Option<ResponseEffort>,
     /// Maximum number of tokens; 0 is none, -1 no limit.
     #[schemars(range(min = -1))]
     max_tokens: Option<i64>,
     summary: Option<String>,
+}
+
+#[derive(JsonSchema)]
+#[schemars(rename_all = "snake_case")]
+enum ResponseEffort {
+    None,
+    Minimal,
+    Low,
+    Medium,
+    High,
+    Xhigh,
+    Max,
+}
+
+#[derive(JsonSchema)]
+#[schemars(rename_all = "snake_case")]
+enum Truncation {
+    Auto,
+    Disabled,
+}
+
+/// What a response contains beside the text.
+#[derive(JsonSchema)]
+pub(crate) enum IncludedField {
+    #[schemars(rename = "code_interpreter_call.outputs")]
+    CodeOutputs,
+    #[schemars(rename = "computer_call_output.output.image_url")]
+    ComputerImage,
+    #[schemars(rename = "file_search_call.results")]
+    FileResults,
+    #[schemars(rename = "message.input_image.image_url")]
+    InputImage,
+    #[schemars(rename = "message.output_text.logprobs")]
+    Logprobs,
+    #[schemars(rename = "reasoning.encrypted_content")]
+    EncryptedReasoning,
+    #[schemars(rename = "web_search_call.action.sources")]
+    WebSources,
+    #[schemars(rename = "web_search_call.results")]
+    WebResults,
 }
 
 /// The other fields of a request: those of sampling, as in chats, and those that the response repeats.
@@ -209,6 +249,8 @@ pub(crate) struct OtherFields {
     #[schemars(range(min = -1))]
     reasoning_budget: Option<i64>,
     max_tool_calls: Option<u64>,
+    /// No input is shortened, whatever the value is.
+    truncation: Option<Truncation>,
     prompt_cache_key: Option<String>,
     safety_identifier: Option<String>,
     service_tier: Option<String>,

@@ -91,6 +91,7 @@ fn openai() -> Vec<Operation> {
             "Refused: no model here compresses conversations.",
         ),
         operation(Tag::OpenAi, "get", "/v1/models", "listModels", "Lists the models.").json::<servers::ModelList>(),
+        operation(Tag::LlamaServer, "get", "/models", "llamaModels", "Lists the models.").json::<servers::ModelList>(),
         operation(
             Tag::OpenAi,
             "get",
@@ -391,11 +392,15 @@ fn vllm() -> Vec<Operation> {
 
 fn monitoring() -> Vec<Operation> {
     let get = |path, id, summary| operation(Tag::Monitoring, "get", path, id, summary);
-    vec![
-        get("/health", "health", "Says whether the server works.")
+    let health = |path, id| {
+        get(path, id, "Says whether the server works.")
             .json::<servers::Health>()
             .errors(&[503])
-            .open(),
+            .open()
+    };
+    vec![
+        health("/health", "health"),
+        health("/v1/health", "healthV1"),
         get("/metrics", "metrics", "Returns metrics in Prometheus' text format.").text("text/plain"),
         get("/openapi.json", "openapi", "Returns this document.").json::<servers::OpenApi>(),
     ]

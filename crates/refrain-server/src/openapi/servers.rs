@@ -93,6 +93,9 @@ pub(crate) struct TokenizeRequest {
     add_special_tokens: Option<bool>,
     /// llama-server's name of `add_special_tokens`.
     add_special: Option<bool>,
+    /// Special tokens in a text are always read.
+    #[schemars(extend("const" = true))]
+    parse_special: Option<bool>,
     with_pieces: Option<bool>,
     return_token_strs: Option<bool>,
 }

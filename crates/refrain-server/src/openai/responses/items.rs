@@ -27,7 +27,10 @@ pub(super) fn read(instructions: Option<&str>, items: &[Value]) -> Result<Vec<Va
     if let Some(instructions) = instructions {
         read.insert(0, json!({"role": "system", "content": instructions}));
     }
-    messages::read(read)
+    messages::read(read).map_err(|refusal| match refusal {
+        Refusal::Field { field, why } if field == "messages" => Refusal::field("input", why),
+        other => other,
+    })
 }
 
 /// Returns the items of `input`: a text is a message of the user.
@@ -220,6 +223,12 @@ mod tests {
         assert_eq!(read(Some("Be brief."), &items(input)).unwrap(), expected);
         let refused = read(None, &[json!({"type": "item_reference", "id": "x"})]).unwrap_err();
         assert!(refused.to_string().contains("item_reference"), "{refused}");
+        let image = json!([{"role": "user", "content": [{"type": "input_image"}]}]);
+        let refused = read(None, &items(image)).unwrap_err().to_string();
+        assert!(
+            refused.starts_with("input: ") && refused.contains("input_image"),
+            "{refused}"
+        );
         assert!(read(None, &[]).is_err() && of_input(json!(7)).is_err());
         assert_eq!(
             read(None, &items(json!("q"))).unwrap(),

@@ -154,8 +154,12 @@ impl History {
         let earlier = items.len();
         for item in request.input_items()? {
             let reference = item["id"].as_str().filter(|_| item["type"] == "item_reference");
-            let found = reference.and_then(|id| store.item(&owner, id));
-            items.push(found.unwrap_or_else(|| Arc::new(items::stored(item))));
+            items.push(match reference {
+                Some(id) => store
+                    .item(&owner, id)
+                    .ok_or_else(|| Refusal::NoSuchObject(format!("item {id:?}")))?,
+                None => Arc::new(items::stored(item)),
+            });
         }
         Ok(History {
             owner,

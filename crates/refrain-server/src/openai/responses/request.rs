@@ -1,5 +1,7 @@
 //! The body of a request for a response.
 
+use std::collections::BTreeMap;
+
 use refrain_text::ReasoningOptions;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -12,7 +14,9 @@ use crate::openai::options::GenerationFields;
 use crate::openai::reasoning::ReasoningFields;
 use crate::openai::structure::{RequestedAnswer, of_format, requested_answer};
 use crate::openai::tools::ToolSet;
-use crate::openapi::items::{ConversationField, ItemsField, OtherFields, ReasoningField, ResponseTool, TextField};
+use crate::openapi::items::{
+    ConversationField, IncludedField, ItemsField, OtherFields, ReasoningField, ResponseTool, TextField,
+};
 use crate::openapi::messages::ToolChoiceField;
 use crate::served::ServedModel;
 
@@ -44,14 +48,14 @@ pub(crate) struct ResponsesRequest {
     text: Option<Value>,
     pub parallel_tool_calls: Option<bool>,
     /// What the response contains beside the text.
-    #[schemars(with = "Option<Vec<String>>")]
+    #[schemars(with = "Option<Vec<IncludedField>>")]
     include: Option<Vec<Value>>,
     #[schemars(with = "Option<u64>", range(min = 0, max = 20))]
     top_logprobs: Option<Value>,
     /// Maximum number of tokens of the answer; -1 is no limit.
     #[schemars(with = "Option<i64>", range(min = -1))]
     max_output_tokens: Option<Value>,
-    metadata: Option<Map<String, Value>>,
+    metadata: Option<BTreeMap<String, String>>,
     #[schemars(with = "Option<ReasoningField>")]
     reasoning: Option<Value>,
     #[serde(default)]
@@ -88,6 +92,22 @@ const REASONING: [&str; 7] = [
     "thinking_token_budget",
     "reasoning_budget",
 ];
+/// What responses of OpenAI's API may contain beside the text. Most is of tools that only OpenAI's servers run.
+const INCLUDED: [&str; 8] = [
+    "code_interpreter_call.outputs",
+    "computer_call_output.output.image_url",
+    "file_search_call.results",
+    "message.input_image.image_url",
+    "message.output_text.logprobs",
+    "reasoning.encrypted_content",
+    "web_search_call.action.sources",
+    "web_search_call.results",
+];
+/// Levels of reasoning. Chat templates know some of them.
+const EFFORTS: [&str; 7] = ["none", "minimal", "low", "medium", "high", "xhigh", "max"];
+/// Ways to shorten an input. None is shortened here, so that `auto` has the effect of `disabled`.
+const TRUNCATIONS: [&str; 2] = ["auto", "disabled"];
+
 /// Fields that are returned as they were sent.
 const ECHOED: [&str; 6] = [
     "max_tool_calls",
@@ -139,6 +159,25 @@ impl ResponsesRequest {
             .map_or(&Value::Null, |reasoning| &reasoning["summary"]);
         if !(summary.is_null() || summary.is_string()) {
             return Err(Refusal::field("reasoning", "the summary must be a string"));
+        }
+        self.check_words()
+    }
+
+    /// Checks the fields that have one of some words.
+    fn check_words(&self) -> Result<(), Refusal> {
+        let effort = self.reasoning.iter().map(|reasoning| &reasoning["effort"]);
+        let effort = effort.filter(|effort| !effort.is_null());
+        let included = self.include.iter().flatten();
+        let truncation = self.others.get("truncation").into_iter();
+        let given = effort
+            .map(|word| ("reasoning", word, &EFFORTS[..]))
+            .chain(included.map(|word| ("include", word, &INCLUDED[..])))
+            .chain(truncation.map(|word| ("truncation", word, &TRUNCATIONS[..])));
+        for (field, word, known) in given {
+            if !known.iter().any(|known| word == known) {
+                let why = format!("{word} is not one of {}", known.join(", "));
+                return Err(Refusal::field(field, why));
+            }
         }
         Ok(())
     }
@@ -292,11 +331,14 @@ mod tests {
             ("max_tool_calls", json!("many")),
             ("top_logprobs", json!("many")),
             ("reasoning", json!({"summary": 7})),
+            ("reasoning", json!({"effort": "bogus"})),
+            ("include", json!(["bogus"])),
+            ("truncation", json!("zzz")),
         ] {
             let error = read(field, value).expect("a request").check().unwrap_err().to_string();
             assert!(error.starts_with(&format!("{field}: ")), "{error}");
         }
-        assert!(read("metadata", json!("text")).is_err());
+        assert!(read("metadata", json!("text")).is_err() && read("metadata", json!({"a": 1})).is_err());
         assert!(
             read("metadata", json!({"key": "value"}))
                 .expect("a request")
