@@ -79,7 +79,7 @@ const DIRECTIONS: [(&str, &[&str], &[&str]); 17] = [
             "refrain-models",
             "refrain-text",
         ],
-        &[],
+        &["refrain-testing"],
     ),
     (
         "refrain-cli",

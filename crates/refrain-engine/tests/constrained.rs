@@ -114,6 +114,9 @@ fn sessions_sample_only_allowed_tokens() {
 
 #[test]
 fn vulkan_sessions_sample_only_allowed_tokens() {
+    if !refrain_testing::drawn(4) {
+        return;
+    }
     let gpu = TestGpu::open();
     check(&gpu.device, "tiny:f32");
     gpu.assert_silent();

@@ -180,6 +180,9 @@ fn arguments(plan: &Plan, tokens: usize) -> Vec<u8> {
 
 #[test]
 fn decode_steps_are_stable_under_poison_and_reordering() {
+    if !refrain_testing::drawn(4) {
+        return;
+    }
     let gpu = TestGpu::open();
     let model = synthetic("tiny:q4_0", &gpu.device);
     let prompt: Vec<u32> = (0..300).map(|i| i * 37 % 257).collect();

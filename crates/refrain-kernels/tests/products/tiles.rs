@@ -27,6 +27,9 @@ pub fn tile_rows(traits: &Traits) -> Vec<Tuning> {
 
 #[test]
 fn every_tile_size_matches_with_and_without_split_k() {
+    if !refrain_testing::drawn(3) {
+        return;
+    }
     let traits = Traits {
         matrix_cores: None,
         ..device_traits()

@@ -25,6 +25,9 @@ fn rest(mut stream: TcpStream) -> (String, Duration) {
 
 #[test]
 fn closes_connections_with_unfinished_requests() {
+    if !refrain_testing::drawn(4) {
+        return;
+    }
     let server = Server::start(&["--timeout", "1"]);
     let begun = |text: &str| {
         let mut stream = TcpStream::connect(&server.address).unwrap();
@@ -52,6 +55,9 @@ fn closes_connections_with_unfinished_requests() {
 
 #[test]
 fn unfinished_bodies_take_limited_memory() {
+    if !refrain_testing::drawn(4) {
+        return;
+    }
     let server = Server::start(&[]);
     let body = format!("{{\"prompt\": \"{}", "x".repeat(15 << 20));
     let head =
@@ -80,6 +86,9 @@ fn unfinished_bodies_take_limited_memory() {
 
 #[test]
 fn closes_connections_of_clients_that_do_not_read() {
+    if !refrain_testing::drawn(4) {
+        return;
+    }
     let server = Server::start(&["--timeout", "1"]);
     let mut stream = TcpStream::connect(&server.address).unwrap();
     stream.set_write_timeout(Some(Duration::from_secs(20))).unwrap();
@@ -130,6 +139,9 @@ fn serves_on_a_unix_socket() {
 
 #[test]
 fn api_keys_are_served_fairly() {
+    if !refrain_testing::drawn(4) {
+        return;
+    }
     let server = Server::start(&["--parallel", "1", "--api-key", "MUCH", "--api-key", "LITTLE"]);
     let ask = |key: &str| {
         let body = json!({"prompt": "Once upon", "max_tokens": 60, "temperature": 0, "ignore_eos": true}).to_string();
