@@ -27,7 +27,7 @@ PARTLY = {
     "imag": "no complex arrays",
     "conj": "no complex arrays",
     "conjugate": "no complex arrays",
-    "clear_cache": "no effect",
+    "clear_cache": "frees what is kept for programs that repeat",
     "reset_peak_memory": "no effect",
     "set_memory_limit": "remembered only",
     "set_cache_limit": "remembered only",

@@ -4,14 +4,18 @@
 //! sines of rotations, scores and weights of attention.
 
 mod attention;
+mod rope;
 
-use refrain::Array;
+use std::hash::Hasher;
+
+use refrain::{Array, Composite};
 
 pub use attention::{Mask, scaled_dot_product_attention};
+pub use rope::{Offset, rope};
 
 use crate::ops::wrapped;
 use crate::shape::{signed, tuple};
-use crate::{DType, Error, Result, Value, ops};
+use crate::{DType, Error, Result, Value, ops, promote};
 
 const F32: refrain::DType = refrain::DType::F32;
 
@@ -22,11 +26,34 @@ const F32: refrain::DType = refrain::DType::F32;
 pub fn rms_norm(x: &Value, weight: Option<&Value>, eps: f32) -> Result<Value> {
     check_norm("rms_norm", x, &[weight])?;
     match weight {
-        Some(weight) if [x.dtype(), weight.dtype()] != [DType::F32; 2] => {
-            let normed = Value::of(refrain::fast::rms_norm(x.array(), None, eps))?;
-            ops::multiply(&normed.into(), &weight.into())
+        Some(weight) if promote(x.dtype(), weight.dtype()) != x.dtype() => {
+            let dtype = promote(x.dtype(), weight.dtype()).stored()?;
+            let inputs = [x.array(), weight.array()];
+            Value::of(Array::composed(RmsNorm { eps, dtype }, &inputs, None, x.shape(), dtype))
         }
         _ => Value::of(refrain::fast::rms_norm(x.array(), weight.map(Value::array), eps)),
+    }
+}
+
+/// (x, weight) → x / rms(x), rounded to x's dtype, times the weight.
+#[derive(Debug)]
+struct RmsNorm {
+    eps: f32,
+    dtype: refrain::DType,
+}
+
+impl Composite for RmsNorm {
+    fn name(&self) -> &'static str {
+        "rms_norm"
+    }
+
+    fn key(&self, state: &mut dyn Hasher) {
+        state.write_u32(self.eps.to_bits());
+    }
+
+    fn compose(&self, inputs: &[Array], _integer: Option<&Array>) -> Array {
+        let normed = refrain::fast::rms_norm(&inputs[0], None, self.eps);
+        normed.astype(self.dtype) * inputs[1].astype(self.dtype)
     }
 }
 
@@ -76,117 +103,6 @@ pub fn layer_norm(x: &Value, weight: Option<&Value>, bias: Option<&Value>, eps: 
         normed = ops::add(&normed.into(), &bias.into())?;
     }
     Ok(normed)
-}
-
-/// The position of the first token in [`rope`].
-#[derive(Clone, Debug)]
-pub enum Offset {
-    /// One number for all sequences.
-    Int(i64),
-    /// A value: one number, or one for each sequence of the batch.
-    Value(Value),
-}
-
-/// Rotary position embeddings of the first `dims` features of x `[B, .., T, D]`. Frequencies are base^(−2i / dims), or
-/// the reciprocals of `freqs`; positions are multiplied by `scale`. `traditional` rotates neighbours, else halves.
-///
-/// # Errors
-/// Fails if x has fewer than three axes or is no float, if `dims` is odd or too large, unless one of `base` and `freqs`
-/// is given, or if shapes do not fit.
-pub fn rope(
-    x: &Value,
-    dims: i64,
-    traditional: bool,
-    base: Option<f32>,
-    scale: f32,
-    offset: &Offset,
-    freqs: Option<&Value>,
-) -> Result<Value> {
-    let rank = x.ndim();
-    if rank < 3 {
-        let message = format!("[rope] Input must have at least 3 dimensions but got input with {rank} dimensions.");
-        return Err(Error::value(message));
-    }
-    let width = x.shape()[rank - 1];
-    let fits = usize::try_from(dims)
-        .ok()
-        .filter(|&dims| dims > 0 && dims % 2 == 0 && dims <= width);
-    let Some(dims) = fits.filter(|_| x.dtype().is_floating()) else {
-        let message = format!(
-            "[rope] {dims} rotated features do not fit {} of shape {}.",
-            x.dtype(),
-            tuple(x.shape())
-        );
-        return Err(Error::value(message));
-    };
-    let (tokens, half) = (x.shape()[rank - 2], dims / 2);
-    let angles = angles(x, [tokens, half], base, scale, offset, freqs)?;
-    let (cos, sin) = (angles.cos().astype(x.stored()), angles.sin().astype(x.stored()));
-    let rotated = x.array().slice(-1, 0, dims);
-    let turned = if traditional {
-        let mut pairs: Vec<isize> = signed(&x.shape()[..rank - 1]);
-        pairs.extend([half as isize, 2]);
-        let pairs = rotated.reshape(&pairs);
-        let part = |n: usize| {
-            let shape: Vec<usize> = [&x.shape()[..rank - 1], &[half]].concat();
-            pairs.slice(-1, n, n + 1).reshape(&signed(&shape))
-        };
-        let [even, odd] = [part(0), part(1)];
-        let turned = [&even * &cos - &odd * &sin, &even * &sin + &odd * &cos];
-        refrain::stack(&[&turned[0], &turned[1]], -1).reshape(&signed(rotated.shape()))
-    } else {
-        let [low, high] = [rotated.slice(-1, 0, half), rotated.slice(-1, half, dims)];
-        let turned = [&low * &cos - &high * &sin, &low * &sin + &high * &cos];
-        refrain::concatenate(&[&turned[0], &turned[1]], -1)
-    };
-    if dims == width {
-        return Value::of(turned);
-    }
-    Value::of(refrain::concatenate(&[&turned, &x.array().slice(-1, dims, width)], -1))
-}
-
-/// Angles of tokens and pairs of features, f32 `[T, half]` or `[B, 1.., T, half]`.
-fn angles(
-    x: &Value,
-    [tokens, half]: [usize; 2],
-    base: Option<f32>,
-    scale: f32,
-    offset: &Offset,
-    freqs: Option<&Value>,
-) -> Result<Array> {
-    let device = x.array().device();
-    let index = |n: usize| Array::arange(device, F32, n);
-    let frequencies = match (base, freqs) {
-        (Some(base), None) => (index(half) * (-base.ln() / half as f32)).exp(),
-        (None, Some(freqs)) if freqs.shape() == [half] => 1.0 / freqs.array().astype(F32),
-        (None, Some(freqs)) => {
-            let message = format!("[rope] freqs must have shape ({half},), not {}.", tuple(freqs.shape()));
-            return Err(Error::value(message));
-        }
-        _ => return Err(Error::value("[rope] Only one of base or freqs can have a value.")),
-    };
-    let positions = match offset {
-        // No part of the program, so that each token runs the same one.
-        Offset::Int(offset) if i32::try_from(*offset).is_ok() => {
-            let first = Array::integer(device, *offset as i32);
-            (Array::arange(device, refrain::DType::I32, tokens) + first).astype(F32)
-        }
-        Offset::Int(offset) => index(tokens) + *offset as f32,
-        Offset::Value(offset) if offset.size() == 1 => index(tokens) + offset.array().astype(F32).reshape(&[1]),
-        Offset::Value(offset) if offset.shape() == [x.shape()[0]] => {
-            let mut batch = vec![1; x.ndim() - 1];
-            batch[0] = -1;
-            index(tokens) + offset.array().astype(F32).reshape(&batch)
-        }
-        Offset::Value(offset) => {
-            let message = format!(
-                "[rope] offset must be a scalar or have a number for each sequence, not {}.",
-                tuple(offset.shape())
-            );
-            return Err(Error::value(message));
-        }
-    };
-    Ok((positions * scale).expand_dims(-1) * frequencies)
 }
 
 /// Cross entropy of logits `[.., n]` with the indices of the right classes `[..]`: logsumexp − the class's logit.

@@ -12,6 +12,11 @@ pub fn peak() -> u64 {
     counted(|counters| counters.peak_allocated)
 }
 
+/// Frees memory that is kept for programs that are evaluated again and again.
+pub fn clear_cache() {
+    compute_device().clear_cache();
+}
+
 fn counted(of: impl Fn(&refrain::Counters) -> u64) -> u64 {
     compute_device().as_vulkan().map_or(0, |device| of(&device.counters()))
 }

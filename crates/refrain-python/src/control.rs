@@ -158,12 +158,25 @@ fn explain() -> String {
     compute_device().explain()
 }
 
-/// Counters: programs lowered, programs found in the cache, updates in place, updates that copied.
+/// Counters: programs lowered, programs found in the cache, updates in place, updates that copied, replays.
 #[pyfunction]
 #[pyo3(name = "_program_counts")]
-fn program_counts() -> (u64, u64, u64, u64) {
+fn program_counts() -> (u64, u64, u64, u64, u64) {
     let counts = compute_device().program_counts();
-    (counts.lowerings, counts.hits, counts.in_place, counts.copies)
+    (
+        counts.lowerings,
+        counts.hits,
+        counts.in_place,
+        counts.copies,
+        counts.replays,
+    )
+}
+
+/// Frees memory that is kept for programs that are evaluated again and again.
+#[pyfunction]
+#[pyo3(name = "_clear_cache")]
+fn clear_cache(py: Python<'_>) {
+    py.detach(memory::clear_cache);
 }
 
 /// The arrays and the metadata of a safetensors file.
@@ -216,6 +229,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
         wrap_pyfunction!(memory_bytes, module)?,
         wrap_pyfunction!(explain, module)?,
         wrap_pyfunction!(program_counts, module)?,
+        wrap_pyfunction!(clear_cache, module)?,
         wrap_pyfunction!(load_safetensors, module)?,
         wrap_pyfunction!(save_safetensors, module)?,
     ] {

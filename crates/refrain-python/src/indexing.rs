@@ -1,8 +1,9 @@
 //! Subscripts: `a[…]`, `a[…] = …`, `a.at[…]` and iteration.
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyEllipsis, PyInt, PyList, PySlice, PyTuple};
+use pyo3::types::{PyBool, PyEllipsis, PyInt, PyList, PySlice, PyString, PyTuple};
 use refrain_mlx::index::{self, Index, Update};
 use refrain_mlx::{Operand, Value};
 
@@ -28,7 +29,8 @@ fn item(object: &Bound<'_, PyAny>) -> PyResult<Index> {
         return position(object).map(Index::Int);
     }
     if object.is_instance_of::<PySlice>() {
-        let bound = |name| -> PyResult<Option<i64>> {
+        let py = object.py();
+        let bound = |name: &Bound<'_, PyString>| -> PyResult<Option<i64>> {
             let bound = object.getattr(name)?;
             if bound.is_none() {
                 Ok(None)
@@ -37,9 +39,9 @@ fn item(object: &Bound<'_, PyAny>) -> PyResult<Index> {
             }
         };
         return Ok(Index::Slice {
-            start: bound("start")?,
-            stop: bound("stop")?,
-            step: bound("step")?,
+            start: bound(intern!(py, "start"))?,
+            stop: bound(intern!(py, "stop"))?,
+            step: bound(intern!(py, "step"))?,
         });
     }
     if let Ok(array) = object.cast::<PyArray>() {

@@ -14,7 +14,7 @@ class Counts:
 
     def __exit__(self, *error):
         counts = [after - before for before, after in zip(self.before, _core._program_counts(), strict=True)]
-        self.lowered, self.found, self.in_place, self.copied = counts
+        self.lowered, self.found, self.in_place, self.copied, self.replayed = counts
 
 
 def test_an_array_that_nothing_else_names_is_updated_in_place():

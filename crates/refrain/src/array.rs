@@ -9,7 +9,7 @@ use crate::ops::slice_update::SliceUpdate;
 use crate::storage::Storage;
 use crate::{DType, Device, Error, Primitive};
 use node::ArrayNode;
-pub(crate) use node::{Content, Value};
+pub(crate) use node::{ArrayNumber, Content, Value};
 
 /// A lazy n-dimensional array on a device. Cloning is cheap: clones share the elements.
 ///
@@ -175,6 +175,26 @@ impl Array {
     /// Id of its computation; grows with creation.
     pub(crate) fn id(&self) -> u64 {
         self.node.id
+    }
+
+    /// Notes that a walk over a program came to its computation. Returns whether it did for the first time. Walks have
+    /// numbers from 1 on; call it inside [`crate::locks::WorkLock::acquire`].
+    pub(crate) fn visit(&self, walk: u64) -> bool {
+        self.node.mark.visit(walk)
+    }
+
+    /// The number that the last walk gave to its computation.
+    pub(crate) fn number(&self) -> ArrayNumber {
+        ArrayNumber::of(self.node.mark.number())
+    }
+
+    pub(crate) fn set_number(&self, number: ArrayNumber) {
+        self.node.mark.set_number(number.word());
+    }
+
+    /// Whether its computation has one result.
+    pub(crate) fn is_only_result(&self) -> bool {
+        self.node.extra_results.is_empty()
     }
 
     pub(crate) fn content(&self) -> MutexGuard<'_, Content> {

@@ -222,6 +222,11 @@ impl Device {
         self.0.programs.counts()
     }
 
+    /// Frees memory that is kept for programs that are evaluated again and again.
+    pub fn clear_cache(&self) {
+        self.programs().rotation().clear();
+    }
+
     /// What the last evaluations did, as text: which programs were lowered and why, and which updates copied an array.
     pub fn explain(&self) -> String {
         let ProgramCounts { lowerings, hits, .. } = self.program_counts();

@@ -30,6 +30,9 @@ pub fn eval(arrays: &[&Array]) -> Result<(), Error> {
 /// [`eval`] that also keeps every array on the way that is still referenced: an array computed once is not computed
 /// again. MLX evaluates so. Intermediate results that nothing refers to are fused as ever.
 ///
+/// A program that is evaluated again and again keeps its memory ([`crate::Device::clear_cache`] frees it). It runs again
+/// without recording its commands if its leaves are where they were.
+///
 /// # Errors
 /// As [`eval`].
 ///
@@ -66,14 +69,27 @@ fn evaluate_keeping(arrays: &[&Array], reason: Flush, kept: Kept) -> Result<(), 
         ..
     } = traced;
     let lowered = found.reason_to_lower(device);
+    let rotation = device.programs().rotation();
     let program = found.get_or_lower(device, signature, LowerOptions::default())?;
-    let executable = Arc::new(Executable::new(device, program.compiled.clone(), Bindings(slots))?);
+    // Engines evaluate little, and count on the memory that evaluations give back.
+    let is_repeated = lowered.is_none() && kept == Kept::Referenced;
+    let (executable, is_replay) = if is_repeated {
+        rotation.executable(device, &program, Bindings(slots))?
+    } else {
+        (
+            Executable::new(device, program.compiled.clone(), Bindings(slots))?,
+            false,
+        )
+    };
+    let executable = Arc::new(executable);
     let words = program.integers.words(&integers);
     executable.write_integers(&words.expect("the program was found or lowered for these"))?;
     executable.run(reason)?;
     let evaluation = Evaluation {
         arrays: computed.len(),
+        steps: program.plan().steps.len(),
         lowered,
+        is_replay,
         in_place: in_place.numbers.len(),
         copies: in_place.copies,
     };
@@ -95,6 +111,9 @@ fn evaluate_keeping(arrays: &[&Array], reason: Flush, kept: Kept) -> Result<(), 
             });
         }
     });
+    if is_repeated {
+        rotation.keep(&program, executable);
+    }
     Ok(())
 }
 

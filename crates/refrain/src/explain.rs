@@ -21,8 +21,12 @@ const MAX_PROGRAMS: usize = 4;
 pub(crate) struct Evaluation {
     /// Number of arrays that were computed.
     pub arrays: usize,
+    /// Number of steps that its program computes them in.
+    pub steps: usize,
     /// Why its program was lowered. `None` if it was found in the cache.
     pub lowered: Option<String>,
+    /// Whether the same commands ran before, in the same memory.
+    pub is_replay: bool,
     /// Number of updates that wrote over their input.
     pub in_place: usize,
     /// Number of updates that copied their input.
@@ -39,6 +43,7 @@ struct Entries {
     count: u64,
     in_place: u64,
     copies: u64,
+    replays: u64,
     evaluations: VecDeque<Evaluation>,
     /// The programs that ran last, the newest first.
     programs: VecDeque<Arc<Program>>,
@@ -50,6 +55,7 @@ impl EvaluationLog {
         entries.count += 1;
         entries.in_place += evaluation.in_place as u64;
         entries.copies += evaluation.copies as u64;
+        entries.replays += u64::from(evaluation.is_replay);
         entries.evaluations.push_back(evaluation);
         if entries.evaluations.len() > MAX_EVALUATIONS {
             entries.evaluations.pop_front();
@@ -66,6 +72,11 @@ impl EvaluationLog {
     pub fn updates(&self) -> [u64; 2] {
         let entries = self.lock();
         [entries.in_place, entries.copies]
+    }
+
+    /// Number of evaluations that ran the same commands in the same memory as an earlier one.
+    pub fn replays(&self) -> u64 {
+        self.lock().replays
     }
 
     /// Sources of the integers of a new program, from a similar one that ran lately and whose integers changed.
@@ -140,12 +151,15 @@ impl fmt::Display for EvaluationLog {
         for (number, evaluation) in (first + 1..).zip(&entries.evaluations) {
             let Evaluation {
                 arrays,
+                steps,
                 lowered,
+                is_replay,
                 in_place,
                 copies,
             } = evaluation;
-            write!(f, "  {number}: {arrays} arrays, ")?;
+            write!(f, "  {number}: {arrays} arrays in {steps} steps, ")?;
             match lowered {
+                None if *is_replay => f.write_str("program replayed")?,
                 None => f.write_str("program found in the cache")?,
                 Some(reason) => write!(f, "program lowered: {reason}")?,
             }

@@ -1,5 +1,6 @@
 //! The graph that passes work on: nodes in program order, and edges that read their source through a layout.
 
+mod composite;
 mod integers;
 mod trace;
 

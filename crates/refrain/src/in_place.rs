@@ -1,6 +1,6 @@
 //! Updates of values that need no copy, because nothing else refers to the memory of the value.
 
-use crate::array::{Array, Content, Value};
+use crate::array::{Array, ArrayNumber, Content, Value};
 use crate::signature::FastMap;
 use crate::storage::Storage;
 use crate::{Layout, Primitive};
@@ -91,7 +91,8 @@ fn count_uses(candidates: &mut [Candidate], computed: &[Array]) {
     let mut uses: FastMap<u64, usize> = candidates.iter().map(|candidate| (candidate.input, 0)).collect();
     for array in computed {
         if let Content::Lazy(_, inputs) = &*array.content() {
-            for input in inputs {
+            let evaluated = |input: &&Array| !matches!(input.number(), ArrayNumber::Computed(_));
+            for input in inputs.iter().filter(evaluated) {
                 uses.entry(input.id()).and_modify(|uses| *uses += 1);
             }
         }

@@ -119,6 +119,7 @@
 
 mod array;
 pub mod check;
+mod composite;
 mod device;
 mod display;
 mod element;
@@ -140,6 +141,7 @@ pub mod plan;
 mod primitive;
 mod program;
 pub mod rewrite;
+mod rotation;
 mod safetensors;
 pub mod self_test;
 mod signature;
@@ -149,6 +151,7 @@ mod traced_graph;
 
 pub use self::safetensors::{load_safetensors, save_safetensors, save_safetensors_with};
 pub use array::Array;
+pub use composite::Composite;
 pub use device::{Device, Flushes};
 pub use element::Element;
 pub use error::Error;

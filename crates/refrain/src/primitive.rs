@@ -6,6 +6,7 @@ use std::sync::Arc;
 use refrain_kernels::elementwise::Expression;
 use refrain_vulkan::MemoryClass;
 
+use crate::Composite;
 use crate::operation::Operation;
 use crate::ops::slice_update::SliceUpdate;
 
@@ -58,6 +59,13 @@ pub enum Primitive {
     Broadcast,
     /// (x0, x1, …), all of the result's shape → one value per element.
     Elementwise(Expression),
+    /// (x0, …) → what a [`Composite`] composes of them. It is replaced when the graph is built.
+    Composite {
+        /// The composite.
+        composite: Arc<dyn Composite>,
+        /// An integer that it reads, and that is no part of the program's signature.
+        integer: Option<i32>,
+    },
     /// Any other operation: see [`crate::operation`].
     Operation(Arc<dyn Operation>),
 }
@@ -75,6 +83,7 @@ impl Primitive {
             Primitive::Slice { .. } => "slice",
             Primitive::Broadcast => "broadcast",
             Primitive::Elementwise(_) => "elementwise",
+            Primitive::Composite { composite, .. } => composite.name(),
             Primitive::Operation(operation) => operation.name(),
         }
     }
@@ -103,6 +112,11 @@ impl Primitive {
                 update.hash_structure(state);
             }
             (Primitive::Integer { .. }, _) => std::mem::discriminant(self).hash(state),
+            (Primitive::Composite { composite, integer }, _) => {
+                std::mem::discriminant(self).hash(state);
+                ((**composite).type_id(), integer.is_some()).hash(state);
+                composite.key(state);
+            }
             _ => self.hash(state),
         }
     }
@@ -111,6 +125,7 @@ impl Primitive {
     pub(crate) fn integer(&self) -> Option<i32> {
         match self {
             Primitive::Integer { value } => Some(*value),
+            Primitive::Composite { integer, .. } => *integer,
             _ => self.operation::<SliceUpdate>()?.moving_start(),
         }
     }
@@ -154,6 +169,10 @@ impl Hash for Primitive {
                 operation.key(state);
             }
             Primitive::Integer { value } => value.hash(state),
+            Primitive::Composite { composite, integer } => {
+                ((**composite).type_id(), integer).hash(state);
+                composite.key(state);
+            }
             Primitive::Integers | Primitive::Reshape | Primitive::Broadcast => {}
         }
     }

@@ -7,6 +7,7 @@ use crate::explain::EvaluationLog;
 use crate::graph::Graph;
 use crate::integers::IntegerSources;
 use crate::plan::Plan;
+use crate::rotation::Rotation;
 use crate::signature::{FastMap, Signature};
 
 /// Number of programs that a device caches. A model has a few for each of its sessions' shapes, a training loop one.
@@ -74,6 +75,8 @@ pub struct ProgramCounts {
     pub in_place: u64,
     /// Updates of values that copied their input.
     pub copies: u64,
+    /// Evaluations that ran the same commands in the same memory as an earlier one, so that nothing was recorded.
+    pub replays: u64,
 }
 
 /// A device's cache of programs, with least-recently-used eviction, and a log of their evaluations.
@@ -81,6 +84,7 @@ pub struct ProgramCounts {
 pub(crate) struct ProgramCache {
     entries: Mutex<CacheEntries>,
     log: EvaluationLog,
+    rotation: Rotation,
 }
 
 #[derive(Default)]
@@ -148,12 +152,18 @@ impl ProgramCache {
         ProgramCounts {
             in_place,
             copies,
+            replays: self.log.replays(),
             ..self.lock().counts
         }
     }
 
     pub fn log(&self) -> &EvaluationLog {
         &self.log
+    }
+
+    /// Executables of programs that are evaluated again and again.
+    pub fn rotation(&self) -> &Rotation {
+        &self.rotation
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, CacheEntries> {

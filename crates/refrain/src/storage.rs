@@ -1,6 +1,6 @@
 //! The memory of evaluated arrays.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use refrain_vulkan::MemoryClass;
@@ -49,8 +49,16 @@ pub enum Memory {
 pub struct Storage {
     pub(crate) memory: Memory,
     class: MemoryClass,
+    shared: Arc<Shared>,
+}
+
+/// What the handles to a piece of memory share.
+#[derive(Default, Debug)]
+struct Shared {
     /// Number of in-place updates.
-    version: Arc<AtomicU64>,
+    version: AtomicU64,
+    /// Number of handles that do not count, because they only keep the memory for the next run of a program.
+    idle: AtomicUsize,
 }
 
 impl Storage {
@@ -58,7 +66,15 @@ impl Storage {
         Storage {
             memory,
             class,
-            version: Arc::default(),
+            shared: Arc::default(),
+        }
+    }
+
+    /// Size of the memory in bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        match &self.memory {
+            Memory::Host(words) => 4 * words.read().len() as u64,
+            Memory::Vulkan(buffer) => buffer.bytes(),
         }
     }
 
@@ -74,26 +90,35 @@ impl Storage {
 
     /// Number of in-place updates so far.
     pub fn version(&self) -> u64 {
-        self.version.load(Ordering::Acquire)
+        self.shared.version.load(Ordering::Acquire)
     }
 
     pub(crate) fn advance(&self) -> u64 {
-        self.version.fetch_add(1, Ordering::AcqRel) + 1
+        self.shared.version.fetch_add(1, Ordering::AcqRel) + 1
     }
 
     /// Whether both are the same memory.
     pub fn same(&self, other: &Storage) -> bool {
-        Arc::ptr_eq(&self.version, &other.version)
+        Arc::ptr_eq(&self.shared, &other.shared)
     }
 
-    /// Number of handles to this memory.
+    /// Number of handles to this memory, without idle ones.
     pub(crate) fn handle_count(&self) -> usize {
-        Arc::strong_count(&self.version)
+        Arc::strong_count(&self.shared).saturating_sub(self.shared.idle.load(Ordering::Acquire))
+    }
+
+    /// Counts this handle as idle, or no longer.
+    pub(crate) fn set_idle(&self, is_idle: bool) {
+        if is_idle {
+            self.shared.idle.fetch_add(1, Ordering::AcqRel);
+        } else {
+            self.shared.idle.fetch_sub(1, Ordering::AcqRel);
+        }
     }
 
     /// A number that is unique among live storages.
     pub(crate) fn key(&self) -> usize {
-        Arc::as_ptr(&self.version) as usize
+        Arc::as_ptr(&self.shared) as usize
     }
 }
 

@@ -1,9 +1,10 @@
 //! The arrays that some outputs depend on, collected once, and the signature of the program that they make.
 
 use std::hash::{Hash, Hasher};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::Error;
-use crate::array::{Array, Content, Value};
+use crate::array::{Array, ArrayNumber, Content, Value};
 use crate::in_place::InPlaceUpdates;
 use crate::locks::WorkLock;
 use crate::passes::LowerOptions;
@@ -71,7 +72,7 @@ impl TracedGraph {
 
     fn encoded(outputs: Vec<Array>, computed: Vec<Array>, leaves: Vec<Array>, options: LowerOptions) -> TracedGraph {
         let mut encoder = Encoder {
-            ids: computed.iter().map(Array::id).collect(),
+            leaves: 0,
             leaf_numbers: FastMap::default(),
             slots: vec![],
             slot_numbers: FastMap::default(),
@@ -139,10 +140,10 @@ impl Bindings {
 }
 
 struct Encoder {
-    /// Ids of the arrays to compute, ascending.
-    ids: Vec<u64>,
-    /// Numbers of the leaves, by computation and result, in the order of first use.
-    leaf_numbers: FastMap<(u64, usize), usize>,
+    /// Number of leaves so far, in the order of first use.
+    leaves: u32,
+    /// Numbers of the leaves whose computations have several results, by computation and result.
+    leaf_numbers: FastMap<(u64, usize), u32>,
     slots: Vec<Storage>,
     slot_numbers: FastMap<usize, usize>,
     signature: Signature,
@@ -151,15 +152,23 @@ struct Encoder {
 impl Encoder {
     /// Encodes a use of an array. A leaf is described at its first use.
     fn add_use(&mut self, array: &Array) {
-        if let Ok(number) = self.ids.binary_search(&array.id()) {
-            self.signature.write_usize(2 * number);
-            self.signature.write_usize(array.result());
-            return;
-        }
-        let next = self.leaf_numbers.len();
-        let number = *self.leaf_numbers.entry((array.id(), array.result())).or_insert(next);
-        self.signature.write_usize(2 * number + 1);
+        let next = self.leaves;
+        let number = match array.number() {
+            ArrayNumber::Computed(number) => {
+                self.signature.write_u64(2 * u64::from(number));
+                self.signature.write_usize(array.result());
+                return;
+            }
+            ArrayNumber::Leaf(number) => number,
+            ArrayNumber::None if array.is_only_result() => {
+                array.set_number(ArrayNumber::Leaf(next));
+                next
+            }
+            ArrayNumber::None => *self.leaf_numbers.entry((array.id(), array.result())).or_insert(next),
+        };
+        self.signature.write_u64(2 * u64::from(number) + 1);
         if number == next {
+            self.leaves += 1;
             self.describe(array);
         }
     }
@@ -192,28 +201,30 @@ pub(crate) enum Kept {
 
 /// Results of the given computations that other arrays still refer to and that are not among `outputs`.
 fn referenced(outputs: &[&Array], computed: &[Array], kept: Kept) -> Vec<Array> {
-    let several: Vec<&Array> = computed
-        .iter()
-        .filter(|array| kept == Kept::Referenced || array.specs().len() > 1)
-        .collect();
-    if several.is_empty() {
+    let is_kept = |array: &Array| kept == Kept::Referenced || !array.is_only_result();
+    if !computed.iter().any(is_kept) {
         return vec![];
     }
     let asked: FastMap<(u64, usize), ()> = outputs.iter().map(|o| ((o.id(), o.result()), ())).collect();
-    let mut uses: FastMap<u64, usize> = several.iter().map(|array| (array.id(), 0)).collect();
+    let mut uses = vec![0; computed.len()];
     for array in computed {
         if let Content::Lazy(_, inputs) = &*array.content() {
-            inputs.iter().for_each(|input| {
-                uses.entry(input.id()).and_modify(|uses| *uses += 1);
-            });
+            for input in inputs {
+                if let ArrayNumber::Computed(number) = input.number() {
+                    uses[number as usize] += 1;
+                }
+            }
         }
     }
     let mut found = vec![];
-    for array in several {
+    for (array, uses) in computed.iter().zip(uses) {
+        // `computed` itself holds one handle.
+        if !is_kept(array) || array.handle_count() <= 1 + uses {
+            continue;
+        }
         let is_requested = |result: usize| asked.contains_key(&(array.id(), result));
         let requested = (0..array.specs().len()).filter(|&result| is_requested(result)).count();
-        // `computed` itself holds one handle.
-        if array.handle_count() > 1 + uses[&array.id()] + requested {
+        if array.handle_count() > 1 + uses + requested {
             let new = (0..array.new_results()).filter(|&result| !is_requested(result));
             found.extend(new.map(|result| array.sibling(result)));
         }
@@ -221,23 +232,34 @@ fn referenced(outputs: &[&Array], computed: &[Array], kept: Kept) -> Vec<Array> 
     found
 }
 
-/// The arrays to compute and the evaluated arrays, each in the order of their creation.
-fn reachable(outputs: &[&Array]) -> Result<(Vec<Array>, Vec<Array>), Error> {
+/// The number of the next walk.
+static NEXT_WALK: AtomicU64 = AtomicU64::new(1);
+
+/// The arrays to compute and the evaluated arrays, each in the order of their creation. Those to compute are numbered.
+pub(crate) fn reachable(outputs: &[&Array]) -> Result<(Vec<Array>, Vec<Array>), Error> {
+    let walk = NEXT_WALK.fetch_add(1, Ordering::Relaxed);
+    // Computed results, of computations that have several.
     let mut found: FastMap<(u64, usize), ()> = FastMap::default();
     let (mut computed, mut leaves, mut invalid) = (Vec::new(), Vec::new(), Vec::new());
-    let mut pending: Vec<Array> = outputs.iter().map(|&a| a.clone()).collect();
+    let is_new = |array: &Array| array.visit(walk) || !array.is_only_result();
+    let mut pending: Vec<Array> = vec![];
+    for &output in outputs {
+        if is_new(output) {
+            pending.push(output.clone());
+        }
+    }
     while let Some(array) = pending.pop() {
         let kind = match &*array.content() {
             // All results of a computation are computed together.
             Content::Lazy(_, inputs) => {
-                if found.insert((array.id(), 0), ()).is_some() {
+                if !array.is_only_result() && found.insert((array.id(), 0), ()).is_some() {
                     continue;
                 }
-                pending.extend(inputs.iter().cloned());
+                pending.extend(inputs.iter().filter(|input| is_new(input)).cloned());
                 &mut computed
             }
             Content::Ready(values) => {
-                if found.insert((array.id(), array.result()), ()).is_some() {
+                if !array.is_only_result() && found.insert((array.id(), array.result()), ()).is_some() {
                     continue;
                 }
                 if values[array.result()].is_none() {
@@ -269,6 +291,9 @@ fn reachable(outputs: &[&Array]) -> Result<(Vec<Array>, Vec<Array>), Error> {
     }
     computed.sort_unstable_by_key(Array::id);
     leaves.sort_unstable_by_key(Array::id);
+    for (number, array) in (0..).zip(&computed) {
+        array.set_number(ArrayNumber::Computed(number));
+    }
     Ok((computed, leaves))
 }
 

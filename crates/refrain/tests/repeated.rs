@@ -134,3 +134,58 @@ fn integers_without_effect_and_constants_of_functions() {
         assert_eq!(sum.to_vec::<i32>().expect("computes"), [10 * a + b]);
     }
 }
+
+#[test]
+fn a_loop_that_reads_its_last_result_is_replayed() {
+    for device in [Device::cpu(), vulkan().clone()] {
+        let w = Array::from_slice(&device, &[0.5f32], &[1]);
+        let first = Array::from_slice(&device, &[1.0f32, -2.0, 4.0], &[3]);
+        let (mut x, mut expected) = (first, vec![1.0f32, -2.0, 4.0]);
+        let mut held = vec![];
+        for step in 0..24 {
+            let before = device.program_counts().replays;
+            let next = &x * &w + 1.0;
+            eval_referenced(&[&next]).expect("computes");
+            expected.iter_mut().for_each(|x| *x = *x * 0.5 + 1.0);
+            x = next;
+            let is_replayed = device.program_counts().replays > before;
+            assert!(
+                is_replayed || !(6..12).contains(&step),
+                "step {step}: {}",
+                device.explain()
+            );
+            // Results that are held keep their memory. Then other memory takes turns.
+            if step >= 12 && step % 3 == 0 {
+                held.push((x.clone(), expected.clone()));
+            }
+        }
+        held.push((x, expected));
+        for (found, expected) in held {
+            assert_eq!(found.to_vec::<f32>().expect("reads"), expected);
+        }
+        device.clear_cache();
+    }
+}
+
+#[test]
+fn a_kept_executable_does_not_hinder_updates_in_place() {
+    for device in [Device::cpu(), vulkan().clone()] {
+        let mut cache = Array::from_slice(&device, &[0.0f32; 8], &[8, 1]);
+        let mut x = Array::from_slice(&device, &[1.0f32], &[1, 1]);
+        for step in 0..8 {
+            let before = device.program_counts();
+            let next = &x + 1.0;
+            let updated = cache.slice_update(&x, &[step, 0], &[step + 1, 1], &[1, 1]);
+            drop(std::mem::replace(&mut cache, updated));
+            eval_referenced(&[&next, &cache]).expect("computes");
+            x = next;
+            let after = device.program_counts();
+            if device.is_cpu() {
+                assert_eq!([after.in_place - before.in_place, after.copies - before.copies], [1, 0]);
+                assert!(step < 7 || after.replays > before.replays, "{}", device.explain());
+            }
+        }
+        let expected: Vec<f32> = (1..9).map(|x| x as f32).collect();
+        assert_eq!(cache.to_vec::<f32>().expect("reads"), expected);
+    }
+}

@@ -1,9 +1,12 @@
 //! Attention over keys and values, and over caches that hold more slots than are used.
 
-use refrain::Array;
+use std::hash::{Hash, Hasher};
 
-use crate::shape::{signed, tuple};
-use crate::{DType, Error, Result, Value, ops, promote};
+use refrain::{Array, Composite};
+use refrain_lm::{AttentionParams, BatchTokens};
+
+use crate::shape::{self, signed, tuple};
+use crate::{DType, Error, Result, Value, promote};
 
 /// The keys that queries attend to.
 #[derive(Clone, Debug)]
@@ -16,14 +19,7 @@ pub enum Mask {
     Value(Value),
 }
 
-/// A score that no softmax sees; finite, because differences of infinities are NaN.
-fn masked_score(dtype: DType) -> f32 {
-    match dtype {
-        DType::F16 => half::f16::MIN.to_f32(),
-        DType::BF16 => half::bf16::MIN.to_f32(),
-        _ => f32::MIN,
-    }
-}
+const OP: &str = "scaled_dot_product_attention";
 
 /// softmax(q · kᵀ · scale + mask) · v with q `[B, H, Tq, D]`, k `[B, KVH, Tk, D]` and v `[B, KVH, Tk, E]`. A sink is one
 /// more score of each head that has no value.
@@ -38,7 +34,6 @@ pub fn scaled_dot_product_attention(
     mask: &Mask,
     sinks: Option<&Value>,
 ) -> Result<Value> {
-    const OP: &str = "scaled_dot_product_attention";
     let (&[b, h, tq, d], &[bk, kvh, tk, dk], &[bv, hv, tv, e]) = (q.shape(), k.shape(), v.shape()) else {
         return Err(Error::value(format!("[{OP}] q, k and v must have four dimensions.")));
     };
@@ -54,37 +49,48 @@ pub fn scaled_dot_product_attention(
     if !dtype.is_floating() {
         return Err(Error::value(format!("[{OP}] Received unsupported type {dtype}.")));
     }
-    // The query heads of a key head get an axis of their own, so that keys and values are not repeated.
-    let stored = dtype.stored()?;
-    let group = |x: &Array, heads: usize, t: usize, n: usize| {
-        x.astype(stored).reshape(&[b, kvh, heads, t, n].map(|n| n as isize))
-    };
-    let cache = Cache::of(k, v, mask);
-    let slots = cache.keys.shape()[2];
-    let (queries, keys) = (group(q.array(), h / kvh, tq, d), group(&cache.keys, 1, slots, d));
-    let values = cache.values_to_read(group(&cache.values, 1, slots, e));
-    let scores = (queries * scale).matmul(&keys.swap_axes(-1, -2));
-    let scores = masked(scores, mask, dtype, [b, h, tq, slots], cache.length.as_ref())?;
-    let mut scores = Value::of(scores)?.array().clone();
-    if let Some(sinks) = sinks {
-        if promote(sinks.dtype(), dtype) != dtype {
-            return Err(Error::value(format!(
-                "[{OP}] Type of sinks must promote to output type {dtype}."
-            )));
-        }
-        if sinks.shape() != [h] {
-            let message = format!("[{OP}] Received invalid shape for sinks {}.", tuple(sinks.shape()));
-            return Err(Error::value(message));
-        }
-        let sinks = sinks
-            .array()
-            .astype(stored)
-            .reshape(&[1, kvh as isize, (h / kvh) as isize, 1, 1]);
-        let column = sinks.broadcast_to(&[b, kvh, h / kvh, tq, 1]);
-        scores = refrain::concatenate(&[&scores, &column], -1);
+    if let Mask::Value(mask) = mask
+        && shape::broadcast(OP, &[mask.shape(), &[b, h, tq, tk]])? != [b, h, tq, tk]
+    {
+        let message = format!(
+            "[{OP}] A mask of shape {} does not fit the scores.",
+            tuple(mask.shape())
+        );
+        return Err(Error::value(message));
     }
-    let weights = scores.softmax().slice(-1, 0, slots);
-    Value::of(weights.matmul(&values).reshape(&[b, h, tq, e].map(|n| n as isize)))
+    sinks.map_or(Ok(()), |sinks| check_sinks(sinks, dtype, h))?;
+    let (kind, mask) = match mask {
+        Mask::None => (MaskKind::None, None),
+        Mask::Causal => (MaskKind::Causal, None),
+        Mask::Value(mask) => (MaskKind::Given, Some(mask.array())),
+    };
+    let cache = Cache::of(k, v, kind);
+    let attention = Attention {
+        scale: Scale(scale),
+        mask: kind,
+        has_sinks: sinks.is_some(),
+        dtype: dtype.stored()?,
+    };
+    let inputs: Vec<&Array> = [q.array(), &cache.keys, &cache.values]
+        .into_iter()
+        .chain(mask)
+        .chain(sinks.map(Value::array))
+        .collect();
+    let dtype = attention.dtype;
+    Value::of(Array::composed(attention, &inputs, cache.length, &[b, h, tq, e], dtype))
+}
+
+fn check_sinks(sinks: &Value, dtype: DType, heads: usize) -> Result<()> {
+    if promote(sinks.dtype(), dtype) != dtype {
+        return Err(Error::value(format!(
+            "[{OP}] Type of sinks must promote to output type {dtype}."
+        )));
+    }
+    if sinks.shape() != [heads] {
+        let message = format!("[{OP}] Received invalid shape for sinks {}.", tuple(sinks.shape()));
+        return Err(Error::value(message));
+    }
+    Ok(())
 }
 
 /// Maximum number of unused slots of a cache, beside as many as are used, that are read to keep shapes constant.
@@ -94,20 +100,22 @@ const MAX_UNUSED_SLOTS: usize = 1024;
 struct Cache {
     keys: Array,
     values: Array,
-    /// The number of keys, an i32, if arrays hold more slots than that.
-    length: Option<Array>,
+    /// The number of keys, if arrays hold more slots than that.
+    length: Option<i32>,
 }
 
 impl Cache {
     /// Keys and values that are the beginning of a cache are read from the whole cache, up to a length that is no part
     /// of the program: so a program for a token serves the next one, too.
-    fn of(k: &Value, v: &Value, mask: &Mask) -> Cache {
-        let (used, whole) = (k.shape()[2], [k, v].map(|x| x.array().prefix_of(2)));
-        if let (Mask::None | Mask::Causal, [Some(keys), Some(values)]) = (mask, whole) {
+    fn of(k: &Value, v: &Value, mask: MaskKind) -> Cache {
+        let (used, whole) = (k.shape()[2], || [k, v].map(|x| x.array().prefix_of(2)));
+        if mask != MaskKind::Given
+            && let [Some(keys), Some(values)] = whole()
+        {
             let slots = keys.shape()[2];
             let is_small = slots <= used.saturating_add(MAX_UNUSED_SLOTS.max(used));
             if let (true, true, Ok(length)) = (is_small, values.shape()[2] == slots, i32::try_from(used)) {
-                let length = Some(Array::integer(keys.device(), length));
+                let length = Some(length);
                 return Cache { keys, values, length };
             }
         }
@@ -115,42 +123,198 @@ impl Cache {
         let length = None;
         Cache { keys, values, length }
     }
+}
 
-    /// Values `[.., slots, E]` with zeros in unused slots, where there could be NaN, which a weight of 0 does not hide.
-    fn values_to_read(&self, values: Array) -> Array {
-        let Some(length) = &self.length else {
-            return values;
-        };
-        let slots = Array::arange(values.device(), refrain::DType::I32, self.keys.shape()[2]);
-        slots.reshape(&[-1, 1]).lt(length).select(&values, 0.0)
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum MaskKind {
+    None,
+    Causal,
+    /// The fourth input.
+    Given,
+}
+
+/// (q `[B, H, Tq, D]`, keys `[B, KVH, slots, D]`, values `[B, KVH, slots, E]`, {mask}, {sinks `[H]`}) → `[B, H, Tq, E]`.
+/// The composite's integer is the number of slots to attend to, without which all are.
+#[derive(Hash, Debug)]
+struct Attention {
+    scale: Scale,
+    mask: MaskKind,
+    has_sinks: bool,
+    dtype: refrain::DType,
+}
+
+/// A factor, with its bits as its identity.
+#[derive(Clone, Copy, Debug)]
+struct Scale(f32);
+
+impl Hash for Scale {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u32(self.0.to_bits());
     }
 }
 
-/// Applies a mask to scores `[B, KVH, H / KVH, Tq, Tk]`; `shape` is `[B, H, Tq, Tk]`. Only the first `length` keys, an
-/// i32, are attended to.
-fn masked(scores: Array, mask: &Mask, dtype: DType, shape: [usize; 4], length: Option<&Array>) -> Result<Array> {
-    let [_, _, tq, tk] = shape;
-    let lowest = masked_score(dtype);
-    let index = |n: usize| Array::arange(scores.device(), refrain::DType::I32, n);
-    Ok(match (mask, length) {
-        (Mask::None, None) => scores,
-        (Mask::None, Some(length)) => index(tk).lt(length).select(&scores, lowest),
-        (Mask::Causal, _) => {
-            let first = match length {
-                Some(length) => length - tq as i64,
-                None => Array::full(scores.device(), refrain::DType::I32, &[], tk as i64 - tq as i64),
-            };
-            let last = index(tq).reshape(&[-1, 1]) + first;
-            index(tk).le(&last).select(&scores, lowest)
+impl Composite for Attention {
+    fn name(&self) -> &'static str {
+        OP
+    }
+
+    fn key(&self, mut state: &mut dyn Hasher) {
+        self.hash(&mut state);
+    }
+
+    fn compose(&self, inputs: &[Array], length: Option<&Array>) -> Array {
+        let [q, keys, values, others @ ..] = inputs else {
+            unreachable!("there are three arrays")
+        };
+        let (&[b, h, tq, d], &[_, kvh, slots, e]) = (q.shape(), values.shape()) else {
+            unreachable!("they have four dimensions")
+        };
+        if self.is_paged([q, keys, values]) {
+            return self.paged([q, keys, values], length);
         }
-        (Mask::Value(mask), _) => {
-            let spread = ops::broadcast_to(mask, &shape.map(|n| n as i64))?;
-            let spread = spread.array().reshape(&signed(scores.shape()));
-            if mask.dtype() == DType::Bool {
-                spread.select(&scores, lowest)
-            } else {
-                scores + spread.astype(dtype.stored()?).maximum(lowest)
+        // The query heads of a key head get an axis of their own, so that keys and values are not repeated.
+        let group = |x: &Array, heads: usize, t: usize, n: usize| {
+            let shape = [b, kvh, heads, t, n].map(|n| n as isize);
+            x.astype(self.dtype).reshape(&shape)
+        };
+        let (queries, keys) = (group(q, h / kvh, tq, d), group(keys, 1, slots, d));
+        let values = used_values(group(values, 1, slots, e), length);
+        let scores = (queries * self.scale.0).matmul(&keys.swap_axes(-1, -2));
+        let mut scores = self.masked(scores, others.first(), [b, h, tq, slots], length);
+        if let Some(sinks) = others.last().filter(|_| self.has_sinks) {
+            let shape = [1, kvh as isize, (h / kvh) as isize, 1, 1];
+            let column = sinks.astype(self.dtype).reshape(&shape);
+            let column = column.broadcast_to(&[b, kvh, h / kvh, tq, 1]);
+            scores = refrain::concatenate(&[&scores, &column], -1);
+        }
+        let weights = scores.softmax().slice(-1, 0, slots);
+        weights.matmul(&values).reshape(&[b, h, tq, e].map(|n| n as isize))
+    }
+}
+
+/// Values `[.., slots, E]` with zeros in unused slots, where there could be NaN, which a weight of 0 does not hide.
+fn used_values(values: Array, length: Option<&Array>) -> Array {
+    let Some(length) = length else {
+        return values;
+    };
+    let slots = Array::arange(values.device(), refrain::DType::I32, values.dim(-2));
+    slots.reshape(&[-1, 1]).lt(length).select(&values, 0.0)
+}
+
+/// Maximum number of tokens for which attention over pages needs no matrix cores.
+const MAX_SCALAR_TOKENS: usize = 8;
+
+/// Slots of a page. MLX's caches grow by as many.
+const PAGE: usize = 256;
+
+impl Attention {
+    /// Whether the kernel of paged attention computes this well: it has no masks, heads of up to 256 features, and matrix
+    /// cores for f16 only.
+    fn is_paged(&self, [q, keys, values]: [&Array; 3]) -> bool {
+        let (tokens, slots) = (q.dim(2), keys.dim(2));
+        let dims = [keys.dim(3), values.dim(3)];
+        let in_f16 = [keys, values].iter().all(|x| x.dtype() == refrain::DType::F16);
+        self.mask != MaskKind::Given
+            && !self.has_sinks
+            && dims.iter().all(|dim| dim % 2 == 0 && (2..=256).contains(dim))
+            && q.count() > 0
+            && slots >= tokens
+            && (tokens <= MAX_SCALAR_TOKENS || in_f16)
+    }
+
+    /// Attention over pages: each key head of each sequence is a sequence of its own, whose pages follow each other.
+    fn paged(&self, [q, keys, values]: [&Array; 3], length: Option<&Array>) -> Array {
+        let (&[b, h, tq, d], &[_, kvh, slots, e]) = (q.shape(), values.shape()) else {
+            unreachable!("they have four dimensions")
+        };
+        let (device, groups, sequences) = (q.device(), h / kvh, b * kvh);
+        let index = |dtype: refrain::DType, n: usize| Array::arange(device, dtype, n);
+        // Tokens of one sequence follow each other where kernels take several of them at once.
+        let is_grouped = tq > MAX_SCALAR_TOKENS;
+        let (order, by_token, back) = if is_grouped {
+            ([0, 1, 3, 2, 4], [b, kvh, tq], [0, 1, 3, 2, 4])
+        } else {
+            ([0, 3, 1, 2, 4], [b, tq, kvh], [0, 2, 3, 1, 4])
+        };
+        // What differs along one of these axes, for each token.
+        let spread = |x: &Array, shape: [usize; 3]| {
+            let x = x.reshape(&shape.map(|n| n as isize));
+            x.broadcast_to(&by_token).reshape(&[-1])
+        };
+        let (along_tokens, along_heads) = if is_grouped {
+            ([1, 1, tq], [b, kvh, 1])
+        } else {
+            ([1, tq, 1], [b, 1, kvh])
+        };
+        let length = match length {
+            Some(length) => length.clone(),
+            None => Array::full(device, refrain::DType::I32, &[], slots as i64),
+        };
+        let positions = match self.mask {
+            MaskKind::Causal => index(refrain::DType::I32, tq) + (length - tq as i64),
+            _ => (length - 1).broadcast_to(&[tq]),
+        };
+        let page = if slots % PAGE == 0 { PAGE } else { slots };
+        let pages = index(refrain::DType::U32, sequences * (slots / page));
+        let tokens = BatchTokens {
+            // The kernel reads them without strides. As a copy, all layers share them.
+            positions: &spread(&positions, along_tokens).contiguous(),
+            sequences: &spread(&index(refrain::DType::U32, sequences), along_heads),
+            pages: &pages.reshape(&[sequences as isize, -1]),
+        };
+        let params = AttentionParams {
+            scale: self.scale.0,
+            page_size: page as u32,
+            window: None,
+            decode: tq == 1,
+            blocks: [None; 2],
+        };
+        let queries = q
+            .astype(self.dtype)
+            .reshape(&[b, kvh, groups, tq, d].map(|n| n as isize));
+        let queries = queries.permute(&order).reshape(&[-1, groups as isize, d as isize]);
+        let rows = |x: &Array, dim: usize| x.reshape(&[-1, 1, dim as isize]);
+        let attended = refrain_lm::paged_attention(&queries, &rows(keys, d), &rows(values, e), tokens, params);
+        let [first, second, third] = by_token.map(|n| n as isize);
+        let attended = attended.reshape(&[first, second, third, groups as isize, e as isize]);
+        attended.permute(&back).reshape(&[b, h, tq, e].map(|n| n as isize))
+    }
+
+    /// Applies the mask to scores `[B, KVH, H / KVH, Tq, Tk]`; `shape` is `[B, H, Tq, Tk]`. Only the first `length` keys,
+    /// an i32, are attended to.
+    fn masked(&self, scores: Array, mask: Option<&Array>, shape: [usize; 4], length: Option<&Array>) -> Array {
+        let [_, _, tq, tk] = shape;
+        let lowest = masked_score(self.dtype);
+        let index = |n: usize| Array::arange(scores.device(), refrain::DType::I32, n);
+        match (self.mask, length) {
+            (MaskKind::None, None) => scores,
+            (MaskKind::None, Some(length)) => index(tk).lt(length).select(&scores, lowest),
+            (MaskKind::Causal, _) => {
+                let first = match length {
+                    Some(length) => length - tq as i64,
+                    None => Array::full(scores.device(), refrain::DType::I32, &[], tk as i64 - tq as i64),
+                };
+                let last = index(tq).reshape(&[-1, 1]) + first;
+                index(tk).le(&last).select(&scores, lowest)
+            }
+            (MaskKind::Given, _) => {
+                let mask = mask.expect("it is given").broadcast_to(&shape);
+                let spread = mask.reshape(&signed(scores.shape()));
+                if mask.dtype() == refrain::DType::Bool {
+                    spread.select(&scores, lowest)
+                } else {
+                    scores + spread.astype(self.dtype).maximum(lowest)
+                }
             }
         }
-    })
+    }
+}
+
+/// A score that no softmax sees; finite, because differences of infinities are NaN.
+fn masked_score(dtype: refrain::DType) -> f32 {
+    match dtype {
+        refrain::DType::F16 => half::f16::MIN.to_f32(),
+        refrain::DType::BF16 => half::bf16::MIN.to_f32(),
+        _ => f32::MIN,
+    }
 }

@@ -1,6 +1,8 @@
 //! Quantised matrices as MLX stores them: values in u32 words, scales and biases per group of a row.
 
-use refrain::{Array, QuantFormat, Quantised};
+use std::hash::{Hash, Hasher};
+
+use refrain::{Array, Composite, QuantFormat, Quantised};
 
 use super::linear::{batch_indices, chosen};
 use super::low_precision::{MAX_FP4, MAX_FP8, fp8_codes, fp8_values, from_e8m0, from_fp4, to_e8m0, to_fp4};
@@ -69,12 +71,14 @@ impl Mode {
             return Err(Error::value(format!("[{op}] This quantization mode {what}.")));
         }
         let groups = self.columns(w) / self.group;
+        let words = w.shape()[w.ndim() - 1];
+        let is_whole = (words * 32).is_multiple_of(self.bits) && self.columns(w).is_multiple_of(self.group);
         let fits = |plane: &Value| {
             plane.ndim() == w.ndim()
                 && plane.shape()[..w.ndim() - 1] == w.shape()[..w.ndim() - 1]
                 && plane.shape()[w.ndim() - 1] == groups
         };
-        if fits(scales) && biases.is_none_or(fits) {
+        if is_whole && fits(scales) && biases.is_none_or(fits) {
             return Ok(());
         }
         let message = format!(
@@ -309,21 +313,47 @@ pub fn quantized_matmul(
         return Err(Error::value(message));
     }
     let same_plane = biases.is_none_or(|biases| biases.dtype() == scales.dtype());
+    let scale_type = scales.stored().to_scale_type();
     if let Some(format) = mode.format()
+        && scale_type.is_some_and(|scale_type| format.takes_scales(scale_type))
         && transpose
         && w.ndim() == 2
         && same_plane
     {
-        let matrix = Quantised {
-            format,
-            quants: w.array().clone(),
-            scales: scales.array().clone(),
-            biases: biases.map(|biases| biases.array().clone()),
-        };
-        return Value::of(matrix.matmul(x.array()))?.cast(x.dtype());
+        let inputs: Vec<&Array> = [x, w, scales].into_iter().chain(biases).map(Value::array).collect();
+        let mut shape = x.shape().to_vec();
+        *shape.last_mut().expect("there is an axis") = w.shape()[0];
+        return Value::of(Array::composed(Product(format), &inputs, None, &shape, x.stored()));
     }
     let matrix = Value::of(dequantised(mode, w.array(), scales.array(), biases.map(Value::array)))?;
     product(x, &matrix, transpose)
+}
+
+/// (x `[.., K]`, quants, scales, {biases}) → x · Wᵀ, `[.., N]`, in x's dtype.
+#[derive(Hash, Debug)]
+struct Product(QuantFormat);
+
+impl Composite for Product {
+    fn name(&self) -> &'static str {
+        "quantized_matmul"
+    }
+
+    fn key(&self, mut state: &mut dyn Hasher) {
+        self.hash(&mut state);
+    }
+
+    fn compose(&self, inputs: &[Array], _integer: Option<&Array>) -> Array {
+        let [x, quants, scales, biases @ ..] = inputs else {
+            unreachable!("there are three arrays")
+        };
+        let matrix = Quantised {
+            format: self.0,
+            quants: quants.clone(),
+            scales: scales.clone(),
+            biases: biases.first().cloned(),
+        };
+        matrix.matmul(x).astype(x.dtype())
+    }
 }
 
 fn check_input(op: &str, x: &Value) -> Result<()> {

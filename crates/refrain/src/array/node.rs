@@ -1,6 +1,6 @@
 //! The nodes that arrays share: a computation and its results.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::Array;
@@ -17,6 +17,68 @@ pub(super) struct ArrayNode {
     pub extra_results: Vec<ArraySpec>,
     pub device: Device,
     pub content: Mutex<Content>,
+    pub mark: Mark,
+}
+
+/// The number of a computation in a program.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum ArrayNumber {
+    /// Among those to compute, in program order.
+    Computed(u32),
+    /// Among those that are computed already, in the order of their first use.
+    Leaf(u32),
+    /// A computed one that has no number yet, or several results.
+    None,
+}
+
+impl ArrayNumber {
+    const LEAF: u32 = 1 << 31;
+
+    /// The number from [`ArrayNumber::word`].
+    pub(super) fn of(word: u32) -> ArrayNumber {
+        match word {
+            u32::MAX => ArrayNumber::None,
+            word if word & ArrayNumber::LEAF != 0 => ArrayNumber::Leaf(word ^ ArrayNumber::LEAF),
+            word => ArrayNumber::Computed(word),
+        }
+    }
+
+    pub(super) fn word(self) -> u32 {
+        match self {
+            ArrayNumber::Computed(number) => number,
+            ArrayNumber::Leaf(number) => number | ArrayNumber::LEAF,
+            ArrayNumber::None => u32::MAX,
+        }
+    }
+}
+
+/// What the last walk over a program noted at a computation. Walks take place one at a time, under a lock.
+#[derive(Default)]
+pub(super) struct Mark {
+    /// The number of the walk.
+    walk: AtomicU64,
+    number: AtomicU32,
+}
+
+impl Mark {
+    /// Notes that a walk came here. Returns whether it did for the first time.
+    pub fn visit(&self, walk: u64) -> bool {
+        let is_first = self.walk.load(Ordering::Relaxed) != walk;
+        if is_first {
+            self.walk.store(walk, Ordering::Relaxed);
+            self.number.store(u32::MAX, Ordering::Relaxed);
+        }
+        is_first
+    }
+
+    /// The number that this walk gave to the computation; `u32::MAX` if none.
+    pub fn number(&self) -> u32 {
+        self.number.load(Ordering::Relaxed)
+    }
+
+    pub fn set_number(&self, number: u32) {
+        self.number.store(number, Ordering::Relaxed);
+    }
 }
 
 /// The state of a computation.
@@ -55,6 +117,7 @@ impl ArrayNode {
             extra_results,
             device: device.clone(),
             content: Mutex::new(content),
+            mark: Mark::default(),
         }
     }
 

@@ -19,7 +19,7 @@ use crate::{Device, Error, Layout};
 /// A plan with its compiled kernels, without memory. It serves any number of [`Executable`]s.
 pub struct Compiled {
     plan: Plan,
-    commands: Option<UnboundCommands>,
+    pub(super) commands: Option<UnboundCommands>,
 }
 
 impl Compiled {
@@ -51,7 +51,7 @@ pub struct Executable {
     pub(super) memory: Arc<BlockMemory>,
     /// `None` on the CPU executor.
     pub(super) bound: Option<BoundCommands>,
-    inbox: Inbox,
+    pub(super) inbox: Inbox,
     /// Whether it runs repeatedly and without arguments. Devices with timestamps then time its runs.
     pub(super) is_tape: bool,
     /// Buffers that commands refer to by address only.

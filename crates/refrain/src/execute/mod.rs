@@ -13,6 +13,7 @@ mod host;
 mod in_flight;
 mod inbox;
 mod memory;
+mod parts;
 mod reference;
 mod registry;
 mod replay;
@@ -31,6 +32,7 @@ pub(crate) use host::dense;
 pub use host::{HostInputs, HostMatrix, HostStep};
 pub(crate) use memory::ArgumentMemory;
 pub use memory::SharedScratch;
+pub(crate) use parts::IdleExecutable;
 pub use run::Run;
 
 pub use commands::StepCommand;

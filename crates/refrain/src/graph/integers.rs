@@ -61,7 +61,10 @@ impl Builder<'_> {
                     steps: vec![ExpressionStep::Constant { value, dtype }],
                 };
                 let node = Node::new(Primitive::Elementwise(expression), vec![], vec![], DType::I32);
-                Edge::first(self.push(node, StateVersions::Stateless), Layout::contiguous(&[]))
+                Edge::first(
+                    self.push_shared(node, StateVersions::Stateless),
+                    Layout::contiguous(&[]),
+                )
             }
         };
         self.edges.insert((array.id(), array.result()), edge);

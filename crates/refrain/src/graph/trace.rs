@@ -12,7 +12,7 @@ use crate::operation::ArraySpec;
 use crate::ops::slice_update::SliceUpdate;
 use crate::passes::LowerOptions;
 use crate::program::{OutputVersion, ProgramGraph, StateUpdate};
-use crate::signature::FastMap;
+use crate::signature::{FastMap, Signature};
 use crate::traced_graph::TracedGraph;
 use crate::{Error, Layout, Primitive};
 
@@ -43,6 +43,7 @@ impl ProgramGraph {
             versions: HashMap::new(),
             updates: vec![],
             integers: Integers::new(&integers),
+            shared: FastMap::default(),
         };
         builder.add_integers();
         let mut leaves = traced.leaves.iter().peekable();
@@ -50,7 +51,7 @@ impl ProgramGraph {
             while let Some(leaf) = leaves.next_if(|leaf| leaf.id() < array.id()) {
                 builder.add_stored(leaf);
             }
-            builder.add_computed(array, number)?;
+            builder.add_computed(array, Some(number))?;
         }
         leaves.for_each(|leaf| builder.add_stored(leaf));
         let outputs: Vec<Edge> = (traced.outputs.iter()).map(|array| builder.edge(array)).collect();
@@ -80,6 +81,8 @@ pub(super) struct Builder<'w> {
     versions: HashMap<usize, u64>,
     updates: Vec<StateUpdate>,
     pub(super) integers: Integers,
+    /// The nodes that composites consist of, and constants: equal ones are one node.
+    pub(super) shared: FastMap<Signature, usize>,
 }
 
 /// The versions of states that a node's results are.
@@ -100,7 +103,7 @@ impl Builder<'_> {
     }
 
     /// The edge of an array that is an input or an output.
-    fn edge(&self, array: &Array) -> Edge {
+    pub(super) fn edge(&self, array: &Array) -> Edge {
         self.edges[&(array.id(), array.result())].clone()
     }
 
@@ -144,21 +147,32 @@ impl Builder<'_> {
             .insert((array.id(), array.result()), Edge::first(node, layout.clone()));
     }
 
-    /// Adds the computation with index `number`.
-    fn add_computed(&mut self, array: &Array, number: usize) -> Result<(), Error> {
+    /// Adds the computation with index `number`, or one that a composite is composed of.
+    pub(super) fn add_computed(&mut self, array: &Array, number: Option<usize>) -> Result<(), Error> {
         let content = array.content();
         let Content::Lazy(primitive, inputs) = &*content else {
             unreachable!("no other thread evaluates while the lock is held")
         };
-        let inputs: Vec<Edge> = inputs.iter().map(|input| self.edge(input)).collect();
+        let arrays = inputs;
+        let inputs: Vec<Edge> = arrays.iter().map(|input| self.edge(input)).collect();
         for edge in &inputs {
             self.check_version(primitive, edge)?;
         }
-        let is_in_place = self.traced.in_place.numbers.binary_search(&number).is_ok();
-        let source = primitive.integer().map(|_| self.integers.next());
-        if let (Primitive::Integer { .. }, Some(source)) = (primitive, source) {
-            self.add_integer(array, source);
-            return Ok(());
+        let in_place = &self.traced.in_place.numbers;
+        let is_in_place = number.is_some_and(|number| in_place.binary_search(&number).is_ok());
+        let source = primitive.integer().map(|value| match number {
+            Some(_) => self.integers.next(),
+            None => IntegerSource::Constant(value),
+        });
+        match (primitive, source) {
+            (Primitive::Integer { .. }, Some(source)) => {
+                self.add_integer(array, source);
+                return Ok(());
+            }
+            (Primitive::Composite { composite, .. }, _) => {
+                return self.add_composite(array, &**composite, arrays, source);
+            }
+            _ => {}
         }
         let mut specs = array.specs();
         let first = specs.next().expect("there is a result");
@@ -183,6 +197,7 @@ impl Builder<'_> {
             }
             _ if primitive.updates().is_empty() => StateVersions::Stateless,
             _ => {
+                let number = number.expect("composites update no state");
                 let new = 1 + extra_results.len() - primitive.updates().len();
                 let mut made = Vec::with_capacity(primitive.updates().len());
                 for (result, &updated) in (new..).zip(primitive.updates()) {
@@ -199,7 +214,10 @@ impl Builder<'_> {
             extra_results,
             ..Node::new(primitive, inputs, shape, first.dtype)
         };
-        let node = self.push(node, versions);
+        let node = match number {
+            Some(_) => self.push(node, versions),
+            None => self.push_shared(node, versions),
+        };
         for (result, spec) in array.specs().enumerate() {
             let layout = Layout::contiguous(&spec.shape);
             let edge = Edge { node, result, layout };

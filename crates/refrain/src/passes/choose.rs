@@ -150,6 +150,7 @@ fn kernels(traits: &Traits, primitive: &Primitive, operands: &[OperandSpec]) -> 
         Primitive::Operation(operation) => operation.lower(traits, operands),
         Primitive::Stored { .. } | Primitive::Input { .. } | Primitive::Integers => Ok(Kernels::default()),
         Primitive::Integer { .. } => unreachable!("graphs have constants or words"),
+        Primitive::Composite { .. } => unreachable!("graphs have what it is composed of"),
         Primitive::Reshape | Primitive::Permute { .. } | Primitive::Slice { .. } | Primitive::Broadcast => {
             unreachable!("canonicalise removes views")
         }

@@ -1,0 +1,125 @@
+"""`mlx.core.fast` against NumPy."""
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+# Bounds of differences to f64, for values of about 1.
+BOUNDS = {"float32": 2e-5, "float16": 5e-3, "bfloat16": 4e-2}
+
+
+def random(shape, seed, dtype="float32"):
+    """Normal numbers as an array and as NumPy's, rounded to the dtype."""
+    array = mx.array(np.random.default_rng(seed).standard_normal(shape).astype(np.float32)).astype(getattr(mx, dtype))
+    return array, np.array(array.astype(mx.float32)).astype(np.float64)
+
+
+def attended(q, k, v, scale, causal):
+    """Attention in f64."""
+    heads = q.shape[1] // k.shape[1]
+    k, v = (np.repeat(x, heads, axis=1) for x in (k, v))
+    scores = q @ k.swapaxes(-1, -2) * scale
+    if causal:
+        first = k.shape[2] - q.shape[2]
+        scores = np.where(np.tri(q.shape[2], k.shape[2], first, dtype=bool), scores, -np.inf)
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    return weights / weights.sum(-1, keepdims=True) @ v
+
+
+@pytest.mark.parametrize("dtype", BOUNDS)
+@pytest.mark.parametrize(
+    ("batch", "heads", "kv_heads", "tokens", "slots", "dims"),
+    [
+        (1, 4, 2, 1, 1, (8, 8)),
+        (1, 4, 2, 1, 37, (8, 8)),
+        (2, 6, 2, 1, 256, (64, 64)),
+        (1, 3, 3, 1, 512, (128, 64)),
+        (2, 4, 1, 5, 300, (32, 32)),
+        (1, 8, 2, 8, 8, (16, 2)),
+        (1, 4, 2, 9, 40, (32, 32)),
+        (2, 4, 2, 40, 256, (32, 16)),
+        (1, 2, 1, 1, 19, (7, 5)),
+        (1, 2, 2, 3, 19, (264, 8)),
+    ],
+)
+def test_attention(batch, heads, kv_heads, tokens, slots, dims, dtype):
+    q, exact_q = random((batch, heads, tokens, dims[0]), 1, dtype)
+    k, exact_k = random((batch, kv_heads, slots, dims[0]), 2, dtype)
+    v, exact_v = random((batch, kv_heads, slots, dims[1]), 3, dtype)
+    for mask in (None, "causal"):
+        found = mx.fast.scaled_dot_product_attention(q, k, v, scale=0.25, mask=mask)
+        assert (found.shape, found.dtype) == ((batch, heads, tokens, dims[1]), getattr(mx, dtype))
+        expected = attended(exact_q, exact_k, exact_v, 0.25, mask is not None)
+        np.testing.assert_allclose(np.array(found.astype(mx.float32)), expected, atol=BOUNDS[dtype])
+
+
+@pytest.mark.parametrize("tokens", [1, 3, 12])
+def test_attention_over_the_beginning_of_a_cache(tokens):
+    """Unused slots hold NaN and are not read."""
+    for used in (tokens, 17, 29):
+        q, exact_q = random((2, 4, tokens, 16), used)
+        k, exact_k = random((2, 2, used, 16), used + 1)
+        v, exact_v = random((2, 2, used, 16), used + 2)
+        caches = [mx.concatenate([x, mx.full((2, 2, 256 - used, 16), mx.nan)], axis=2) for x in (k, v)]
+        mx.eval(caches)
+        keys, values = (cache[..., :used, :] for cache in caches)
+        found = mx.fast.scaled_dot_product_attention(q, keys, values, scale=0.25, mask="causal")
+        np.testing.assert_allclose(np.array(found), attended(exact_q, exact_k, exact_v, 0.25, True), atol=2e-5)
+
+
+def rotated(x, dims, traditional, frequencies, positions):
+    """Rotary embeddings in f64 of x [B, .., T, D] at positions [B, T]."""
+    positions = positions.reshape(positions.shape[0], *[1] * (x.ndim - 3), -1, 1)
+    angles = positions * frequencies
+    pairs = (slice(0, dims, 2), slice(1, dims, 2)) if traditional else (slice(0, dims // 2), slice(dims // 2, dims))
+    a, b = (x[..., part] for part in pairs)
+    result = x.copy()
+    result[..., pairs[0]] = a * np.cos(angles) - b * np.sin(angles)
+    result[..., pairs[1]] = a * np.sin(angles) + b * np.cos(angles)
+    return result
+
+
+@pytest.mark.parametrize("shape", [(1, 2, 1, 8), (2, 3, 5, 16), (2, 5, 16), (1, 1, 1, 6), (2, 2, 2, 3, 8)])
+@pytest.mark.parametrize("traditional", [False, True])
+@pytest.mark.parametrize("scale", [1.0, 0.25, 0.3])
+def test_rope(shape, traditional, scale):
+    x, exact = random(shape, 4)
+    batch, tokens, width = shape[0], shape[-2], shape[-1]
+    offsets = [0, 41, mx.array(7), mx.array([3] * batch), mx.array([2.0])]
+    for dims in (width, 4):
+        frequencies = 100.0 ** (-np.arange(0, dims, 2) / dims)
+        for offset in offsets:
+            first = np.array(offset).astype(np.float64).reshape(-1, 1)
+            positions = np.broadcast_to((first + np.arange(tokens)) * scale, (batch, tokens))
+            expected = rotated(exact, dims, traditional, frequencies, positions)
+            by_base = mx.fast.rope(x, dims, traditional=traditional, base=100.0, scale=scale, offset=offset)
+            periods = mx.array((1 / frequencies).astype(np.float32))
+            by_periods = mx.fast.rope(
+                x, dims, traditional=traditional, base=None, scale=scale, offset=offset, freqs=periods
+            )
+            for found in (by_base, by_periods):
+                np.testing.assert_allclose(np.array(found), expected, atol=3e-5)
+
+
+@pytest.mark.parametrize("dtype", BOUNDS)
+def test_rms_norm(dtype):
+    x, exact = random((3, 5, 64), 5, dtype)
+    for weight_dtype in BOUNDS:
+        weight, exact_weight = random((64,), 6, weight_dtype)
+        found = mx.fast.rms_norm(x, weight, 1e-5)
+        assert found.dtype == (x * weight).dtype
+        expected = exact / np.sqrt((exact**2).mean(-1, keepdims=True) + 1e-5) * exact_weight
+        np.testing.assert_allclose(np.array(found.astype(mx.float32)), expected, atol=2 * BOUNDS[dtype])
+
+
+@pytest.mark.parametrize("bits", [2, 3, 4, 5, 6, 8])
+def test_quantized_matmul(bits):
+    weight, _ = random((32, 128), 7)
+    planes = mx.quantize(weight, 32, bits)
+    exact = np.array(mx.dequantize(*planes, 32, bits)).astype(np.float64)
+    for shape in ((128,), (1, 128), (2, 3, 128), (1, 1, 128)):
+        for dtype, bound in BOUNDS.items():
+            x, exact_x = random(shape, 8, dtype)
+            found = mx.quantized_matmul(x, *planes, group_size=32, bits=bits)
+            assert (found.shape, found.dtype) == ((*shape[:-1], 32), x.dtype)
+            np.testing.assert_allclose(np.array(found.astype(mx.float32)), exact_x @ exact.T, atol=20 * bound)

@@ -1,0 +1,112 @@
+//! Executables of programs that are evaluated again and again. They run again in the same memory, so that their commands
+//! stay recorded.
+//!
+//! A loop that reads the last result to make the next one, as decoding does, has a few sets of memory in turn. From the
+//! second turn on, each run finds its leaves where they were.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::execute::{Executable, IdleExecutable};
+use crate::program::Program;
+use crate::storage::Bindings;
+use crate::{Device, Error};
+
+/// Number of sets of memory for one program: a loop holds the results of the last two runs while the next one runs.
+const MAX_SETS: usize = 4;
+
+/// Number of sets of memory for all programs of a device.
+const MAX_ALL_SETS: usize = 8;
+
+/// Maximum memory of a set in bytes. Prompts need more, and take long enough to record their commands.
+const MAX_SET_BYTES: u64 = 64 << 20;
+
+/// Maximum memory in bytes that a set may keep although nothing refers to it: a cache that has grown since, say.
+const MAX_DEAD_BYTES: u64 = 16 << 20;
+
+/// A device's idle executables, the one that ran longest ago first.
+#[derive(Default)]
+pub(crate) struct Rotation(Mutex<Vec<Idle>>);
+
+struct Idle {
+    program: Arc<Program>,
+    executable: IdleExecutable,
+}
+
+impl Rotation {
+    /// An executable of a program with these leaves, and whether it ran with them before. Nothing refers to its results.
+    ///
+    /// # Errors
+    /// Fails if memory runs out.
+    pub fn executable(
+        &self,
+        device: &Device,
+        program: &Arc<Program>,
+        bindings: Bindings,
+    ) -> Result<(Executable, bool), Error> {
+        let compiled = program.compiled.clone();
+        let executable = match self.take(program, &bindings) {
+            Some(idle) if idle.is_bound_to(&bindings.0) => return Ok((idle.into_executable(device, compiled), true)),
+            Some(idle) => idle.rebound(device, compiled, bindings),
+            None => Executable::new(device, compiled.clone(), bindings.clone()).or_else(|error| {
+                // What is kept may be what is missing.
+                if self.clear() {
+                    Executable::new(device, compiled, bindings)
+                } else {
+                    Err(error)
+                }
+            }),
+        };
+        Ok((executable?, false))
+    }
+
+    /// Takes out the executable with these leaves, else the one of the program that ran longest ago.
+    fn take(&self, program: &Arc<Program>, bindings: &Bindings) -> Option<IdleExecutable> {
+        let mut all = self.lock();
+        let is_own = |idle: &Idle| Arc::ptr_eq(&idle.program, program);
+        let is_free = |idle: &Idle| is_own(idle) && idle.executable.is_free();
+        let is_bound = |idle: &Idle| is_free(idle) && idle.executable.is_bound_to(&bindings.0);
+        let bound = all.iter().position(is_bound);
+        let sets = all.iter().filter(|idle| is_own(idle)).count();
+        // A first turn is needed before leaves are where they were.
+        let number = bound.or_else(|| all.iter().position(is_free).filter(|_| sets >= MAX_SETS - 1))?;
+        Some(all.remove(number).executable)
+    }
+
+    /// Keeps an executable after its run, in place of those that are useless by now.
+    pub fn keep(&self, program: &Arc<Program>, executable: Arc<Executable>) {
+        let plan = program.plan();
+        if plan.scratch_bytes + plan.output_bytes.iter().sum::<u64>() > MAX_SET_BYTES {
+            return;
+        }
+        let Some(executable) = IdleExecutable::of(executable) else {
+            return;
+        };
+        let mut all = self.lock();
+        let sets = all.iter().filter(|idle| Arc::ptr_eq(&idle.program, program)).count();
+        if sets >= MAX_SETS {
+            return;
+        }
+        let is_dead = |idle: &mut Idle| idle.executable.dead_bytes() > MAX_DEAD_BYTES;
+        let mut dropped: Vec<Idle> = all.extract_if(.., is_dead).collect();
+        if all.len() >= MAX_ALL_SETS {
+            dropped.push(all.remove(0));
+        }
+        all.push(Idle {
+            program: program.clone(),
+            executable,
+        });
+        // Device resources are freed after the lock is released.
+        drop(all);
+        drop(dropped);
+    }
+
+    /// Frees all idle executables. Returns whether there were any.
+    pub fn clear(&self) -> bool {
+        let all = std::mem::take(&mut *self.lock());
+        !all.is_empty()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Idle>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
