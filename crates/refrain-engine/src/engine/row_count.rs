@@ -40,20 +40,20 @@ impl RowCount {
         } else {
             STEPS_BEFORE_NARROWER
         };
-        if self.steps < wait || !(is_half || is_made(needed)) {
+        if self.steps < wait {
             return now;
         }
-        needed
+        let suffices = widths().skip_while(|&rows| rows < needed);
+        let mut narrower = suffices.take_while(|&rows| rows < now && (!is_half || rows < 2 * needed));
+        // No step is compiled to save less than half of the rows.
+        let made = narrower.find(|&rows| is_made(rows));
+        made.unwrap_or(if is_half { needed } else { now })
     }
 }
 
-/// Returns the widths of steps: 1, 2, 4, 8, 12, 16, 24, 32 and so on.
+/// Returns the widths of steps: 1, 2, 4, 8, 12, and multiples of 8.
 pub(super) fn widths() -> impl Iterator<Item = usize> {
-    (0..usize::BITS - 1).flat_map(|bit| {
-        let power = 1usize << bit;
-        let between = (power >= 8).then_some(power / 2 * 3);
-        std::iter::once(power).chain(between)
-    })
+    [1, 2, 4, 8, 12].into_iter().chain((2..).map(|eights| 8 * eights))
 }
 
 /// Returns the narrowest width for `requests` requests.
@@ -66,12 +66,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn widths_are_powers_of_two_and_halfway_between() {
-        let first: Vec<usize> = widths().take(13).collect();
-        assert_eq!(first, [1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192]);
+    fn widths_are_multiples_of_eight_beyond_twelve() {
+        let first: Vec<usize> = widths().take(10).collect();
+        assert_eq!(first, [1, 2, 4, 8, 12, 16, 24, 32, 40, 48]);
         assert_eq!(
-            [1, 3, 9, 13, 17, 33, 130, 256].map(rounded),
-            [1, 4, 12, 16, 24, 48, 192, 256]
+            [1, 3, 9, 13, 17, 33, 130, 249, 256].map(rounded),
+            [1, 4, 12, 16, 24, 40, 136, 256, 256]
         );
     }
 
@@ -89,6 +89,7 @@ mod tests {
             12,
             "32 rows are too slow for 9"
         );
+        assert_eq!(rows.choose(32, 33, 33, |rows| rows == 64), 64);
         assert_eq!(rows.choose(1, 2, 64, |_| false), 64, "one compilation for a burst");
         assert_eq!(rows.choose(1, 2, 64, |rows| rows == 2), 2);
     }
@@ -108,6 +109,9 @@ mod tests {
         );
         assert_eq!(steps(16, 16, true), None);
         assert_eq!(steps(16, 7, false), Some(8));
+        let mut rows = RowCount::default();
+        let narrowed = (0..33).map(|_| rows.choose(64, 33, 33, |rows| rows == 48)).last();
+        assert_eq!(narrowed, Some(48), "the narrowest that is made");
         let mut rows = RowCount::default();
         // Requests that come and go leave the width alone.
         assert!((0..1000).all(|step| rows.choose(16, if step % 20 == 0 { 16 } else { 12 }, 16, |_| true) == 16));

@@ -4,6 +4,7 @@ use refrain::Device;
 use refrain_models::{CacheTypes, ModelConfig};
 
 use super::row_count::widths;
+use super::steps::MAX_STEP_ROWS;
 use super::{EngineOptions, PAGE_SIZE};
 use crate::Session;
 use crate::masks::MaskStates;
@@ -30,7 +31,7 @@ struct MemoryNeeds {
     layer_token: u64,
     /// Recurrent states of a request.
     recurrent: u64,
-    /// Sampling state and masks of a request, and its logits in steps of all widths.
+    /// Sampling state and masks of a request, and its share of the logits of all steps.
     sampling: u64,
     /// Intermediate results of the longest chunk of a prompt, and of one that is short enough for any memory.
     chunk: u64,
@@ -54,10 +55,9 @@ impl MemoryNeeds {
             kv_token: Session::kv_bytes_per_token(config, cache).max(1),
             layer_token: keys.max(values) as u64,
             recurrent: config.recurrent_bytes(),
-            // The widths of steps add up to less than four times the widest.
             sampling: SlotStates::bytes_per_slot(config.vocab_size, context)
                 + MaskStates::bytes_per_row(config.vocab_size)
-                + 4 * 4 * vocabulary,
+                + 4 * MAX_STEP_ROWS as u64 * vocabulary,
             chunk: default_chunk(device) as u64 * token,
             short_chunk: SHORT_CHUNK as u64 * token,
             // Sampling ranks all tokens.

@@ -13,6 +13,7 @@ use refrain_lm::sample::Settings;
 use refrain_models::{LayerState, Pages};
 
 use super::row_count::rounded;
+use super::runner::StepKind;
 use crate::masks::MaskStates;
 use crate::pace::Pace;
 use crate::step::{DecodeStep, SlotStates, StepExtras, StepOptions};
@@ -21,9 +22,14 @@ use crate::{Error, Model};
 /// A slot, and the number of the request in it.
 pub(super) type SlotId = (usize, u64);
 
+/// Rows of all steps per slot, at most: each step keeps the logits of its rows.
+pub(super) const MAX_STEP_ROWS: usize = 5;
+
 /// Decode steps over the same states, pages and slots.
 pub(super) struct DecodeSteps {
-    by_kind: HashMap<(usize, StepExtras), DecodeStep>,
+    by_kind: HashMap<StepKind, DecodeStep>,
+    /// Their kinds, the least recently used first.
+    recent: Vec<StepKind>,
     pages: Pages,
     executor: &'static dyn Executor,
     scratch: SharedScratch,
@@ -121,6 +127,7 @@ impl DecodeSteps {
         let (device, vocabulary) = (model.device(), model.config().vocab_size);
         Ok(DecodeSteps {
             by_kind: HashMap::new(),
+            recent: vec![],
             pages,
             executor: device.executors()[0],
             scratch: scratch.clone(),
@@ -147,7 +154,7 @@ impl DecodeSteps {
     }
 
     /// Whether a step was made.
-    pub fn has(&self, kind: (usize, StepExtras)) -> bool {
+    pub fn has(&self, kind: StepKind) -> bool {
         self.by_kind.contains_key(&kind)
     }
 
@@ -157,12 +164,14 @@ impl DecodeSteps {
     /// If the step cannot be made.
     pub fn use_rows(
         &mut self,
-        (rows, extras): (usize, StepExtras),
+        (rows, extras): StepKind,
         model: &Model,
         states: &[LayerState],
         table: &Array,
     ) -> Result<(), Error> {
         self.prepare((rows, extras), model, states, table)?;
+        self.recent.retain(|kind| *kind != (rows, extras));
+        self.recent.push((rows, extras));
         (self.rows, self.extras) = (vec![None; rows], extras);
         self.masks = Masks::of(if extras.allowed { rows } else { 0 }, self.slots.counts.dim(1));
         self.changed = (0..rows).map(|row| ((RowWord::Position, row), EMPTY)).collect();
@@ -176,12 +185,13 @@ impl DecodeSteps {
     /// If it cannot be lowered, or there is too little memory.
     pub fn prepare(
         &mut self,
-        (rows, extras): (usize, StepExtras),
+        (rows, extras): StepKind,
         model: &Model,
         states: &[LayerState],
         table: &Array,
     ) -> Result<(), Error> {
         let plain = (rows, StepExtras::default());
+        self.make_room((rows, extras));
         if let Entry::Vacant(entry) = self.by_kind.entry(plain) {
             let options = StepOptions {
                 lower: LowerOptions::default(),
@@ -206,13 +216,41 @@ impl DecodeSteps {
                 self.by_kind[&plain].trace_with_extras(model, states, self.pages, extras, self.mask_states.as_ref())?;
             self.by_kind.insert((rows, extras), step);
         }
+        for kind in [plain, (rows, extras)] {
+            if !self.recent.contains(&kind) {
+                self.recent.push(kind);
+            }
+        }
         let step = self.by_kind.get_mut(&(rows, extras)).expect("just made");
         Ok(step.prepare(self.executor)?)
+    }
+
+    /// Discards the least recently used steps if they would have too many rows together with a new one.
+    fn make_room(&mut self, (rows, extras): StepKind) {
+        let in_use = (self.rows.len(), self.extras);
+        let needed = [(rows, StepExtras::default()), (rows, extras)];
+        let max = MAX_STEP_ROWS * rounded(self.loaded.len());
+        loop {
+            let missing = needed.iter().filter(|kind| !self.by_kind.contains_key(kind));
+            let new: usize = missing.map(|kind| kind.0).sum();
+            let made: usize = self.by_kind.keys().map(|kind| kind.0).sum();
+            let is_spare = |kind: &StepKind| *kind != in_use && !needed.contains(kind);
+            let Some(index) = self
+                .recent
+                .iter()
+                .position(is_spare)
+                .filter(|_| new > 0 && made + new > max)
+            else {
+                return;
+            };
+            self.by_kind.remove(&self.recent.remove(index));
+        }
     }
 
     /// Discards all steps. None is in use then.
     pub fn release(&mut self) {
         self.by_kind.clear();
+        self.recent.clear();
         self.rows.clear();
         self.masks = Masks::default();
         self.mask_states = None;

@@ -17,8 +17,13 @@ enum NeededProgram {
     Chunk(usize),
 }
 
-/// The programs that are still to be made, the last first.
-pub(super) struct Preparation(Vec<NeededProgram>);
+/// The programs that are still to be made.
+pub(super) struct Preparation {
+    /// The last first.
+    programs: Vec<NeededProgram>,
+    /// Rows up to which steps are made or on the list.
+    widest: usize,
+}
 
 impl Preparation {
     /// Returns the programs that requests without optional parts need.
@@ -39,25 +44,41 @@ impl Preparation {
             let first = all.remove(first);
             all.push(first);
         }
-        Preparation(all)
+        Preparation {
+            programs: all,
+            widest: MAX_PREPARED_ROWS,
+        }
+    }
+
+    /// Notes that a step of so many rows is used. Once such a burst is over, somewhat narrower steps are made for the next
+    /// one: they take as much memory as two such steps.
+    pub fn used(&mut self, rows: usize) {
+        let between = widths().skip_while(|&narrower| narrower <= self.widest);
+        let mut between: Vec<usize> = between.take_while(|&narrower| narrower < rows).collect();
+        let mut left = 2 * rows;
+        while let Some(narrower) = between.pop().filter(|narrower| *narrower <= left) {
+            left -= narrower;
+            self.programs.push(NeededProgram::Step(narrower));
+        }
+        self.widest = self.widest.max(rows);
     }
 }
 
 impl<R: Runner> Batcher<R> {
     /// Whether all programs are made.
     pub fn is_prepared(&self) -> bool {
-        self.preparation.0.is_empty()
+        self.preparation.programs.is_empty()
     }
 
     /// Makes the next program. After a failure, no more are made: the request that needs one reports why.
     pub(super) fn prepare_next(&mut self) {
-        let made = match self.preparation.0.pop() {
+        let made = match self.preparation.programs.pop() {
             None => return,
             Some(NeededProgram::Step(rows)) => self.runner.prepare_step((rows, StepExtras::default())),
             Some(NeededProgram::Chunk(tokens)) => self.runner.prepare_chunk(tokens),
         };
         if made.is_err() {
-            self.preparation.0.clear();
+            self.preparation.programs.clear();
             self.runner.release();
         }
     }
@@ -78,7 +99,7 @@ mod tests {
             context: 100,
             ..EngineOptions::default()
         };
-        let order: Vec<NeededProgram> = Preparation::of(&options).0.into_iter().rev().collect();
+        let order: Vec<NeededProgram> = Preparation::of(&options).programs.into_iter().rev().collect();
         use NeededProgram::{Chunk, Step};
         let chunks = [96, 64, 32, 16, 8, 4, 2, 1].map(Chunk);
         assert_eq!(order, [&[Step(1)][..], &chunks, &[Step(2), Step(4)]].concat());
@@ -86,7 +107,12 @@ mod tests {
             deterministic: true,
             ..options
         };
-        assert_eq!(Preparation::of(&deterministic).0.first(), Some(&Step(4)));
+        assert_eq!(Preparation::of(&deterministic).programs.first(), Some(&Step(4)));
+
+        let mut preparation = Preparation::of(&options);
+        preparation.programs.clear();
+        [32, 64, 48].into_iter().for_each(|rows| preparation.used(rows));
+        assert_eq!(preparation.programs, [Step(56), Step(48)]);
 
         let checkpoint = Checkpoint::synthetic("tiny:f32").expect("a checkpoint");
         let model = Model::load(&checkpoint, &Device::cpu(), &LoadOptions::default()).expect("loads");

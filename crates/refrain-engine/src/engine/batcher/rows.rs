@@ -55,6 +55,7 @@ impl<R: Runner> Batcher<R> {
                 continue;
             }
             self.runner.use_step((rows, extras))?;
+            self.preparation.used(rows);
             self.pace = Pace::default();
             self.step_times.interrupt();
             break;
