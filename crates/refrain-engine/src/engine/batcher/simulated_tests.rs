@@ -1,6 +1,9 @@
 //! The batch's decisions on a model of a device: nobody starves, every answer is that of the request alone, and the
 //! times between tokens stay within the target.
 
+mod preemption;
+mod sharing;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
@@ -73,6 +76,15 @@ struct Submitted {
     request: TestRequest,
     events: Receiver<EngineEvent>,
     cancelled: Arc<AtomicBool>,
+}
+
+fn submit<R: Runner>(batcher: &mut Batcher<R>, request: TestRequest) -> Submitted {
+    let (events, cancelled) = request.clone().submit(batcher);
+    Submitted {
+        request,
+        events,
+        cancelled,
+    }
 }
 
 impl Submitted {
@@ -180,16 +192,21 @@ fn check_mix(seed: u64) {
         slots: streams,
         pages: super::pages_per_slot(&options) * streams,
         pages_each: context.div_ceil(PAGE_SIZE),
-        checkpoints: is_recurrent.then_some(1 + random.below(streams)),
+        checkpoints: is_recurrent.then_some(1 + random.below(2 * streams + 1)),
         synchronous: random.one_in(3),
         fails_once_in: [0, 0, 100, 20][random.below(4)],
         seed,
     };
     let mut batcher = Batcher::with_runner(SimulatedRunner::new(simulation), &options);
-    let mut waiting: Vec<TestRequest> = (0..1 + random.below(10) as u64)
-        .map(|number| random_request(&mut random, number, context))
-        .rev()
-        .collect();
+    let mut waiting: Vec<TestRequest> = vec![];
+    for number in 0..1 + random.below(10) as u64 {
+        let mut request = random_request(&mut random, number, context);
+        if let Some(before) = waiting.last().filter(|_| random.one_in(4)) {
+            (request.prompt, request.tokens) = (before.prompt.clone(), before.tokens);
+        }
+        waiting.push(request);
+    }
+    waiting.reverse();
     let mut submitted: Vec<Submitted> = vec![];
     let what = format!("mix {seed}, {options:?}, recurrent: {is_recurrent}");
     let mut steps = 0;
@@ -197,12 +214,7 @@ fn check_mix(seed: u64) {
         if (random.one_in(4) || batcher.is_idle())
             && let Some(request) = waiting.pop()
         {
-            let (events, cancelled) = request.clone().submit(&mut batcher);
-            submitted.push(Submitted {
-                request,
-                events,
-                cancelled,
-            });
+            submitted.push(submit(&mut batcher, request));
         }
         if random.one_in(40) && !submitted.is_empty() {
             let cancelled = &submitted[random.below(submitted.len())].cancelled;
@@ -225,12 +237,22 @@ fn random_mixes_get_the_answers_of_each_request_alone() {
     }
 }
 
-/// Returns a simulated card and its options.
+/// Returns a simulated card with pages for the full context of all requests, and its options.
 fn card(streams: usize, context: usize) -> (SimulatedRunner, EngineOptions) {
+    card_with(streams, context, streams * context, None)
+}
+
+/// As [`card`], with room for so many tokens, and checkpoints of recurrent states if the model has such states.
+fn card_with(
+    streams: usize,
+    context: usize,
+    cache_tokens: usize,
+    checkpoints: Option<usize>,
+) -> (SimulatedRunner, EngineOptions) {
     let options = EngineOptions {
         context,
         streams,
-        cache_tokens: streams * context,
+        cache_tokens,
         ..EngineOptions::default()
     };
     let simulation = Simulation {
@@ -238,7 +260,7 @@ fn card(streams: usize, context: usize) -> (SimulatedRunner, EngineOptions) {
         slots: streams,
         pages: super::pages_per_slot(&options) * streams,
         pages_each: context.div_ceil(PAGE_SIZE),
-        checkpoints: None,
+        checkpoints,
         synchronous: false,
         fails_once_in: 0,
         seed: 1,
@@ -293,75 +315,6 @@ fn running_texts_keep_the_target_gap_while_a_long_prompt_is_computed() {
         assert!(longest <= options.target_gap, "{texts} texts: {longest:?}");
         assert!(steps < 40, "{texts} texts: {steps} steps, {took:?}");
     }
-}
-
-#[test]
-fn a_prefix_of_many_requests_is_computed_once() {
-    let (runner, options) = card(32, 8192);
-    let mut batcher = Batcher::with_runner(runner, &options);
-    // The engine has learnt how long chunks take.
-    for (number, length, tokens) in [(100, 40, 200), (103, 4096, 1)] {
-        let request = TestRequest {
-            number,
-            prompt: numbered(number as u32, length),
-            tokens,
-            ..TestRequest::default()
-        };
-        let _ = request.submit(&mut batcher);
-    }
-    while !batcher.is_idle() {
-        step(&mut batcher);
-    }
-    let (start, before) = (batcher.runner.elapsed(), batcher.runner.prefilled);
-    let shared = numbered(1, 2000);
-    let submitted: Vec<_> = (0..32)
-        .map(|number| {
-            let request = TestRequest {
-                number,
-                prompt: [&shared[..], &numbered(number as u32 + 2, 64)].concat(),
-                tokens: 64,
-                ..TestRequest::default()
-            };
-            request.submit(&mut batcher).0
-        })
-        .collect();
-    let mut first_tokens = 0;
-    let mut late = Duration::ZERO;
-    let mut has_begun = vec![false; submitted.len()];
-    while first_tokens < submitted.len() {
-        step(&mut batcher);
-        for (has_begun, events) in has_begun.iter_mut().zip(&submitted) {
-            if !*has_begun && events.try_recv().is_ok() {
-                *has_begun = true;
-                first_tokens += 1;
-                late = batcher.runner.elapsed();
-            }
-        }
-    }
-    let whole_pages = 2000 / PAGE_SIZE * PAGE_SIZE;
-    let least = whole_pages + 32 * (2000 + 63 - whole_pages);
-    assert_eq!(batcher.runner.prefilled - before, least, "tokens of prompts");
-    let late = late - start;
-    assert!(late < Duration::from_millis(280), "{late:?}");
-}
-
-#[test]
-fn copies_of_a_request_share_its_prompt() {
-    let (runner, options) = card(8, 4096);
-    let mut batcher = Batcher::with_runner(runner, &options);
-    for number in 0..8 {
-        let request = TestRequest {
-            number,
-            prompt: numbered(1, 1025),
-            tokens: 5,
-            ..TestRequest::default()
-        };
-        let _ = request.submit(&mut batcher);
-    }
-    while !batcher.is_idle() {
-        step(&mut batcher);
-    }
-    assert_eq!(batcher.runner.prefilled, 1024);
 }
 
 #[test]
