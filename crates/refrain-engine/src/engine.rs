@@ -31,6 +31,7 @@ mod growth;
 mod pages;
 mod recovery;
 mod request;
+mod row_copy;
 mod row_count;
 mod runner;
 mod sizing;

@@ -43,6 +43,12 @@ impl LayerState {
         }
     }
 
+    /// The keys and values of all attention layers, in order.
+    pub fn caches(states: &[LayerState]) -> Vec<&Array> {
+        let caches = states.iter().filter(|state| matches!(state, LayerState::Attention(_)));
+        caches.flat_map(LayerState::arrays).collect()
+    }
+
     /// The arrays of all recurrent layers, in order.
     pub fn recurrent(states: &[LayerState]) -> Vec<&Array> {
         let recurrent = states.iter().filter(|state| matches!(state, LayerState::Recurrent(_)));

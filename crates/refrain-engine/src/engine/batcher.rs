@@ -236,7 +236,10 @@ impl<R: Runner> Batcher<R> {
         }
         self.drop_cancelled();
         self.admit()?;
-        self.prefill()?;
+        if self.prefill()? {
+            // What waits for a prompt that is computed now can be forked before the states go on.
+            self.admit()?;
+        }
         self.embed()?;
         let submitted = self.submit()?;
         // The next submit is queued while the device executes one.

@@ -3,19 +3,17 @@
 //! Keys and values of a cached prefix stay in their pages. A recurrent state is overwritten by every token, so a request
 //! can continue after a cached page only if the state after it was saved.
 
-use refrain::{Array, DType, Executor, Function, Tape, Write};
+use refrain::{Array, Executor};
 use refrain_models::LayerState;
 
+use super::row_copy::RowCopy;
 use crate::Error;
 
 /// Memory for copies of one sequence's recurrent states.
 pub(super) struct StateCheckpoints {
     count: usize,
-    save: Tape,
-    restore: Tape,
-    /// i32 `[1]`: the sequence, and the checkpoint.
-    sequence: Array,
-    checkpoint: Array,
+    save: RowCopy,
+    restore: RowCopy,
 }
 
 impl StateCheckpoints {
@@ -41,14 +39,10 @@ impl StateCheckpoints {
         });
         let copies: Vec<Array> = spare.collect::<Result<_, _>>()?;
         let copies: Vec<&Array> = copies.iter().collect();
-        let [sequence, checkpoint] = [(); 2].map(|()| Array::state(device, DType::I32, &[1]));
-        let (sequence, checkpoint) = (sequence?, checkpoint?);
         Ok(Some(StateCheckpoints {
             count,
-            save: copying((&of_sequences, &sequence), (&copies, &checkpoint), executor)?,
-            restore: copying((&copies, &checkpoint), (&of_sequences, &sequence), executor)?,
-            sequence,
-            checkpoint,
+            save: RowCopy::new(&of_sequences, &copies, 1, executor)?,
+            restore: RowCopy::new(&copies, &of_sequences, 1, executor)?,
         }))
     }
 
@@ -62,7 +56,7 @@ impl StateCheckpoints {
     /// # Errors
     /// If the device fails.
     pub fn save(&self, sequence: usize, checkpoint: u32) -> Result<(), Error> {
-        self.play(&self.save, sequence, checkpoint)
+        self.save.play(&[sequence as u32], &[checkpoint])
     }
 
     /// Restores a sequence's states from a checkpoint.
@@ -70,35 +64,6 @@ impl StateCheckpoints {
     /// # Errors
     /// If the device fails.
     pub fn restore(&self, sequence: usize, checkpoint: u32) -> Result<(), Error> {
-        self.play(&self.restore, sequence, checkpoint)
+        self.restore.play(&[checkpoint], &[sequence as u32])
     }
-
-    fn play(&self, tape: &Tape, sequence: usize, checkpoint: u32) -> Result<(), Error> {
-        let index = |state: &Array, number| Write {
-            state: state.clone(),
-            at: 0,
-            words: vec![number],
-        };
-        tape.play(
-            &[
-                index(&self.sequence, sequence as u32),
-                index(&self.checkpoint, checkpoint),
-            ],
-            1,
-        )?;
-        Ok(())
-    }
-}
-
-/// Returns the program that copies one row of each array into a row of another.
-fn copying(
-    (from, row): (&[&Array], &Array),
-    (to, into): (&[&Array], &Array),
-    executor: &'static dyn Executor,
-) -> Result<Tape, Error> {
-    let pairs = from.iter().zip(to);
-    let copied: Vec<Array> = pairs
-        .map(|(from, to)| to.write_rows(&from.take(row, 0), into))
-        .collect();
-    Ok(Function::trace(&copied.iter().collect::<Vec<_>>())?.tape(executor)?)
 }

@@ -10,6 +10,7 @@ use refrain_models::{LayerState, Pages};
 
 use super::PAGE_SIZE;
 use super::checkpoints::StateCheckpoints;
+use super::row_copy::RowCopy;
 use super::steps::{DecodeSteps, RowRequest, SlotId};
 use crate::pace::Pace;
 use crate::prefill::{PrefillChunk, PrefillPiece, PrefillPrograms, default_chunk, max_chunk_tokens};
@@ -45,6 +46,9 @@ pub(super) trait Runner {
     fn save_states(&mut self, slot: usize, checkpoint: u32) -> Result<(), Error>;
     /// Restores the recurrent states of a slot.
     fn restore_states(&mut self, slot: usize, checkpoint: u32) -> Result<(), Error>;
+    /// Copies what the last page of a slot's prompt holds into another page, and the slot's recurrent states into another
+    /// slot.
+    fn fork(&mut self, pages: [u32; 2], slots: [usize; 2]) -> Result<(), Error>;
 
     /// Returns how many of `tokens` tokens memory allows a chunk to have.
     fn fit_chunk(&mut self, tokens: usize) -> Result<usize, Error>;
@@ -102,6 +106,8 @@ pub(super) struct DeviceRunner {
     /// Number of traced programs at the last chunk.
     traced: u64,
     steps: DecodeSteps,
+    /// Copies of a page's rows of keys and values, and of a slot's recurrent states, once a request was forked.
+    forks: Option<[Option<RowCopy>; 2]>,
     /// Memory for the intermediate results of all programs.
     scratch: SharedScratch,
 }
@@ -130,6 +136,7 @@ impl DeviceRunner {
             table: page_table(device, slots, pages)?,
             prompts: PrefillPrograms::new(slots, pages).with_scratch(&scratch),
             traced: 0,
+            forks: None,
             steps: DecodeSteps::new(model, slots, pages, &scratch)?,
             scratch,
             model: model.clone(),
@@ -149,6 +156,19 @@ impl DeviceRunner {
             }
         }
         Ok(writes)
+    }
+
+    /// Compiles the copies of [`Runner::fork`].
+    fn fork_programs(&self) -> Result<[Option<RowCopy>; 2], Error> {
+        let executor = self.model.device().executors()[0];
+        let compile = |arrays: Vec<&Array>, rows: usize| match arrays.is_empty() {
+            true => Ok(None),
+            false => RowCopy::new(&arrays, &arrays, rows, executor).map(Some),
+        };
+        Ok([
+            compile(LayerState::caches(&self.states), PAGE_SIZE)?,
+            compile(LayerState::recurrent(&self.states), 1)?,
+        ])
     }
 
     /// Returns the model.
@@ -208,6 +228,22 @@ impl Runner for DeviceRunner {
     fn restore_states(&mut self, slot: usize, checkpoint: u32) -> Result<(), Error> {
         let checkpoints = self.checkpoints.as_ref();
         checkpoints.map_or(Ok(()), |checkpoints| checkpoints.restore(slot, checkpoint))
+    }
+
+    fn fork(&mut self, pages: [u32; 2], slots: [usize; 2]) -> Result<(), Error> {
+        if self.forks.is_none() {
+            self.forks = Some(self.fork_programs()?);
+        }
+        let [keys_and_values, recurrent] = self.forks.as_ref().expect("just made");
+        if let Some(copy) = keys_and_values {
+            let size = PAGE_SIZE as u32;
+            let [from, to] = pages.map(|page| (page * size..(page + 1) * size).collect::<Vec<u32>>());
+            copy.play(&from, &to)?;
+        }
+        match recurrent {
+            Some(copy) => copy.play(&[slots[0] as u32], &[slots[1] as u32]),
+            None => Ok(()),
+        }
     }
 
     fn fit_chunk(&mut self, tokens: usize) -> Result<usize, Error> {

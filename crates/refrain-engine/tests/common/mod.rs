@@ -58,13 +58,23 @@ fn disabled() -> FeatureSet {
 /// drivers.
 #[allow(dead_code, reason = "not every test decodes")]
 pub fn model(name: &str, device: &Device) -> Model {
+    model_with(name, device, None)
+}
+
+/// As [`model`], with the types of keys and values.
+#[allow(dead_code, reason = "not every test decodes")]
+pub fn model_with(name: &str, device: &Device, types: Option<&str>) -> Model {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures");
     let checkpoint = if name.contains(':') {
         Checkpoint::synthetic(name)
     } else {
         Checkpoint::open(&fixtures.join(name))
     };
-    Model::load(&checkpoint.expect("a checkpoint"), device, &LoadOptions::default()).expect("loads")
+    let options = LoadOptions {
+        cache: types.map(|types| types.parse().expect("types")),
+        ..LoadOptions::default()
+    };
+    Model::load(&checkpoint.expect("a checkpoint"), device, &options).expect("loads")
 }
 
 /// ‖a − b‖ / ‖b‖ over all positions.

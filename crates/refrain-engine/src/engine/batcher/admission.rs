@@ -2,6 +2,7 @@
 //!
 //! A request is admitted if the pages of its prompt are available, and enough are left for the tokens that it and the
 //! running requests are expected to generate. A request waits while another one computes a prefix that it can share.
+//! If both have the same prompt, it is forked from the other: nothing of its prompt is computed again.
 
 use std::sync::atomic::Ordering;
 
@@ -46,6 +47,7 @@ impl<R: Runner> Batcher<R> {
         // The last token is computed for its logits even if it is known.
         let prefix = self.pool.lookup(&request.tokens[..tokens - 1]);
         let known = prefix.pages.len();
+        let forked = self.fork_source(&request.tokens, known);
         // A deterministic engine never preempts: a request has all its pages from the start.
         let positions = if self.deterministic { request.limit } else { tokens };
         let needed = self.pool.pages_for(positions) - known;
@@ -60,7 +62,7 @@ impl<R: Runner> Batcher<R> {
         pages.extend((0..needed).map_while(|_| self.pool.take()));
         debug_assert_eq!(pages.len(), known + needed, "these pages are available");
         let mut request = self.queue.remove(index).expect("a waiting request");
-        let cached = known * PAGE_SIZE;
+        let cached = forked.map_or(known * PAGE_SIZE, |_| tokens - 1);
         // A preempted request is admitted again, but its prompt counts once.
         if let Some(cached_tokens) = request.cached_tokens.take() {
             cached_tokens.store(cached, Ordering::Relaxed);
@@ -88,10 +90,32 @@ impl<R: Runner> Batcher<R> {
             dropped: 0,
             pages_written: 0,
         });
-        if let Some(checkpoint) = prefix.checkpoint {
-            self.runner.restore_states(slot, checkpoint)?;
+        match (forked, prefix.checkpoint) {
+            (Some((from, page)), _) => {
+                let own = self.slots[slot].as_ref().expect("admitted").pages[known];
+                self.runner.fork([page, own], [from, slot])?;
+            }
+            (None, Some(checkpoint)) => self.runner.restore_states(slot, checkpoint)?,
+            (None, None) => {}
         }
         Ok(true)
+    }
+
+    /// Returns the slot of a request that has computed all but the last of these tokens, and its page of those that fill no
+    /// page. `known` is the number of their full pages that are cached.
+    fn fork_source(&self, tokens: &[u32], known: usize) -> Option<(usize, u32)> {
+        let needed = &tokens[..tokens.len() - 1];
+        if !self.pool.caches_prefixes() || needed.len() / PAGE_SIZE != known || needed.len().is_multiple_of(PAGE_SIZE) {
+            return None;
+        }
+        let has_computed = |running: &Running| {
+            running.prefilled >= needed.len()
+                && running.request.tokens.starts_with(needed)
+                // Its states must not have gone further.
+                && (!self.runner.is_recurrent() || running.prefilled + running.ahead == needed.len())
+        };
+        let mut sources = self.running().filter(|(_, running)| has_computed(running));
+        sources.next().map(|(slot, running)| (slot, running.pages[known]))
     }
 
     /// Returns how many pages a request is expected to have at its end.
@@ -130,7 +154,12 @@ impl<R: Runner> Batcher<R> {
         {
             return true;
         }
-        let shared = |running: &Running| shared_prefix(&request.tokens, &running.request.tokens);
+        let (tokens, is_recurrent) = (&request.tokens, self.runner.is_recurrent());
+        let shared = |running: &Running| match &running.request.tokens {
+            // It will be forked.
+            others if others == tokens || !is_recurrent && others.starts_with(tokens) => tokens.len() - 1,
+            others => shared_prefix(tokens, others),
+        };
         let longest = self
             .running()
             .filter(|(_, running)| !running.decodes())

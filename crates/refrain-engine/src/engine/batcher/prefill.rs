@@ -11,14 +11,15 @@ const DETERMINISTIC_CPU_CHUNK: usize = 32;
 impl<R: Runner> Batcher<R> {
     /// Computes a chunk of prompts. It begins with the prompt that arrived first, or with the one that has the fewest
     /// tokens left, in turn, so that short prompts do not wait for long ones. Further prompts fill the rest of the chunk.
+    /// Returns whether a prompt is complete now.
     ///
     /// # Errors
     /// If the device fails.
-    pub(super) fn prefill(&mut self) -> Result<(), Error> {
+    pub(super) fn prefill(&mut self) -> Result<bool, Error> {
         let pieces = self.choose_pieces();
         let count = pieces.iter().map(|(_, tokens)| tokens).sum();
         if count == 0 {
-            return Ok(());
+            return Ok(false);
         }
         let fitting = self.runner.fit_chunk(count)?;
         if fitting < count {
@@ -41,10 +42,12 @@ impl<R: Runner> Batcher<R> {
         }
         self.chunk = Some(fitting);
         self.chunks += 1;
+        let mut is_complete = false;
         for (slot, tokens) in pieces {
             self.cache_prefix(slot, tokens)?;
+            is_complete |= self.slots[slot].as_ref().is_some_and(Running::decodes);
         }
-        Ok(())
+        Ok(is_complete)
     }
 
     /// Returns the slots whose prompts the next chunk computes, and how many tokens of each.

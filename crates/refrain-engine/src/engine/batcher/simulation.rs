@@ -256,6 +256,13 @@ impl Runner for SimulatedRunner {
         Ok(())
     }
 
+    fn fork(&mut self, pages: [u32; 2], slots: [usize; 2]) -> Result<(), Error> {
+        let [from, to] = pages.map(|page| page as usize * PAGE_SIZE);
+        self.cells.copy_within(from..from + PAGE_SIZE, to);
+        self.states[slots[1]] = self.states[slots[0]];
+        Ok(())
+    }
+
     fn fit_chunk(&mut self, tokens: usize) -> Result<usize, Error> {
         Ok(tokens)
     }

@@ -52,21 +52,31 @@ fn a_prefix_of_many_requests_is_computed_once() {
     assert!(late < Duration::from_millis(280), "{late:?}");
 }
 
+/// A prompt is computed once for all its copies, whether it fills pages or not, with recurrent states or without.
 #[test]
 fn copies_of_a_request_share_its_prompt() {
-    let (runner, options) = card(8, 4096);
-    let mut batcher = Batcher::with_runner(runner, &options);
-    for number in 0..8 {
-        let request = TestRequest {
-            number,
-            prompt: numbered(1, 1025),
-            tokens: 5,
-            ..TestRequest::default()
-        };
-        let _ = request.submit(&mut batcher);
+    for checkpoints in [None, Some(17)] {
+        for length in [2, 64, 65, 66, 1025, 1050, 1088] {
+            for order in [[0, 1, 2], [1, 0, 2]] {
+                let (runner, options) = card_with(8, 4096, 8 * 4096, checkpoints);
+                let mut batcher = Batcher::with_runner(runner, &options);
+                let request = |number: u64| TestRequest {
+                    number,
+                    prompt: numbered(1, length),
+                    tokens: 5,
+                    embeds: order[number as usize % 3] == 2,
+                    ..TestRequest::default()
+                };
+                let submitted: Vec<Submitted> = (0..8).map(|number| submit(&mut batcher, request(number))).collect();
+                while !batcher.is_idle() {
+                    step(&mut batcher);
+                }
+                let what = format!("{length} tokens, checkpoints: {checkpoints:?}");
+                submitted
+                    .iter()
+                    .for_each(|submitted| submitted.check(checkpoints.is_some(), &what));
+                assert_eq!(batcher.runner.prefilled as u32, length - 1, "{what}");
+            }
+        }
     }
-    while !batcher.is_idle() {
-        step(&mut batcher);
-    }
-    assert_eq!(batcher.runner.prefilled, 1024);
 }
