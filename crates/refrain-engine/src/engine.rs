@@ -76,7 +76,7 @@ pub struct EngineOptions {
     /// Limit of the requests that wait for a slot.
     pub queue: usize,
     /// Whether requests reuse the KV cache of others with the same prefix. Recurrent states are copied at page
-    /// boundaries: at the last one of a prompt, and where a later prompt was seen to diverge.
+    /// boundaries: at the last one of a prompt, at the last one of a text, and where a later prompt was seen to diverge.
     pub prefix_cache: bool,
     /// Whether a request's logits are bit-identical regardless of other requests, for the same device, driver and
     /// options. Steps then always have rows for all streams, prompts are cut the same way, and no prefix is reused.

@@ -13,6 +13,7 @@ mod simulated_tests;
 mod simulation;
 #[cfg(test)]
 pub(super) mod test_support;
+mod text_states;
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -22,6 +23,7 @@ use refrain_models::Pages;
 
 use self::preemption::Backpressure;
 use self::preparing::Preparation;
+use self::text_states::TextStates;
 use super::constraint::MaskThreads;
 use super::fair_queue::FairQueue;
 use super::growth::GrowthEstimate;
@@ -48,6 +50,7 @@ struct Running {
     save_states_at: Vec<usize>,
     /// The last cached page of its tokens in the prefix tree.
     node: Option<NodeId>,
+    text_states: TextStates,
     /// Tokens at admission.
     prompt: usize,
     /// Runs in flight that continue it.
@@ -304,6 +307,7 @@ impl<R: Runner> Batcher<R> {
         for &(slot, _) in rows.iter().flatten() {
             self.slots[slot].as_mut().expect("admitted").ahead += runs.len();
         }
+        self.save_text_states()?;
         if was_idle {
             self.pace.begin(self.runner.now());
         }
@@ -332,7 +336,7 @@ impl<R: Runner> Batcher<R> {
         };
         let decoding = self.running().filter(|(_, running)| running.decodes());
         let left = decoding.map(|(_, r)| r.request.limit.saturating_sub(r.request.tokens.len() + r.ahead));
-        most.min(left.max().unwrap_or(0))
+        most.min(left.max().unwrap_or(0)).min(self.runs_to_page_end())
     }
 
     /// Gives decoding requests the pages for `runs` more runs; returns whether there were enough.

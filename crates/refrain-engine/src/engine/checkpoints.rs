@@ -9,6 +9,9 @@ use refrain_models::LayerState;
 use super::row_copy::RowCopy;
 use crate::Error;
 
+/// Checkpoints per sequence: after its prompt, and after its text so far.
+pub(super) const CHECKPOINTS_EACH: usize = 2;
+
 /// Memory for copies of one sequence's recurrent states.
 pub(super) struct StateCheckpoints {
     count: usize,
@@ -17,8 +20,8 @@ pub(super) struct StateCheckpoints {
 }
 
 impl StateCheckpoints {
-    /// Allocates a checkpoint for each sequence, but at least one, and no more than fit into as many bytes as the keys
-    /// and values of all sequences. Returns `None` for a model without recurrent layers.
+    /// Allocates [`CHECKPOINTS_EACH`] checkpoints for each sequence and one for the next, but no more than fit into as many
+    /// bytes as the keys and values of all sequences, and at least one. Returns `None` for a model without recurrent layers.
     ///
     /// # Errors
     /// If there is too little memory.
@@ -32,7 +35,7 @@ impl StateCheckpoints {
         let recurrent: usize = of_sequences.iter().map(|array| bytes(array)).sum();
         let all: usize = states.iter().flat_map(LayerState::arrays).map(bytes).sum();
         let each = recurrent / sequences;
-        let count = ((all - recurrent) / each.max(1)).clamp(1, sequences);
+        let count = ((all - recurrent) / each.max(1)).clamp(1, CHECKPOINTS_EACH * sequences + 1);
         let spare = of_sequences.iter().map(|array| {
             let shape: Vec<usize> = [count].into_iter().chain(array.shape()[1..].iter().copied()).collect();
             Array::state(device, array.dtype(), &shape)

@@ -169,6 +169,42 @@ impl PagePool {
         Ok(())
     }
 
+    /// Whether recurrent states are saved.
+    pub fn saves_states(&self) -> bool {
+        self.free_checkpoints.is_some()
+    }
+
+    /// Takes a checkpoint for states that are found later, by [`PagePool::move_checkpoint`]. If none is free, takes the least
+    /// recently used one.
+    pub fn reserve_checkpoint(&mut self) -> Option<u32> {
+        let (tree, free) = (self.tree.as_mut()?, self.free_checkpoints.as_mut()?);
+        free.pop().or_else(|| tree.release_checkpoint())
+    }
+
+    /// Returns a checkpoint that was reserved.
+    pub fn return_checkpoint(&mut self, checkpoint: u32) {
+        if let Some(free) = &mut self.free_checkpoints {
+            free.push(checkpoint);
+        }
+    }
+
+    /// Makes reserved `checkpoint` that of the states after page `to`. Releases the one of `before`, which `to` continues,
+    /// unless others continue `before` too.
+    pub fn move_checkpoint(&mut self, before: Option<NodeId>, to: NodeId, checkpoint: u32) {
+        let (Some(tree), Some(free)) = (&mut self.tree, &mut self.free_checkpoints) else {
+            return;
+        };
+        if tree.checkpoint(to).is_some() {
+            free.push(checkpoint);
+        } else {
+            tree.set_checkpoint(to, checkpoint);
+        }
+        if let Some(before) = before.filter(|before| *before != to && tree.has_one_child(*before)) {
+            free.extend(tree.take_checkpoint(before));
+        }
+        self.version += 1;
+    }
+
     /// Caches what full pages of `tokens` hold, the first of them included. `from` is what the last call for a prefix of
     /// these tokens returned, with the number of its pages: only later pages are looked at then.
     pub fn insert(&mut self, tokens: &[u32], pages: &[u32], from: Option<NodeId>) -> Option<NodeId> {

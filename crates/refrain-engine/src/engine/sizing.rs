@@ -3,6 +3,7 @@
 use refrain::Device;
 use refrain_models::{CacheTypes, ModelConfig};
 
+use super::checkpoints::CHECKPOINTS_EACH;
 use super::row_count::widths;
 use super::steps::MAX_STEP_ROWS;
 use super::{EngineOptions, PAGE_SIZE};
@@ -128,11 +129,11 @@ fn fitting_tokens(needs: &MemoryNeeds, free: u64, context: usize, streams: usize
     (streams * context).min(fit).max(context)
 }
 
-/// Returns the bytes of `free` left for keys and values. Checkpoints of recurrent states take as much as the states, but
-/// at most half of the rest.
+/// Returns the bytes of `free` left for keys and values. Checkpoints of recurrent states take at most half of the rest.
 fn bytes_for_tokens(needs: &MemoryNeeds, free: u64, streams: usize) -> u64 {
     let left = free.saturating_sub(needs.of_requests(streams) + needs.scratch(free, streams));
-    left.saturating_sub(streams as u64 * needs.recurrent).max(left / 2)
+    let checkpoints = (CHECKPOINTS_EACH * streams + 1) as u64;
+    left.saturating_sub(checkpoints * needs.recurrent).max(left / 2)
 }
 
 #[cfg(test)]
@@ -204,7 +205,7 @@ mod tests {
             let needs = MemoryNeeds { recurrent, ..NEEDS };
             bytes_for_tokens(&needs, 6000 + 1000, 1)
         };
-        assert_eq!([0, 100, 400, 2000].map(left), [1000, 800, 300, 0]);
+        assert_eq!([0, 100, 400, 2000].map(left), [1000, 600, 300, 0]);
     }
 
     /// The estimate is between once and eight times the intermediate results of the largest programs.

@@ -173,3 +173,27 @@ fn copies_of_a_request_are_forked_after_one_prefill() {
     }
     gpu.assert_silent();
 }
+
+#[test]
+fn the_next_turn_of_a_conversation_continues_the_answer_before() {
+    let gpu = TestGpu::open();
+    for device in [&Device::cpu(), &gpu.device] {
+        for spec in ["qwen3-bf16", "qwen3.5-moe-bf16"] {
+            let model = model(spec, device);
+            let engine = Engine::start(&model, &options(2, 512)).expect("starts");
+            let mut text = prompt(3, 40);
+            let mut cached = 0;
+            for turn in 0..3 {
+                let answer = ask(&engine, &text, &greedy(50)).expect("taken").answer().0;
+                assert_eq!(answer, alone(&model, 256, &text, &greedy(50)), "{spec}, turn {turn}");
+                let found = engine.load().cached_tokens - cached;
+                cached += found;
+                // Whole pages of the text before.
+                assert_eq!(found, [0, 64, 128][turn], "{spec}");
+                text.extend(answer);
+                text.extend(prompt(5, 7));
+            }
+        }
+    }
+    gpu.assert_silent();
+}

@@ -6,6 +6,7 @@
 
 use std::sync::atomic::Ordering;
 
+use super::text_states::TextStates;
 use super::{Batcher, PAGE_SIZE, Runner, Running, Waiting};
 use crate::Error;
 
@@ -85,6 +86,7 @@ impl<R: Runner> Batcher<R> {
                 .map(|pages| pages * PAGE_SIZE)
                 .into(),
             node: None,
+            text_states: TextStates::default(),
             prompt: tokens,
             ahead: 0,
             dropped: 0,

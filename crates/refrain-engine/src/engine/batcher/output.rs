@@ -77,6 +77,7 @@ impl<R: Runner> Batcher<R> {
             id => {
                 running.prefilled += 1;
                 let Some(end) = self.push(slot, id, logprobs) else {
+                    self.cache_text_states(slot);
                     self.continue_restricted(slot);
                     return Ok(());
                 };
@@ -147,7 +148,10 @@ impl<R: Runner> Batcher<R> {
 
     /// Frees a slot and its row. What its pages hold is cached.
     pub(super) fn vacate(&mut self, slot: usize) -> Option<Waiting> {
+        self.slots[slot].as_ref()?;
+        self.cache_text_states(slot);
         let running = self.slots[slot].take()?;
+        self.drop_text_states(&running);
         self.runner.leave(running.slot_id(slot));
         let held = running.prefilled.min(running.request.tokens.len() - 1);
         let tokens = &running.request.tokens[..held];

@@ -192,6 +192,18 @@ impl PrefixTree {
         self.saved.insert((node.last_used, id));
     }
 
+    /// Whether a node was not evicted yet and one page follows it.
+    pub fn has_one_child(&self, id: NodeId) -> bool {
+        self.nodes.get(&id).is_some_and(|node| node.children == 1)
+    }
+
+    /// Takes the checkpoint from a node.
+    pub fn take_checkpoint(&mut self, id: NodeId) -> Option<u32> {
+        let node = self.nodes.get_mut(&id).expect("a node");
+        self.saved.remove(&(node.last_used, id));
+        node.checkpoint.take()
+    }
+
     /// Takes the least recently used checkpoint from its node.
     pub fn release_checkpoint(&mut self) -> Option<u32> {
         let (_, id) = self.saved.pop_first()?;

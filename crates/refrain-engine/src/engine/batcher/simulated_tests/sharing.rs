@@ -80,3 +80,60 @@ fn copies_of_a_request_share_its_prompt() {
         }
     }
 }
+
+#[test]
+fn the_next_turn_of_a_conversation_computes_only_what_is_new() {
+    for checkpoints in [None, Some(5)] {
+        for stop_ids in [&[][..], &[3, 4]] {
+            let (runner, options) = card_with(2, 4096, 2 * 4096, checkpoints);
+            let mut batcher = Batcher::with_runner(runner, &options);
+            let mut texts = [1, 2].map(|number| numbered(number, 150));
+            let mut computed = vec![];
+            for turn in 0..3 {
+                let before = batcher.runner.prefilled;
+                let request = |text: &Vec<u32>| TestRequest {
+                    number: turn,
+                    prompt: text.clone(),
+                    tokens: 300,
+                    stop_ids: stop_ids.to_vec(),
+                    ..TestRequest::default()
+                };
+                let submitted = texts.each_ref().map(|text| submit(&mut batcher, request(text)));
+                while !batcher.is_idle() {
+                    step(&mut batcher);
+                }
+                computed.push(batcher.runner.prefilled - before);
+                for (text, submitted) in texts.iter_mut().zip(submitted) {
+                    submitted.check(checkpoints.is_some(), "a turn");
+                    text.extend(expected(&submitted.request, checkpoints.is_some()).0);
+                    text.extend(numbered(turn as u32 + 5, 30));
+                }
+            }
+            // 31 new tokens of each text, and what fills no page.
+            let most = 2 * (31 + PAGE_SIZE);
+            assert!(
+                computed[1..].iter().all(|count| *count <= most),
+                "{computed:?}, {checkpoints:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_text_that_is_decoded_leaves_its_prompt_usable() {
+    let (runner, options) = card_with(1, 4096, 2 * 4096, Some(3));
+    let mut batcher = Batcher::with_runner(runner, &options);
+    for expected in [999, 39] {
+        let before = batcher.runner.prefilled;
+        let request = TestRequest {
+            prompt: numbered(1, 1000),
+            tokens: 400,
+            ..TestRequest::default()
+        };
+        submit(&mut batcher, request);
+        while !batcher.is_idle() {
+            step(&mut batcher);
+        }
+        assert_eq!(batcher.runner.prefilled - before, expected);
+    }
+}
