@@ -45,8 +45,8 @@ impl Rotation {
     ) -> Result<(Executable, bool), Error> {
         let compiled = program.compiled.clone();
         let executable = match self.take(program, &bindings) {
-            Some(idle) if idle.is_bound_to(&bindings.0) => return Ok((idle.into_executable(device, compiled), true)),
-            Some(idle) => idle.rebound(device, compiled, bindings),
+            Some((idle, true)) => return Ok((idle.into_executable(device, compiled), true)),
+            Some((idle, false)) => idle.rebound(device, compiled, bindings),
             None => Executable::new(device, compiled.clone(), bindings.clone()).or_else(|error| {
                 // What is kept may be what is missing.
                 if self.clear() {
@@ -59,8 +59,9 @@ impl Rotation {
         Ok((executable?, false))
     }
 
-    /// Takes out the executable with these leaves, else the one of the program that ran longest ago.
-    fn take(&self, program: &Arc<Program>, bindings: &Bindings) -> Option<IdleExecutable> {
+    /// Takes out the executable with these leaves, else the one of the program that ran longest ago. Returns it, and
+    /// whether it has these leaves.
+    fn take(&self, program: &Arc<Program>, bindings: &Bindings) -> Option<(IdleExecutable, bool)> {
         let mut all = self.lock();
         let is_own = |idle: &Idle| Arc::ptr_eq(&idle.program, program);
         let is_free = |idle: &Idle| is_own(idle) && idle.executable.is_free();
@@ -69,7 +70,7 @@ impl Rotation {
         let sets = all.iter().filter(|idle| is_own(idle)).count();
         // A first turn is needed before leaves are where they were.
         let number = bound.or_else(|| all.iter().position(is_free).filter(|_| sets >= MAX_SETS - 1))?;
-        Some(all.remove(number).executable)
+        Some((all.remove(number).executable, bound.is_some()))
     }
 
     /// Keeps an executable after its run, in place of those that are useless by now.

@@ -42,6 +42,16 @@ impl Compiled {
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
+
+    /// Allocates a control block for its arguments, if it has some.
+    ///
+    /// # Errors
+    /// Fails if memory runs out.
+    pub(super) fn allocate_arguments(&self, device: &Device) -> Result<ArgumentMemory, Error> {
+        let control = nonzero(self.plan.control_bytes);
+        let control = control.map(|bytes| device.allocate(MemoryClass::Control, bytes));
+        Ok(ArgumentMemory::Control(control.transpose()?))
+    }
 }
 
 /// A plan with its memory, which [`Executor`](super::Executor)s run any number of times.
@@ -51,7 +61,7 @@ pub struct Executable {
     pub(super) memory: Arc<BlockMemory>,
     /// `None` on the CPU executor.
     pub(super) bound: Option<BoundCommands>,
-    pub(super) inbox: Inbox,
+    inbox: Inbox,
     /// Whether it runs repeatedly and without arguments. Devices with timestamps then time its runs.
     pub(super) is_tape: bool,
     /// Buffers that commands refer to by address only.
@@ -74,9 +84,7 @@ impl Executable {
         bindings: Bindings,
         scratch: Option<&SharedScratch>,
     ) -> Result<Executable, Error> {
-        let control = nonzero(compiled.plan.control_bytes);
-        let control = control.map(|bytes| device.allocate(MemoryClass::Control, bytes));
-        let arguments = ArgumentMemory::Control(control.transpose()?);
+        let arguments = compiled.allocate_arguments(device)?;
         Executable::with_arguments(device, compiled, bindings, (arguments, scratch))
     }
 
@@ -89,7 +97,17 @@ impl Executable {
         let tickets = compiled.commands.as_ref().and_then(UnboundCommands::tickets);
         let memory = BlockMemory::allocate(device, &compiled.plan, tickets, bindings, memory)?;
         let bound = compiled.commands.as_ref().map(|commands| commands.bind(&memory));
-        Ok(Executable {
+        Ok(Executable::from_parts(device, compiled, memory, bound))
+    }
+
+    /// An executable over this memory, with the commands that have its addresses.
+    pub(super) fn from_parts(
+        device: &Device,
+        compiled: Arc<Compiled>,
+        memory: BlockMemory,
+        bound: Option<BoundCommands>,
+    ) -> Executable {
+        Executable {
             device: device.clone(),
             compiled,
             memory: Arc::new(memory),
@@ -97,7 +115,7 @@ impl Executable {
             inbox: Inbox::default(),
             is_tape: false,
             _keep_alive: vec![],
-        })
+        }
     }
 
     /// Marks it as run repeatedly, if it has no arguments.

@@ -3,12 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use refrain_vulkan::MemoryClass;
-
 use super::bound::BoundCommands;
 use super::executable::{Compiled, Executable};
-use super::inbox::Inbox;
-use super::memory::{ArgumentMemory, BlockMemory, nonzero};
+use super::memory::BlockMemory;
 use crate::storage::{Bindings, Storage};
 use crate::{Device, Error};
 
@@ -82,14 +79,11 @@ impl IdleExecutable {
         compiled: Arc<Compiled>,
         bindings: Bindings,
     ) -> Result<Executable, Error> {
-        let control = nonzero(compiled.plan().control_bytes);
-        let control = control
-            .map(|bytes| device.allocate(MemoryClass::Control, bytes))
-            .transpose()?;
+        // The device may still read the last run's arguments.
+        let arguments = compiled.allocate_arguments(device)?;
         let memory = BlockMemory {
             slots: bindings.0,
-            // The device may still read the last run's arguments.
-            arguments: ArgumentMemory::Control(control),
+            arguments,
             has_run: AtomicBool::new(false),
             ..self.take().memory
         };
@@ -102,25 +96,6 @@ impl Drop for IdleExecutable {
     fn drop(&mut self) {
         if let Some(parts) = &self.0 {
             parts.handles().for_each(|storage| storage.set_idle(false));
-        }
-    }
-}
-
-impl Executable {
-    fn from_parts(
-        device: &Device,
-        compiled: Arc<Compiled>,
-        memory: BlockMemory,
-        bound: Option<BoundCommands>,
-    ) -> Executable {
-        Executable {
-            device: device.clone(),
-            compiled,
-            memory: Arc::new(memory),
-            bound,
-            inbox: Inbox::default(),
-            is_tape: false,
-            _keep_alive: vec![],
         }
     }
 }
