@@ -112,17 +112,28 @@ impl LlamaPrompt {
             let why = "several prompts are supported by /v1/completions only";
             return Err(Refusal::field("prompt", why));
         }
-        let mut tokens = vec![];
+        let is_begun_by_text = matches!(pieces.first(), Some(PromptPiece::Text(_)));
+        let (mut ids, mut texts) = (vec![], vec![]);
         for piece in pieces {
             match piece {
-                PromptPiece::Token(id) => tokens.push(id),
+                PromptPiece::Token(id) => ids.push(Some(id)),
                 PromptPiece::Text(text) => {
-                    let added = model.encode(vec![text], tokens.is_empty(), TextLimit::Context).await?;
-                    tokens.extend(added.into_iter().flatten());
+                    ids.push(None);
+                    texts.push(text);
                 }
             }
         }
-        Ok(tokens)
+        // Texts are tokenized at once, but for one that begins the prompt.
+        let later = texts.split_off(usize::from(is_begun_by_text));
+        let mut encoded = vec![];
+        for (texts, special) in [(texts, true), (later, false)] {
+            if !texts.is_empty() {
+                encoded.extend(model.encode(texts, special, TextLimit::Context).await?);
+            }
+        }
+        let mut encoded = encoded.into_iter();
+        let next = |id: Option<u32>| id.map_or_else(|| encoded.next().unwrap_or_default(), |id| vec![id]);
+        Ok(ids.into_iter().flat_map(next).collect())
     }
 }
 
