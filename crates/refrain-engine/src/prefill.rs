@@ -293,7 +293,7 @@ pub(crate) fn class_sizes() -> impl Iterator<Item = usize> {
 }
 
 /// Returns the token count that `tokens` tokens are padded to.
-fn class_tokens(tokens: usize) -> usize {
+pub(crate) fn class_tokens(tokens: usize) -> usize {
     class_sizes().find(|&size| size >= tokens).unwrap_or(tokens)
 }
 

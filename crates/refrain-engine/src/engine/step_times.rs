@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use crate::prefill::{class_sizes, class_tokens};
+
 /// Smallest chunk of a prompt in a step, unless fewer tokens are left.
 const MIN_CHUNK: usize = 8;
 /// Number of waiting prompts beyond which a chunk gets no more time.
@@ -22,7 +24,7 @@ pub(super) struct StepTimes {
     target_gap: Duration,
     /// Mean time of steps without a chunk.
     step: Option<Duration>,
-    /// Time that chunks add, by their width: a power of two.
+    /// Time that chunks add, by the tokens that their programs compute.
     chunks: BTreeMap<usize, ChunkTime>,
     /// When the last step ended, if the next began with it.
     last: Option<Instant>,
@@ -69,7 +71,7 @@ impl StepTimes {
             self.step = Some(mean(self.step, took));
             return;
         };
-        let width = tokens.next_power_of_two();
+        let width = class_tokens(tokens);
         let Some(step) = self.step else { return };
         let before = self.chunks.get(&width).map(|time| time.seen);
         // The rest of a prompt says little of a full chunk.
@@ -83,25 +85,29 @@ impl StepTimes {
             narrower.seen = narrower.seen.min(seen);
             narrower.guess = narrower.guess.min(seen);
         }
-        if let Some(wider) = self.chunks.get_mut(&(2 * width)) {
-            // Twice the tokens take at most twice as long.
-            wider.guess = wider.guess.mul_f64(PENALTY_DECAY).clamp(seen, 2 * seen);
+        let wider = class_sizes().find(|&wider| wider > width);
+        if let Some((wider, time)) = wider.and_then(|wider| Some((wider, self.chunks.get_mut(&wider)?))) {
+            // Each further token takes at most as long as the others.
+            let most = seen.mul_f64(wider as f64 / width as f64);
+            time.guess = time.guess.mul_f64(PENALTY_DECAY).clamp(seen, most);
         }
     }
 
     /// Returns the time that a chunk of so many tokens adds to a step: zero if unknown.
     pub fn of_chunk(&self, tokens: usize) -> Duration {
-        let time = self.chunks.get(&tokens.next_power_of_two());
+        let time = self.chunks.get(&class_tokens(tokens));
         time.map_or(Duration::ZERO, |time| time.seen)
     }
 
-    /// Returns the time that a chunk is expected to take that is twice as wide as one that took `seen`: the same more
-    /// for each further token, and at most twice as long.
-    fn expected_double(&self, width: usize, seen: Duration) -> Duration {
-        match self.chunks.get(&(width / 2)) {
-            Some(half) => (seen + 2 * seen.saturating_sub(half.seen)).min(2 * seen),
-            None => seen,
-        }
+    /// Returns the time that a chunk of `wider` tokens is expected to take, after one of `width` took `seen`: each further
+    /// token takes as long as those beyond the next narrower chunk, and at most as long as the others.
+    fn expected(&self, wider: usize, width: usize, seen: Duration) -> Duration {
+        let Some((narrower, time)) = self.chunks.range(..width).next_back() else {
+            return seen;
+        };
+        let further = (wider - width) as f64 / (width - narrower) as f64;
+        let most = seen.mul_f64(wider as f64 / width as f64);
+        (seen + seen.saturating_sub(time.seen).mul_f64(further)).min(most)
     }
 
     /// Returns how many tokens, up to `most`, the next step may compute while requests decode and `prompts` prompts wait:
@@ -119,15 +125,16 @@ impl StepTimes {
         let share = share.max(self.of_chunk(MIN_CHUNK).mul_f64(NEGLIGIBLE_SLOWDOWN));
         let known = |width: usize| self.chunks.get(&width);
         let mut width = MIN_CHUNK;
-        while 2 * width <= most {
-            let fits = match (known(width), known(2 * width)) {
-                (_, Some(wider)) => wider.guess <= share,
-                (here, None) => here.is_some_and(|here| self.expected_double(width, here.seen) <= share),
+        let wider = class_sizes().skip_while(|&wider| wider <= MIN_CHUNK);
+        for wider in wider.take_while(|&wider| wider <= most) {
+            let fits = match (known(width), known(wider)) {
+                (_, Some(time)) => time.guess <= share,
+                (here, None) => here.is_some_and(|here| self.expected(wider, width, here.seen) <= share),
             };
             if !fits {
                 break;
             }
-            width *= 2;
+            width = wider;
         }
         width.min(most)
     }
@@ -229,6 +236,18 @@ mod tests {
         let gaps = gaps(&costs, &mut times, 100_000, 8);
         assert!(part(&gaps, 0.99) <= GAP.as_micros() as f64, "{gaps:?}");
         assert!(part(&gaps, 0.5) > 30_000.0, "{gaps:?}");
+    }
+
+    /// Beside 128 requests, 512 tokens do not fit, but more than 256 do.
+    #[test]
+    fn chunks_have_widths_between_powers_of_two() {
+        let costs = Costs {
+            step: 12_000,
+            chunk: |width, _| 1400 + 43 * width as u64,
+        };
+        let gaps = gaps(&costs, &mut StepTimes::new(GAP), 100_000, 8);
+        assert_eq!(part(&gaps, 0.5), (12_000 + 1400 + 43 * 384) as f64);
+        assert!(part(&gaps, 0.99) <= 36_000.0, "{gaps:?}");
     }
 
     #[test]
