@@ -19,7 +19,8 @@ impl MaskStates {
     /// If there is too little memory.
     pub fn new(device: &Device, rows: usize, vocabulary: usize) -> Result<MaskStates, Error> {
         Ok(MaskStates {
-            allowed: Array::state(device, DType::U32, &[rows, token_bitmask_words(vocabulary)])?,
+            // Written by the host for each token: a copy would be one more submit.
+            allowed: Array::mapped_state(device, DType::U32, &[rows, token_bitmask_words(vocabulary)])?,
             logits: Array::state(device, DType::F32, &[rows, vocabulary])?,
         })
     }

@@ -252,6 +252,14 @@ impl Device {
         Ok(())
     }
 
+    /// Waits until no submission accesses the buffer.
+    ///
+    /// # Errors
+    /// Fails if the device is lost.
+    pub fn wait_for_uses(&self, buffer: &Buffer) -> Result<(), Error> {
+        self.queues.wait_for_point(buffer.uses().used())
+    }
+
     /// Reads from a buffer, starting at `offset`. Waits only for the last submission that writes this buffer.
     ///
     /// # Errors

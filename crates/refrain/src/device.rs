@@ -311,6 +311,14 @@ impl Device {
         }
     }
 
+    /// Writes bytes into host-visible memory, once no submitted work uses it.
+    pub(crate) fn write_after_uses(&self, storage: &Storage, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+        if let (Backend::Vulkan { device, .. }, Memory::Vulkan(buffer)) = (&self.0.backend, &storage.memory) {
+            device.wait_for_uses(buffer)?;
+        }
+        self.write(storage, offset, bytes)
+    }
+
     /// Reads words of host-visible memory as they are at this moment.
     pub(crate) fn peek(&self, storage: &Storage, offset: u64, out: &mut [u8]) -> Result<(), Error> {
         match (&self.0.backend, &storage.memory) {

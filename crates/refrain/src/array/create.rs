@@ -68,8 +68,8 @@ impl Array {
         })
     }
 
-    /// [`Array::state`] in host-visible memory, which the host reads without a copy. Meant for a few words that the
-    /// host polls often; the GPU accesses this memory more slowly.
+    /// [`Array::state`] in host-visible memory, which the host reads and writes without a copy. Meant for a few words
+    /// that the host polls or changes often; the GPU accesses this memory more slowly.
     ///
     /// # Errors
     /// As [`Array::weight`].

@@ -88,12 +88,15 @@ impl Array {
     }
 
     /// Writes bytes into a state from byte `start` on, after all submitted runs and before later ones. `start` must
-    /// be a multiple of 4.
+    /// be a multiple of 4. Waits for runs that use a state of host-visible memory ([`Array::mapped_state`]).
     ///
     /// # Errors
     /// As [`Array::read_state`].
     pub fn write_state(&self, start: usize, bytes: &[u8]) -> Result<(), Error> {
         let storage = self.state_storage(start, bytes.len())?;
+        if storage.class().mapped() {
+            return self.device().write_after_uses(&storage, start as u64, bytes);
+        }
         let fill = &mut |offset: u64, piece: &mut [u8]| piece.copy_from_slice(&bytes[offset as usize..][..piece.len()]);
         self.device()
             .fill_from(&storage, start as u64, bytes.len() as u64, fill)
