@@ -149,7 +149,7 @@ pub fn serve(
     options: &ServerOptions,
     wait_for_stop: impl FnOnce() + Send + 'static,
 ) -> std::io::Result<()> {
-    refrain_formats::return_large_buffers();
+    refrain_formats::tune_allocator_for_servers();
     let threads = |name, count| {
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
         runtime.thread_keep_alive(IDLE_THREAD_LIFE);
