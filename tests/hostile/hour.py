@@ -34,6 +34,8 @@ BASELINE_SECONDS = 600
 # A client that gives up after this many seconds has waited too long for /health.
 HEALTH_TIMEOUT = 30
 COUNTERS = ["refrain:device_restarts_total"]
+# Prompts of so many tokens are more than the KV cache holds.
+FILLING = (16, 1000)
 
 
 def arguments():
@@ -122,6 +124,16 @@ def attack(name, port, program, seconds, seed, cores, results):
     one = Attack(port, program, seconds)
     importlib.import_module(name).run(one)
     results.put((dict(one.outcomes.counts), one.outcomes.wrong))
+
+
+def fill_cache(server):
+    """Lets the server touch all of its KV cache, whose memory the system provides on first use."""
+    count, length = FILLING
+    for _ in range(count):
+        tokens = [random.randrange(256) for _ in range(length)]
+        status, answer = request(server.port, "POST", "/v1/completions", {"prompt": tokens, "max_tokens": 1})
+        if status != 200:
+            raise SystemExit(f"a prompt of {length} tokens was refused: {answer[:200]}")
 
 
 def processes(target, *rest):
@@ -230,6 +242,7 @@ def main():
         counters = {name: server.metrics()[name] for name in COUNTERS}
         watch = Watch()
         watchers = [processes(work, server.port, free, watch) for work in (watch_health, ask_politely)]
+        fill_cache(server)
         rounds = run_all(options, server, (busy, free), watch)
         for process in watchers:
             process.kill()
