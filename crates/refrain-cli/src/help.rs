@@ -138,6 +138,8 @@ mod tests {
             "cache-type-v",
             "target-gap",
             "no-prefix-cache",
+            "prefix-cache-dir",
+            "prefix-cache-gib",
             "deterministic",
         ],
     );

@@ -29,6 +29,8 @@ mod constraint;
 mod fair_queue;
 mod growth;
 mod pages;
+mod prefix_store;
+mod prefix_times;
 mod recovery;
 mod request;
 mod row_copy;
@@ -46,6 +48,8 @@ use std::time::Duration;
 
 use batcher::Batcher;
 use constraint::Constraint;
+pub use prefix_store::PrefixStoreOptions;
+use prefix_store::StoredPrefix;
 pub use recovery::Reload;
 use recovery::{Recovery, fail, guarded};
 use request::Waiting;
@@ -57,14 +61,14 @@ use crate::{Error, Finish, Model};
 
 /// Tokens per page of the KV cache.
 const PAGE_SIZE: usize = 64;
-/// Idle time before programs for later requests are compiled. A client that asks again at once must not wait for
-/// that.
-const IDLE_BEFORE_WARMUP: Duration = Duration::from_millis(50);
+/// Idle time before programs for later requests are compiled, or prefixes are stored. A client that asks again at once
+/// must not wait for that.
+const IDLE_BEFORE_WORK: Duration = Duration::from_millis(50);
 /// Default of [`EngineOptions::target_gap`]: on fast cards, about 30 tokens a second while prompts are computed.
 const DEFAULT_TARGET_GAP: Duration = Duration::from_millis(35);
 
 /// Settings of an engine.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Debug)]
 pub struct EngineOptions {
     /// Limit of a request's tokens, prompt and output together.
     pub context: usize,
@@ -78,6 +82,9 @@ pub struct EngineOptions {
     /// Whether requests reuse the KV cache of others with the same prefix. Recurrent states are copied at page
     /// boundaries: at the last one of a prompt, at the last one of a text, and where a later prompt was seen to diverge.
     pub prefix_cache: bool,
+    /// Where cached prefixes outlive the engine, unless none are cached. They are written while there are no requests,
+    /// and when it ends.
+    pub prefix_store: Option<PrefixStoreOptions>,
     /// Whether a request's logits are bit-identical regardless of other requests, for the same device, driver and
     /// options. Steps then always have rows for all streams, prompts are cut the same way, and no prefix is reused.
     /// Each request gets all its pages before it starts, so that none is preempted.
@@ -95,6 +102,7 @@ impl Default for EngineOptions {
             cache_tokens: 4 * 4096,
             queue: 256,
             prefix_cache: true,
+            prefix_store: None,
             deterministic: false,
             target_gap: DEFAULT_TARGET_GAP,
         }
@@ -172,7 +180,7 @@ impl Engine {
             return Err(Error::ContextRange { requested, limit });
         }
         let batcher = Batcher::new(&model, options)?;
-        let recovery = Recovery::new(reload, *options);
+        let recovery = Recovery::new(reload, options.clone());
         let shared = Arc::new(Shared::default());
         *lock(&shared.load) = batcher.load();
         let (commands, requests) = mpsc::channel();
@@ -184,7 +192,7 @@ impl Engine {
             commands: Some(commands),
             shared,
             thread: Some(thread.map_err(Error::Thread)?),
-            options: *options,
+            options: options.clone(),
             vocabulary: model.config().vocab_size,
             next: AtomicU64::new(0),
         })
@@ -266,6 +274,7 @@ impl Engine {
             client,
             cached_tokens: Some(cached_tokens),
             awaited: None,
+            stored: StoredPrefix::default(),
             listener,
             cancelled: cancelled.clone(),
             _leaving: Leaving(shared),
@@ -319,9 +328,9 @@ fn run(mut batcher: Batcher<DeviceRunner>, requests: &Receiver<Waiting>, shared:
     let mut is_open = true;
     while is_open || !batcher.is_idle() {
         while is_open {
-            let next = match (batcher.is_idle(), batcher.is_prepared()) {
-                (true, true) => requests.recv().map_err(|_| TryRecvError::Disconnected),
-                (true, false) => requests.recv_timeout(IDLE_BEFORE_WARMUP).map_err(|error| match error {
+            let next = match (batcher.is_idle(), batcher.idle_wait()) {
+                (true, None) => requests.recv().map_err(|_| TryRecvError::Disconnected),
+                (true, Some(wait)) => requests.recv_timeout(wait).map_err(|error| match error {
                     RecvTimeoutError::Timeout => TryRecvError::Empty,
                     RecvTimeoutError::Disconnected => TryRecvError::Disconnected,
                 }),
@@ -354,6 +363,7 @@ fn run(mut batcher: Batcher<DeviceRunner>, requests: &Receiver<Waiting>, shared:
             }
         };
     }
+    batcher.close();
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {

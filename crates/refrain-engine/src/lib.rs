@@ -78,8 +78,8 @@ mod stream;
 mod verify;
 
 pub use engine::{
-    Engine, EngineEvent, EngineListener, EngineLoad, EngineOptions, EngineRequest, EngineTicket, PickedToken, Reload,
-    TokenConstraint,
+    Engine, EngineEvent, EngineListener, EngineLoad, EngineOptions, EngineRequest, EngineTicket, PickedToken,
+    PrefixStoreOptions, Reload, TokenConstraint,
 };
 pub use error::Error;
 pub use evaluate::{Divergence, Score, Windows, divergence, perplexity};

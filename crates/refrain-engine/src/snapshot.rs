@@ -7,7 +7,7 @@ use refrain_formats::{Encoding, Plane, SnapshotKey, State};
 use refrain_models::{CacheType, LayerState};
 use xxhash_rust::xxh3::xxh3_128;
 
-use crate::{Error, Session};
+use crate::{Error, Model, Session};
 
 /// The state of a session at one position: keys and values, convolution windows, recurrent states. It lies in host
 /// memory and can be restored into any session of the same model.
@@ -52,8 +52,27 @@ impl Snapshot {
     }
 }
 
+/// Returns everything beside the tokens on which states of `model` depend in a context of this length.
+pub(crate) fn key(model: &Model, context: usize) -> SnapshotKey {
+    let rotation = refrain_models::rotation(model.config(), context);
+    let mut rotation = bytemuck::cast_slice::<f32, u8>(&rotation).to_vec();
+    let types = model.cache_types();
+    // Floats of one type are told apart by `cache`.
+    if types.keys != types.values || types.keys.blocks().is_some() {
+        rotation.extend(types.to_string().bytes());
+    }
+    SnapshotKey {
+        model: model.identity(),
+        rotation: xxh3_128(&rotation),
+        cache: match types.keys {
+            CacheType::Float(dtype) => encoding(dtype),
+            CacheType::Blocks(_) => encoding(DType::U32),
+        },
+    }
+}
+
 /// Returns the file encoding of a state's element type.
-fn encoding(dtype: DType) -> Encoding {
+pub(crate) fn encoding(dtype: DType) -> Encoding {
     match dtype {
         DType::F16 => Encoding::F16,
         DType::BF16 => Encoding::BF16,
@@ -102,22 +121,7 @@ impl Session {
 
     /// Returns everything beside the tokens on which the session's states depend.
     fn snapshot_key(&self) -> SnapshotKey {
-        let config = self.model().config();
-        let rotation = refrain_models::rotation(config, self.context());
-        let mut rotation = bytemuck::cast_slice::<f32, u8>(&rotation).to_vec();
-        let types = self.model().cache_types();
-        // Floats of one type are told apart by `cache`.
-        if types.keys != types.values || types.keys.blocks().is_some() {
-            rotation.extend(types.to_string().bytes());
-        }
-        SnapshotKey {
-            model: self.model().identity(),
-            rotation: xxh3_128(&rotation),
-            cache: match types.keys {
-                CacheType::Float(dtype) => encoding(dtype),
-                CacheType::Blocks(_) => encoding(DType::U32),
-            },
-        }
+        key(self.model(), self.context())
     }
 
     /// Replaces the session's contents by those of `snapshot`: its states, or its tokens if the states do not fit

@@ -49,8 +49,8 @@ pub use gguf::{
 pub use metadata::{Key, Metadata};
 pub use mixed::{QuantContext, QuantMix};
 pub use platform::{
-    exit_immediately, raise_open_file_limit, report_truncated_files, return_free_memory, separate_process_group,
-    terminate_process, tune_allocator_for_servers,
+    exit_immediately, is_private, make_private_directory, private_file, raise_open_file_limit, report_truncated_files,
+    return_free_memory, separate_process_group, terminate_process, tune_allocator_for_servers,
 };
 pub use refrain_quant::QuantRecord;
 pub use state::{Plane, SnapshotKey, State};

@@ -1,6 +1,6 @@
 //! Operating system features that not every system has, with fallbacks.
 
-use std::fs::File;
+use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
 use std::ops::Range;
 use std::path::Path;
@@ -24,6 +24,38 @@ pub(crate) fn make_public(builder: &mut tempfile::Builder<'_, '_>) {
     builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o777));
     #[cfg(not(unix))]
     let _ = builder;
+}
+
+/// Makes a directory, and those above it, that only this user may use. An existing one stays as it is.
+///
+/// # Errors
+/// If it cannot be made.
+pub fn make_private_directory(directory: &Path) -> io::Result<()> {
+    let mut builder = DirBuilder::new();
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.recursive(true).create(directory)
+}
+
+/// Opens a file for writing. If it is created, only this user may read it.
+///
+/// # Errors
+/// If it cannot be opened.
+pub fn private_file(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(options, 0o600);
+    options.write(true).open(path)
+}
+
+/// Whether only this user may use a file or directory; true where files have no modes.
+pub fn is_private(path: &Path) -> bool {
+    #[cfg(unix)]
+    return path.metadata().is_ok_and(|file| {
+        let mode = std::os::unix::fs::PermissionsExt::mode(&file.permissions());
+        mode & 0o077 == 0
+    });
+    #[cfg(not(unix))]
+    path.exists()
 }
 
 /// Opens a directory so that it can be locked, where the system supports that.

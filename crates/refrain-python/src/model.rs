@@ -74,7 +74,7 @@ pub fn serve(name: &str, checkpoint: Checkpoint, settings: &ModelSettings) -> Re
         ..EngineOptions::default()
     };
     let cache = settings.cache.unwrap_or_else(|| CacheTypes::of_device(&device));
-    let parallel = settings.parallel;
+    let (context, parallel) = (options.context, settings.parallel);
     let text = ServedText::of(&checkpoint)?;
     let loaded = start(&checkpoint, &device, &options, cache, parallel)?;
     let (model, choice) = (checkpoint.clone(), settings.device.clone());
@@ -90,7 +90,7 @@ pub fn serve(name: &str, checkpoint: Checkpoint, settings: &ModelSettings) -> Re
         load: Box::new(reload),
         stay: ModelStay::default(),
         loaded: Some(loaded),
-        context: options.context,
+        context,
         cache,
     };
     Ok(ServedModel::new(name.to_owned(), source, &device, &checkpoint, text))
@@ -116,7 +116,9 @@ fn start(
     };
     let model = load(checkpoint, device)?;
     let free = device.free_memory().unwrap_or(u64::MAX) as f64 * CACHE_SHARE;
-    let options = options.sized(checkpoint.config(), device, cache, free as u64, parallel);
+    let options = options
+        .clone()
+        .sized(checkpoint.config(), device, cache, free as u64, parallel);
     if device.is_cpu() {
         return Engine::start(&model, &options);
     }

@@ -205,26 +205,3 @@ mod tests {
         std::fs::remove_dir(&folder).unwrap();
     }
 }
-/// Makes a directory that only this user may use.
-pub(crate) fn make_private_directory(directory: &Path) -> io::Result<()> {
-    let mut builder = std::fs::DirBuilder::new();
-    #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.recursive(true).create(directory)
-}
-
-/// Opens a file for writing that only this user may read.
-pub(crate) fn private_file(path: &Path, options: &mut std::fs::OpenOptions) -> io::Result<std::fs::File> {
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(options, 0o600);
-    options.write(true).open(path)
-}
-
-/// Whether only this user may use a file or directory; true where files have no modes.
-#[cfg(test)]
-pub(crate) fn is_private(path: &Path) -> bool {
-    #[cfg(unix)]
-    return path.metadata().is_ok_and(|file| file.permissions().mode() & 0o077 == 0);
-    #[cfg(not(unix))]
-    path.exists()
-}

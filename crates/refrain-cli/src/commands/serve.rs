@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
+use refrain_engine::PrefixStoreOptions;
 use refrain_server::{Certificate, Downloads, ResponseStore, ServedModel, ServerListener, ServerOptions, keep_alive};
 
 use self::downloads::HubDownloader;
@@ -137,6 +138,24 @@ pub(crate) struct Arguments {
     /// Disable prefix caching: process every prompt from its beginning
     #[arg(long, help_heading = "Engine")]
     no_prefix_cache: bool,
+    /// Directory in which cached prefixes are kept, so that they are found again after a restart
+    #[arg(
+        long,
+        value_name = "DIR",
+        conflicts_with_all = ["no_prefix_cache", "deterministic"],
+        help_heading = "Engine"
+    )]
+    prefix_cache_dir: Option<PathBuf>,
+    /// Limit of the files in that directory, in GiB
+    #[arg(
+        long,
+        value_name = "GIB",
+        default_value_t = 32,
+        value_parser = clap::value_parser!(u64).range(1..=1 << 20),
+        requires = "prefix_cache_dir",
+        help_heading = "Engine"
+    )]
+    prefix_cache_gib: u64,
     /// Make responses bitwise independent of other requests; slower, and disables prefix caching
     #[arg(long, help_heading = "Engine")]
     deterministic: bool,
@@ -149,6 +168,9 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
     let certificate = files.map(|(chain, key)| Certificate::open(chain, key)).transpose()?;
     let api_keys = arguments.api_keys()?;
     let responses = arguments.responses()?;
+    if let Some(store) = arguments.prefix_store(global) {
+        store.create_directory()?;
+    }
     if arguments.host.is_public() && api_keys.is_empty() && !global.quiet {
         output::eprint_line(
             "warning: anyone who can reach this address can use the server; require a key with --api-key KEY",
@@ -252,6 +274,17 @@ impl Arguments {
 }
 
 impl Arguments {
+    /// Returns where cached prefixes are kept, if they are.
+    fn prefix_store(&self, global: &Global) -> Option<PrefixStoreOptions> {
+        let directory = self.prefix_cache_dir.clone()?;
+        let warn: fn(&str) = |why| output::eprint_line(&format!("warning: {why}"));
+        Some(PrefixStoreOptions {
+            directory,
+            max_bytes: self.prefix_cache_gib << 30,
+            warn: if global.quiet { |_| {} } else { warn },
+        })
+    }
+
     /// Opens the directory of responses, if there is one.
     fn responses(&self) -> anyhow::Result<ResponseStore> {
         match &self.response_store {

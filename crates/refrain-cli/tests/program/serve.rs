@@ -15,6 +15,7 @@ mod multiple_models;
 mod ollama;
 mod openai;
 mod other_servers;
+mod prefixes;
 mod ps_stop_top;
 mod requests;
 mod responses;

@@ -11,23 +11,26 @@ mod rows;
 mod simulated_tests;
 #[cfg(test)]
 mod simulation;
+mod stored_prefixes;
 #[cfg(test)]
 pub(super) mod test_support;
 mod text_states;
 
 use std::collections::VecDeque;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use refrain_lm::token_bitmask_words;
 use refrain_models::Pages;
 
 use self::preemption::Backpressure;
 use self::preparing::Preparation;
+use self::stored_prefixes::AttachedStore;
 use self::text_states::TextStates;
 use super::constraint::MaskThreads;
 use super::fair_queue::FairQueue;
 use super::growth::GrowthEstimate;
 use super::pages::{NodeId, PagePool};
+use super::prefix_store::{PrefixStore, StoredPrefix};
 use super::request::Waiting;
 use super::row_count::RowCount;
 use super::runner::{DeviceRunner, Runner};
@@ -51,8 +54,10 @@ struct Running {
     /// The last cached page of its tokens in the prefix tree.
     node: Option<NodeId>,
     text_states: TextStates,
-    /// Tokens at admission.
+    /// Tokens at admission, and how many of them were cached.
     prompt: usize,
+    cached: usize,
+    admitted: Instant,
     /// Runs in flight that continue it.
     ahead: usize,
     /// Those of them whose tokens are dropped: they were sampled before its constraint began to restrict them.
@@ -87,6 +92,7 @@ pub(super) struct Batcher<R: Runner> {
     /// Pages of a request's context.
     pages_each: usize,
     pool: PagePool,
+    store: Option<AttachedStore>,
     growth: GrowthEstimate,
     /// The waiting request for which there were no pages, at that version of the pool.
     refused: Option<(u64, u64)>,
@@ -134,7 +140,14 @@ impl Batcher<DeviceRunner> {
         };
         let caches = options.prefix_cache && !options.deterministic;
         let runner = DeviceRunner::new(model, options.streams.max(1), pages, pages_per_slot(options), caches)?;
-        Ok(Batcher::with_runner(runner, options))
+        let store = options.prefix_store.as_ref().filter(|_| caches);
+        let key = crate::snapshot::key(model, options.context);
+        let store = store.map(|store| PrefixStore::open(store, key)).transpose()?;
+        let mut batcher = Batcher::with_runner(runner, options);
+        if let Some(store) = store {
+            batcher.keep_prefixes_in(store);
+        }
+        Ok(batcher)
     }
 
     /// Returns the model.
@@ -155,6 +168,7 @@ impl<R: Runner> Batcher<R> {
                 Some(checkpoints) => pool.with_checkpoints(checkpoints),
                 None => pool,
             },
+            store: None,
             pages_each,
             growth: GrowthEstimate::default(),
             refused: None,
@@ -218,6 +232,10 @@ impl<R: Runner> Batcher<R> {
             .map(|running| running.request)
             .collect();
         requests.extend(self.queue);
+        // What is being read belongs to the pages of this batch.
+        requests
+            .iter_mut()
+            .for_each(|request| request.stored = StoredPrefix::Unknown);
         requests.sort_by_key(|request| request.number);
         (requests.into(), self.counted)
     }
@@ -228,15 +246,15 @@ impl<R: Runner> Batcher<R> {
     }
 
     /// Does one step: admits requests, computes a chunk of their prompts, submits the next runs, and reads the outputs
-    /// of the submit before. Without requests, makes the next program that requests will need.
+    /// of the submit before. Without requests, makes the next program that requests will need, or stores cached prefixes.
     ///
     /// # Errors
     /// If the device fails.
     pub fn step(&mut self) -> Result<(), Error> {
         if self.is_idle() {
-            self.prepare_next();
-            return Ok(());
+            return self.work_while_idle();
         }
+        self.begin_step_of_store();
         self.drop_cancelled();
         self.admit()?;
         if self.prefill()? {

@@ -14,7 +14,8 @@ pub(super) const CHECKPOINTS_EACH: usize = 2;
 
 /// Memory for copies of one sequence's recurrent states.
 pub(super) struct StateCheckpoints {
-    count: usize,
+    /// Rows are checkpoints.
+    copies: Vec<Array>,
     save: RowCopy,
     restore: RowCopy,
 }
@@ -41,17 +42,22 @@ impl StateCheckpoints {
             Array::state(device, array.dtype(), &shape)
         });
         let copies: Vec<Array> = spare.collect::<Result<_, _>>()?;
-        let copies: Vec<&Array> = copies.iter().collect();
+        let rows: Vec<&Array> = copies.iter().collect();
         Ok(Some(StateCheckpoints {
-            count,
-            save: RowCopy::new(&of_sequences, &copies, 1, executor)?,
-            restore: RowCopy::new(&copies, &of_sequences, 1, executor)?,
+            save: RowCopy::new(&of_sequences, &rows, 1, executor)?,
+            restore: RowCopy::new(&rows, &of_sequences, 1, executor)?,
+            copies,
         }))
     }
 
     /// Returns the number of checkpoints.
     pub fn count(&self) -> usize {
-        self.count
+        self.copies[0].dim(0)
+    }
+
+    /// Returns the arrays of the copies, whose rows are checkpoints.
+    pub fn copies(&self) -> Vec<&Array> {
+        self.copies.iter().collect()
     }
 
     /// Saves a sequence's states as they are after everything submitted so far.

@@ -1,8 +1,11 @@
 //! Pages of the KV cache: which requests hold which page, and which prefixes the pages of finished requests keep.
 
 mod prefix_tree;
+mod stored;
 #[cfg(test)]
 mod tests;
+
+use std::collections::VecDeque;
 
 pub(super) use prefix_tree::NodeId;
 use prefix_tree::PrefixTree;
@@ -25,6 +28,8 @@ pub(super) struct PagePool {
     tree: Option<PrefixTree>,
     /// Free checkpoints of recurrent states; `None` for a model without such states.
     free_checkpoints: Option<Vec<u32>>,
+    /// Pages that are new in the tree, or whose states are; `None` if nobody asks.
+    unstored: Option<VecDeque<NodeId>>,
     /// Changes whenever more pages may be available, or more prefixes known.
     version: u64,
 }
@@ -49,6 +54,7 @@ impl PagePool {
             holders: vec![0; count],
             tree: caches_prefixes.then(|| PrefixTree::new(count)),
             free_checkpoints: None,
+            unstored: None,
             version: 0,
         }
     }
@@ -165,6 +171,7 @@ impl PagePool {
             return Err(error);
         }
         tree.set_checkpoint(node, checkpoint);
+        self.note_unstored(node);
         self.version += 1;
         Ok(())
     }
@@ -194,13 +201,18 @@ impl PagePool {
         let (Some(tree), Some(free)) = (&mut self.tree, &mut self.free_checkpoints) else {
             return;
         };
+        let mut is_new = false;
         if tree.checkpoint(to).is_some() {
             free.push(checkpoint);
         } else {
             tree.set_checkpoint(to, checkpoint);
+            is_new = true;
         }
         if let Some(before) = before.filter(|before| *before != to && tree.has_one_child(*before)) {
             free.extend(tree.take_checkpoint(before));
+        }
+        if is_new {
+            self.note_unstored(to);
         }
         self.version += 1;
     }
@@ -213,13 +225,18 @@ impl PagePool {
             Some(from) if tree.contains(from) => (from, tree.depth(from)),
             _ => (PrefixTree::ROOT, 0),
         };
+        let mut new = vec![];
         for (tokens, &page) in tokens.chunks_exact(self.size).zip(pages).skip(known) {
             node = match tree.child(node, tokens) {
                 Some(known) => known,
-                None => tree.add(node, tokens, page, self.holders[page as usize] > 0),
+                None => {
+                    new.push(tree.add(node, tokens, page, self.holders[page as usize] > 0));
+                    new[new.len() - 1]
+                }
             };
             tree.touch(&[node]);
         }
+        new.into_iter().for_each(|node| self.note_unstored(node));
         self.version += 1;
         Some(node)
     }

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use refrain_lm::Logprobs;
 
 use super::constraint::Constraint;
+use super::prefix_store::StoredPrefix;
 use super::recovery::guarded;
 use crate::step::StepExtras;
 use crate::{Error, Finish, GenerateOptions};
@@ -132,6 +133,8 @@ pub(super) struct Waiting {
     pub cached_tokens: Option<Arc<AtomicUsize>>,
     /// The running request that computes a prefix for it, and how many of that request's tokens it waits for.
     pub awaited: Option<(u64, usize)>,
+    /// What is known of its prefix on disk.
+    pub stored: StoredPrefix,
     pub listener: EngineListener,
     pub cancelled: Arc<AtomicBool>,
     pub _leaving: super::Leaving,

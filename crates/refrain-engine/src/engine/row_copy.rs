@@ -1,8 +1,12 @@
-//! Copies of rows of device arrays: pages of the KV cache, and recurrent states.
+//! Copies of rows of device arrays: pages of the KV cache, and recurrent states. They go to other rows, or to the host.
+
+use std::ops::Range;
 
 use refrain::{Array, DType, Executor, Function, Tape, Write};
+use refrain_formats::Plane;
 
 use crate::Error;
+use crate::snapshot::encoding;
 
 /// A program that copies rows of arrays into rows of others, or of the same.
 pub(super) struct RowCopy {
@@ -46,4 +50,47 @@ impl RowCopy {
         self.tape.play(&[write(&self.from, from), write(&self.to, to)], 1)?;
         Ok(())
     }
+}
+
+/// Reads rows of each array, after everything submitted so far.
+///
+/// # Errors
+/// If the device fails.
+pub(super) fn read_rows(arrays: &[&Array], rows: Range<usize>) -> Result<Vec<Plane>, Error> {
+    let read = |array: &&Array| {
+        let row = array.shape()[1..].to_vec();
+        let bytes = row_bytes(array);
+        let mut plane = Plane {
+            encoding: encoding(array.dtype()),
+            row,
+            bytes: vec![0; rows.len() * bytes],
+        };
+        array.read_state(rows.start * bytes, &mut plane.bytes)?;
+        Ok(plane)
+    };
+    arrays.iter().map(read).collect()
+}
+
+/// Writes rows of each array. Returns whether they fit; if not, none is written.
+///
+/// # Errors
+/// If the device fails.
+pub(super) fn write_rows(arrays: &[&Array], rows: Range<usize>, planes: &[Plane]) -> Result<bool, Error> {
+    let fits = |(array, plane): (&&Array, &Plane)| {
+        encoding(array.dtype()) == plane.encoding
+            && array.shape()[1..] == plane.row
+            && plane.bytes.len() == rows.len() * row_bytes(array)
+    };
+    if arrays.len() != planes.len() || !arrays.iter().zip(planes).all(fits) {
+        return Ok(false);
+    }
+    for (array, plane) in arrays.iter().zip(planes) {
+        array.write_state(rows.start * row_bytes(array), &plane.bytes)?;
+    }
+    Ok(true)
+}
+
+/// Returns the bytes of a row.
+fn row_bytes(array: &Array) -> usize {
+    array.shape()[1..].iter().product::<usize>() * array.dtype().size()
 }

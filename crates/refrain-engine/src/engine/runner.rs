@@ -2,15 +2,17 @@
 //!
 //! The batch decides who runs; a [`Runner`] computes it. Tests replace the device by a model of one.
 
+use std::ops::Range;
 use std::time::Instant;
 
 use refrain::{Array, Run, SharedScratch, Write};
+use refrain_formats::Plane;
 use refrain_lm::Logprobs;
 use refrain_models::{LayerState, Pages};
 
 use super::PAGE_SIZE;
 use super::checkpoints::StateCheckpoints;
-use super::row_copy::RowCopy;
+use super::row_copy::{RowCopy, read_rows, write_rows};
 use super::steps::{DecodeSteps, RowRequest, SlotId};
 use crate::pace::Pace;
 use crate::prefill::{PrefillChunk, PrefillPiece, PrefillPrograms, default_chunk, max_chunk_tokens};
@@ -49,6 +51,15 @@ pub(super) trait Runner {
     /// Copies what the last page of a slot's prompt holds into another page, and the slot's recurrent states into another
     /// slot.
     fn fork(&mut self, pages: [u32; 2], slots: [usize; 2]) -> Result<(), Error>;
+
+    /// Reads what a page holds of each layer.
+    fn read_page(&mut self, page: u32) -> Result<Vec<Plane>, Error>;
+    /// Writes what a page holds. Returns whether it fits.
+    fn write_page(&mut self, page: u32, planes: &[Plane]) -> Result<bool, Error>;
+    /// Reads the recurrent states of a checkpoint.
+    fn read_states(&mut self, checkpoint: u32) -> Result<Vec<Plane>, Error>;
+    /// Writes the recurrent states of a checkpoint. Returns whether they fit.
+    fn write_states(&mut self, checkpoint: u32, planes: &[Plane]) -> Result<bool, Error>;
 
     /// Returns how many of `tokens` tokens memory allows a chunk to have.
     fn fit_chunk(&mut self, tokens: usize) -> Result<usize, Error>;
@@ -92,6 +103,18 @@ pub(super) trait Runner {
     fn logprobs(&mut self, run: u64, row: usize) -> Result<Option<Logprobs>, Error>;
     /// Discards all programs.
     fn release(&mut self);
+}
+
+/// The rows of a page in the arrays of keys and values.
+fn page_rows(page: u32) -> Range<usize> {
+    let page = page as usize;
+    page * PAGE_SIZE..(page + 1) * PAGE_SIZE
+}
+
+/// The row of a checkpoint in the arrays of copies.
+fn checkpoint_rows(checkpoint: u32) -> Range<usize> {
+    let checkpoint = checkpoint as usize;
+    checkpoint..checkpoint + 1
 }
 
 /// Computes on a device.
@@ -244,6 +267,24 @@ impl Runner for DeviceRunner {
             Some(copy) => copy.play(&[slots[0] as u32], &[slots[1] as u32]),
             None => Ok(()),
         }
+    }
+
+    fn read_page(&mut self, page: u32) -> Result<Vec<Plane>, Error> {
+        read_rows(&LayerState::caches(&self.states), page_rows(page))
+    }
+
+    fn write_page(&mut self, page: u32, planes: &[Plane]) -> Result<bool, Error> {
+        write_rows(&LayerState::caches(&self.states), page_rows(page), planes)
+    }
+
+    fn read_states(&mut self, checkpoint: u32) -> Result<Vec<Plane>, Error> {
+        let copies = self.checkpoints.as_ref().map(StateCheckpoints::copies);
+        read_rows(&copies.unwrap_or_default(), checkpoint_rows(checkpoint))
+    }
+
+    fn write_states(&mut self, checkpoint: u32, planes: &[Plane]) -> Result<bool, Error> {
+        let copies = self.checkpoints.as_ref().map(StateCheckpoints::copies);
+        write_rows(&copies.unwrap_or_default(), checkpoint_rows(checkpoint), planes)
     }
 
     fn fit_chunk(&mut self, tokens: usize) -> Result<usize, Error> {

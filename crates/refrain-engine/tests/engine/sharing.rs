@@ -1,6 +1,6 @@
 //! Requests that share slots, pages and prefixes.
 
-use refrain_engine::{Device, Engine, EngineEvent, EngineOptions, EngineRequest, GenerateOptions};
+use refrain_engine::{Device, Engine, EngineEvent, EngineOptions, EngineRequest, GenerateOptions, PrefixStoreOptions};
 
 use super::common::{TestGpu, model, model_with};
 use super::{Submitted, alone, ask, ask_for, greedy, options, prompt, seeded};
@@ -193,6 +193,46 @@ fn the_next_turn_of_a_conversation_continues_the_answer_before() {
                 text.extend(answer);
                 text.extend(prompt(5, 7));
             }
+        }
+    }
+    gpu.assert_silent();
+}
+
+#[test]
+fn prefixes_on_disk_are_found_by_the_next_engine() {
+    let gpu = TestGpu::open();
+    let types = [
+        ("qwen3-bf16", None),
+        ("qwen3-bf16", Some("q8_0")),
+        ("qwen3.5-moe-bf16", None),
+    ];
+    for device in [&Device::cpu(), &gpu.device] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let stored = EngineOptions {
+            prefix_store: Some(PrefixStoreOptions {
+                directory: folder.path().to_owned(),
+                max_bytes: 1 << 30,
+                warn: |why| panic!("{why}"),
+            }),
+            ..options(2, 512)
+        };
+        for (spec, types) in types {
+            let model = model_with(spec, device, types);
+            let text = prompt(3, 150);
+            let expected = alone(&model, 256, &text, &greedy(60));
+            for cached in [0, 128, 128] {
+                // Dropping the engine stores what it has.
+                let engine = Engine::start(&model, &stored).expect("starts");
+                let answer = ask(&engine, &text, &greedy(60)).expect("taken").answer().0;
+                assert_eq!(answer, expected, "{spec}, {types:?}");
+                assert_eq!(engine.load().cached_tokens, cached, "{spec}, {types:?}");
+            }
+            // The next turn, in another engine.
+            let next = [&text[..], &expected, &prompt(4, 10)].concat();
+            let engine = Engine::start(&model, &stored).expect("starts");
+            let answer = ask(&engine, &next, &greedy(5)).expect("taken").answer().0;
+            assert_eq!(answer, alone(&model, 256, &next, &greedy(5)), "{spec}, {types:?}");
+            assert_eq!(engine.load().cached_tokens, 192, "{spec}, {types:?}");
         }
     }
     gpu.assert_silent();

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use tempfile::NamedTempFile;
 
-use super::partial;
+use super::partial::{self, Readers};
 use super::target::{parent, sync_directory};
 use crate::Error;
 
@@ -34,6 +34,10 @@ impl AtomicFile {
     /// # Errors
     /// If the file cannot be created, or an existing one is not writable. The error names the file.
     pub fn create(path: &Path) -> Result<Self, Error> {
+        Self::begin(path, Readers::Default)
+    }
+
+    fn begin(path: &Path, readers: Readers) -> Result<Self, Error> {
         let made = || -> io::Result<Self> {
             let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
             let inner = match fs::metadata(&target) {
@@ -41,11 +45,13 @@ impl AtomicFile {
                 Ok(found) => {
                     // A file without write permission must not be replaced either.
                     File::options().write(true).open(&target)?;
-                    let file = partial::temporary_file(parent(&target))?;
-                    file.as_file().set_permissions(found.permissions())?;
+                    let file = partial::temporary_file(parent(&target), readers)?;
+                    if readers == Readers::Default {
+                        file.as_file().set_permissions(found.permissions())?;
+                    }
                     AtomicFileInner::Beside(file)
                 }
-                Err(_) => AtomicFileInner::Beside(partial::temporary_file(parent(&target))?),
+                Err(_) => AtomicFileInner::Beside(partial::temporary_file(parent(&target), readers)?),
             };
             Ok(Self {
                 path: path.to_owned(),
@@ -70,6 +76,16 @@ impl AtomicFile {
     /// If it cannot be written. The error names the file.
     pub fn write(path: &Path, bytes: &[u8]) -> Result<(), Error> {
         let mut file = Self::create(path)?;
+        file.append(bytes)?;
+        file.finish()
+    }
+
+    /// Writes a complete file that only this user may read.
+    ///
+    /// # Errors
+    /// If it cannot be written. The error names the file.
+    pub fn write_private(path: &Path, bytes: &[u8]) -> Result<(), Error> {
+        let mut file = Self::begin(path, Readers::Owner)?;
         file.append(bytes)?;
         file.finish()
     }
@@ -152,6 +168,18 @@ mod tests {
         file.finish().unwrap();
         assert_eq!(fs::read(&path).unwrap(), [1; 100_000]);
         assert_eq!(names(folder.path()), ["a"]);
+    }
+
+    #[test]
+    fn private_files_stay_private() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a");
+        AtomicFile::write(&path, b"for all").unwrap();
+        for text in [b"secret", b"newer!"] {
+            AtomicFile::write_private(&path, text).unwrap();
+            assert_eq!(fs::read(&path).unwrap(), text);
+            assert!(crate::is_private(&path));
+        }
     }
 
     #[test]

@@ -34,11 +34,27 @@ impl PartialDirectory {
     }
 }
 
+/// Who may read a file that is written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Readers {
+    /// As the system gives new files.
+    Default,
+    /// Only this user.
+    Owner,
+}
+
 /// Creates a temporary file in `folder`.
-pub(super) fn temporary_file(folder: &Path) -> io::Result<NamedTempFile> {
+pub(super) fn temporary_file(folder: &Path, readers: Readers) -> io::Result<NamedTempFile> {
     remove_abandoned(folder);
     // Opened here so that an error does not name the temporary file, which the user never chose.
-    let open = |path: &Path| File::options().read(true).write(true).create_new(true).open(path);
+    let open = |path: &Path| {
+        let mut options = File::options();
+        options.read(true).create_new(true);
+        match readers {
+            Readers::Default => options.write(true).open(path),
+            Readers::Owner => platform::private_file(path, &mut options),
+        }
+    };
     create_locked(|| {
         let file = named(PREFIX, SUFFIX).make_in(folder, open)?;
         // Without locks, no other process treats it as abandoned either.
@@ -137,10 +153,10 @@ mod tests {
         fs::write(at(".refrain-c.partial/thesis.txt"), "kept").unwrap();
         fs::write(at("refrain-d.partial"), "kept").unwrap();
         let living = (
-            temporary_file(folder.path()).unwrap(),
+            temporary_file(folder.path(), Readers::Default).unwrap(),
             temporary_directory(folder.path()).unwrap(),
         );
-        let other = temporary_file(folder.path()).unwrap();
+        let other = temporary_file(folder.path(), Readers::Owner).unwrap();
         let left = |name: &str| at(name).exists();
         assert!(!left(".refrain-a.partial"));
         // Windows cannot lock directories.

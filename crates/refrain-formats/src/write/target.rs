@@ -9,7 +9,7 @@ use serde_json::Value;
 use tempfile::NamedTempFile;
 
 use super::contents::{self, CONFIG, DirectoryContents};
-use super::partial::{self, PartialDirectory};
+use super::partial::{self, PartialDirectory, Readers};
 use crate::files::FileSet;
 use crate::{Error, platform};
 
@@ -139,7 +139,7 @@ impl<'a> Target<'a> {
     /// # Errors
     /// Errors of the operating system.
     pub fn temporary_file(&self) -> Result<NamedTempFile, Error> {
-        self.io(partial::temporary_file(parent(&self.target)))
+        self.io(partial::temporary_file(parent(&self.target), Readers::Default))
     }
 
     /// Creates a temporary directory in the target's folder. It is removed unless it is finished.

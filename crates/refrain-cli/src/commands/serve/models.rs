@@ -52,6 +52,7 @@ impl ModelOpener {
             options: EngineOptions {
                 queue: arguments.queue,
                 prefix_cache: !arguments.no_prefix_cache,
+                prefix_store: arguments.prefix_store(global),
                 deterministic: arguments.deterministic,
                 target_gap: Duration::from_millis(arguments.target_gap),
                 ..EngineOptions::default()
@@ -113,7 +114,7 @@ impl ModelOpener {
             checkpoint: Arc::new(checkpoint),
             options: EngineOptions {
                 context,
-                ..self.options
+                ..self.options.clone()
             },
             memory: self.memory,
             parallel: self.parallel,
@@ -201,7 +202,7 @@ impl ModelSetup {
     fn with_cache_size(&self, device: &refrain::Device) -> EngineOptions {
         let free = device.free_memory().unwrap_or(u64::MAX) as f64 * self.memory;
         let streams = self.parallel.map(|streams| streams as usize);
-        self.options.sized(
+        self.options.clone().sized(
             self.checkpoint.config(),
             device,
             self.cache.types(device),

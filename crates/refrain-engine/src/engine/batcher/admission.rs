@@ -23,7 +23,7 @@ impl<R: Runner> Batcher<R> {
             }
             let mut candidates = vec![];
             for index in 0..self.queue.len() {
-                if !self.awaits_prefix(index) {
+                if !self.awaits_prefix(index) && !self.awaits_stored(index)? {
                     candidates.push((index, self.queue[index].client));
                 }
             }
@@ -88,6 +88,8 @@ impl<R: Runner> Batcher<R> {
             node: None,
             text_states: TextStates::default(),
             prompt: tokens,
+            cached,
+            admitted: self.runner.now(),
             ahead: 0,
             dropped: 0,
             pages_written: 0,
@@ -132,7 +134,7 @@ impl<R: Runner> Batcher<R> {
     }
 
     /// Returns how many pages running requests are expected to need beyond those they have.
-    fn reserved_pages(&self) -> usize {
+    pub(super) fn reserved_pages(&self) -> usize {
         self.running()
             .map(|(_, running)| {
                 self.expected_pages(&running.request)

@@ -76,6 +76,9 @@ impl<R: Runner> Batcher<R> {
             FINISHED => EngineEvent::End(request.at_limit),
             id => {
                 running.prefilled += 1;
+                if running.prefilled == running.prompt {
+                    self.measure_prompt(slot);
+                }
                 let Some(end) = self.push(slot, id, logprobs) else {
                     self.cache_text_states(slot);
                     self.continue_restricted(slot);

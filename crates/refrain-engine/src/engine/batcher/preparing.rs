@@ -1,6 +1,10 @@
 //! Programs that requests will need are made while there are no requests, so that no request waits for them.
 
+use std::time::Duration;
+
 use super::{Batcher, EngineOptions, Runner};
+use crate::Error;
+use crate::engine::IDLE_BEFORE_WORK;
 use crate::engine::row_count::{rounded, widths};
 use crate::prefill::{SHORT_CHUNK, class_sizes};
 use crate::step::StepExtras;
@@ -65,13 +69,30 @@ impl Preparation {
 }
 
 impl<R: Runner> Batcher<R> {
-    /// Whether all programs are made.
-    pub fn is_prepared(&self) -> bool {
-        self.preparation.programs.is_empty()
+    /// Returns how long there must be no request until there is work; `None` if there is none.
+    pub fn idle_wait(&self) -> Option<Duration> {
+        if self.preparation.programs.is_empty() {
+            self.wait_to_store()
+        } else {
+            Some(IDLE_BEFORE_WORK)
+        }
+    }
+
+    /// Makes the next program, or stores a cached page once all are made.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub(super) fn work_while_idle(&mut self) -> Result<(), Error> {
+        if self.preparation.programs.is_empty() {
+            self.store_next()?;
+        } else {
+            self.prepare_next();
+        }
+        Ok(())
     }
 
     /// Makes the next program. After a failure, no more are made: the request that needs one reports why.
-    pub(super) fn prepare_next(&mut self) {
+    fn prepare_next(&mut self) {
         let made = match self.preparation.programs.pop() {
             None => return,
             Some(NeededProgram::Step(rows)) => self.runner.prepare_step((rows, StepExtras::default())),
@@ -105,7 +126,7 @@ mod tests {
         assert_eq!(order, [&[Step(1)][..], &chunks, &[Step(2), Step(4)]].concat());
         let deterministic = EngineOptions {
             deterministic: true,
-            ..options
+            ..options.clone()
         };
         assert_eq!(Preparation::of(&deterministic).programs.first(), Some(&Step(4)));
 
@@ -118,7 +139,7 @@ mod tests {
         let model = Model::load(&checkpoint, &Device::cpu(), &LoadOptions::default()).expect("loads");
         let mut batcher = Batcher::new(&model, &options).expect("fits");
         let mut steps = 0;
-        while !batcher.is_prepared() {
+        while batcher.idle_wait().is_some() {
             batcher.step().expect("prepares");
             steps += 1;
         }

@@ -3,7 +3,9 @@
 
 mod preemption;
 mod sharing;
+mod stored;
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
@@ -21,6 +23,8 @@ use crate::{Error, Finish};
 
 /// Number of random mixes: each takes about a millisecond.
 const MIXES: u64 = 10_000;
+/// One in so many mixes stores prefixes: files are synced, which takes long.
+const LIVES_PER_STORE: usize = 30;
 /// Steps after which a request counts as starved.
 const MAX_STEPS: usize = 20_000;
 
@@ -173,8 +177,8 @@ fn random_constraint(random: &mut Random) -> EveryThird {
     }
 }
 
-/// Runs random requests that come at random times on a random device.
-fn check_mix(seed: u64) {
+/// Runs random requests that come at random times on a random device. Some batches share stored prefixes in `directory`.
+fn check_mix(seed: u64, directory: &Path) {
     let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
     let context = PAGE_SIZE * (1 + random.below(4));
     let streams = 1 + random.below(7);
@@ -198,6 +202,9 @@ fn check_mix(seed: u64) {
         seed,
     };
     let mut batcher = Batcher::with_runner(SimulatedRunner::new(simulation), &options);
+    if options.prefix_cache && !options.deterministic && random.one_in(LIVES_PER_STORE) {
+        batcher.keep_prefixes_in(stored::store(directory, (u128::from(is_recurrent), 1 << 20)));
+    }
     let mut waiting: Vec<TestRequest> = vec![];
     for number in 0..1 + random.below(10) as u64 {
         let mut request = random_request(&mut random, number, context);
@@ -228,12 +235,14 @@ fn check_mix(seed: u64) {
         .iter()
         .for_each(|submitted| submitted.check(is_recurrent, &what));
     assert_eq!(batcher.pool.available(), batcher.pool.count(), "{what}: pages are left");
+    batcher.close();
 }
 
 #[test]
 fn random_mixes_get_the_answers_of_each_request_alone() {
+    let folder = tempfile::tempdir().expect("a folder");
     for seed in refrain_testing::sample(0..MIXES, 4) {
-        check_mix(seed);
+        check_mix(seed, folder.path());
     }
 }
 

@@ -5,6 +5,7 @@
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
+use refrain_formats::{Encoding, Plane};
 use refrain_lm::Logprobs;
 use refrain_lm::sample::FINISHED;
 
@@ -68,6 +69,8 @@ pub struct SimulatedRunner {
     pub prefilled: usize,
     /// Calls that computed them.
     pub chunks: usize,
+    /// Pages that were written from outside.
+    pub pages_written: usize,
 }
 
 /// A sequence in a row.
@@ -131,6 +134,7 @@ impl SimulatedRunner {
             random: simulation.seed,
             prefilled: 0,
             chunks: 0,
+            pages_written: 0,
         }
     }
 
@@ -215,6 +219,27 @@ impl SimulatedRunner {
     }
 }
 
+/// Returns words as they are stored.
+fn plane(words: &[u64]) -> Plane {
+    Plane {
+        encoding: Encoding::U32,
+        row: vec![2],
+        bytes: words.iter().flat_map(|word| word.to_le_bytes()).collect(),
+    }
+}
+
+/// Fills words from what was stored, if it fits.
+fn fill(words: &mut [u64], planes: &[Plane]) -> bool {
+    let [Plane { bytes, .. }] = planes else { return false };
+    let (stored, _) = bytes.as_chunks::<8>();
+    let fits = stored.len() == words.len();
+    if fits {
+        let stored = stored.iter().map(|word| u64::from_le_bytes(*word));
+        words.iter_mut().zip(stored).for_each(|(word, stored)| *word = stored);
+    }
+    fits
+}
+
 impl Runner for SimulatedRunner {
     type Run = Duration;
 
@@ -261,6 +286,24 @@ impl Runner for SimulatedRunner {
         self.cells.copy_within(from..from + PAGE_SIZE, to);
         self.states[slots[1]] = self.states[slots[0]];
         Ok(())
+    }
+
+    fn read_page(&mut self, page: u32) -> Result<Vec<Plane>, Error> {
+        Ok(vec![plane(&self.cells[page as usize * PAGE_SIZE..][..PAGE_SIZE])])
+    }
+
+    fn write_page(&mut self, page: u32, planes: &[Plane]) -> Result<bool, Error> {
+        self.pages_written += 1;
+        let cells = &mut self.cells[page as usize * PAGE_SIZE..][..PAGE_SIZE];
+        Ok(fill(cells, planes))
+    }
+
+    fn read_states(&mut self, checkpoint: u32) -> Result<Vec<Plane>, Error> {
+        Ok(vec![plane(&self.saved[checkpoint as usize..][..1])])
+    }
+
+    fn write_states(&mut self, checkpoint: u32, planes: &[Plane]) -> Result<bool, Error> {
+        Ok(fill(&mut self.saved[checkpoint as usize..][..1], planes))
     }
 
     fn fit_chunk(&mut self, tokens: usize) -> Result<usize, Error> {

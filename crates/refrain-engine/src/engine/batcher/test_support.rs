@@ -10,6 +10,7 @@ use refrain_models::Checkpoint;
 
 use super::{Batcher, DeviceRunner, Runner, Waiting};
 use crate::engine::constraint::Constraint;
+use crate::engine::prefix_store::StoredPrefix;
 use crate::engine::request::{EngineEvent, TokenConstraint};
 use crate::engine::{EngineOptions, Leaving};
 use crate::{Finish, GenerateOptions, LoadOptions, Model, Sampler, SamplerOptions};
@@ -145,6 +146,7 @@ impl TestRequest {
             client: self.client,
             cached_tokens: None,
             awaited: None,
+            stored: StoredPrefix::default(),
             listener: Box::new(move |event| drop(events.send(event))),
             cancelled: cancelled.clone(),
             _leaving: Leaving(Arc::default()),

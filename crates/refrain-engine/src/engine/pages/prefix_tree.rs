@@ -82,6 +82,18 @@ impl PrefixTree {
         self.nodes[&node].page
     }
 
+    /// Returns all tokens up to the end of a node's page.
+    pub fn prefix(&self, node: NodeId) -> Vec<u32> {
+        let mut pages = vec![];
+        let mut next = self.nodes.get(&node);
+        while let Some(node) = next {
+            pages.push(&node.tokens[..]);
+            next = self.nodes.get(&node.parent);
+        }
+        pages.reverse();
+        pages.concat()
+    }
+
     /// Returns the checkpoint of the states after a node's page.
     pub fn checkpoint(&self, node: NodeId) -> Option<u32> {
         self.nodes[&node].checkpoint

@@ -11,11 +11,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fs4::FileExt;
+use refrain_formats::{make_private_directory, private_file};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{Owner, StoredEntry};
-use crate::platform::{make_private_directory, private_file};
 
 /// Limit of the bytes of all files.
 const MAX_BYTES: u64 = 1 << 30;
@@ -288,10 +288,10 @@ fn hash_of(id: &str) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use refrain_formats::is_private;
     use serde_json::json;
 
     use super::*;
-    use crate::platform::is_private;
 
     fn owner(key: &str) -> Owner {
         Owner(key.to_owned())
