@@ -157,7 +157,8 @@ pub fn serve(
     };
     let runtime = threads("connections", CONNECTION_THREADS)?;
     let workers = threads("requests", workers::thread_count())?;
-    workers.spawn(models[0].registry.clone().unload_expired());
+    let registry = models[0].registry.clone();
+    workers.spawn(registry.clone().unload_expired());
     workers.spawn(memory::return_freed());
     let policy = WebPolicy {
         has_keys: !options.api_keys.is_empty(),
@@ -180,6 +181,7 @@ pub fn serve(
     let served = runtime.block_on(listener.serve(&connections, stopped));
     workers.shutdown_background();
     runtime.shutdown_background();
+    registry.close();
     served
 }
 

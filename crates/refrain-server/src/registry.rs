@@ -1,6 +1,6 @@
 //! Which models are loaded. Models are loaded on request, and unloaded when others need the memory or nobody uses them.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 use refrain_engine::{Engine, EngineLoad};
@@ -33,6 +33,8 @@ const MIN_STAY_FACTOR: u32 = 2;
 const IDLE_GAP: Duration = Duration::from_millis(500);
 /// Maximum time to wait for the requests of a model that is to be unloaded for another.
 const MAX_DRAIN: Duration = Duration::from_secs(600);
+/// Maximum time in which engines end when the server does.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Interval at which waiting loads look for a model to unload.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -295,6 +297,24 @@ impl ModelRegistry {
             }
         }
         (expired, next)
+    }
+
+    /// Ends all engines, which store their prefixes then. Waits for that.
+    pub(crate) fn close(&self) {
+        let (ending, ended) = mpsc::channel::<()>();
+        for loaded in self.slots().iter_mut().filter_map(RegistrySlot::unload) {
+            let ending = ending.clone();
+            std::thread::spawn(move || {
+                // Requests that were cut off may hold it for a moment.
+                while Arc::strong_count(&loaded.engine) > 1 {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                drop((loaded, ending));
+            });
+        }
+        drop(ending);
+        // It is disconnected once all have ended.
+        let _ = ended.recv_timeout(CLOSE_TIMEOUT);
     }
 }
 

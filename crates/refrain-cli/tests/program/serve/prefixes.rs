@@ -32,16 +32,16 @@ fn ask(server: &Server) -> (Value, u64) {
 }
 
 #[test]
-fn prefixes_on_disk_survive_the_death_of_the_server() {
+fn prefixes_on_disk_survive_the_end_of_the_server_and_its_death() {
     let folder = tempfile::tempdir().unwrap();
     let directory = folder.path().join("prefixes");
     let options = ["--prefix-cache-dir", directory.to_str().unwrap()];
     let first = Server::start(&options);
     let (text, cached) = ask(&first);
     assert_eq!(cached, 0);
-    // It is killed, but has written while it was idle.
-    refrain_testing::wait_until("the pages are written", || files(&directory).len() >= 2);
-    drop(first);
+    assert_eq!(first.end("-TERM"), Some(0));
+    let stored = files(&directory).len();
+    assert!(stored > 1, "{stored}");
     assert!(refrain_formats::is_private(&directory) && refrain_formats::is_private(&files(&directory)[0]));
 
     let second = Server::start(&options);
@@ -51,6 +51,15 @@ fn prefixes_on_disk_survive_the_death_of_the_server() {
         (&text, true),
         "{cached}"
     );
+    drop(second);
+
+    // A server that is killed has written while it was idle.
+    fs::remove_dir_all(&directory).unwrap();
+    let third = Server::start(&options);
+    ask(&third);
+    refrain_testing::wait_until("the pages are written", || files(&directory).len() == stored);
+    drop(third);
+    assert_eq!(ask(&Server::start(&options)), (text, cached));
 }
 
 #[test]
@@ -59,8 +68,7 @@ fn damaged_prefixes_are_reported_and_computed_again() {
     let options = ["--prefix-cache-dir", folder.path().to_str().unwrap()];
     let first = Server::start(&options);
     let (text, _) = ask(&first);
-    refrain_testing::wait_until("the pages are written", || files(folder.path()).len() >= 2);
-    drop(first);
+    assert_eq!(first.end("-TERM"), Some(0));
     let stored = files(folder.path());
     assert!(!stored.is_empty());
     for path in stored {
