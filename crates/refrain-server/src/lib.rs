@@ -93,8 +93,8 @@ use workers::Workers;
 /// Number of threads that serve connections.
 const CONNECTION_THREADS: usize = 2;
 
-/// Time that a thread for large work waits for more before it ends. With it ends what it remembers, such as the words
-/// that it tokenized, before [`memory::return_freed`] returns free memory.
+/// Time that a blocking thread waits for more work before it ends. With it ends what it remembers, such as the words that
+/// it tokenized, before [`memory::return_freed`] returns free memory.
 const IDLE_THREAD_LIFE: Duration = Duration::from_secs(1);
 
 /// Settings of a server.
