@@ -112,6 +112,19 @@ impl Array {
         }
     }
 
+    /// The array whose last two dimensions this swaps, if this is such a view that is not computed yet. An operation can
+    /// then read the rows of that array, which are together in memory.
+    pub fn transpose_of(&self) -> Option<Array> {
+        let outer = self.rank().checked_sub(2)?;
+        match &*self.content() {
+            Content::Lazy(Primitive::Permute { axes }, inputs) => {
+                let swaps = axes[..outer].iter().copied().eq(0..outer) && axes[outer..] == [outer + 1, outer];
+                swaps.then(|| inputs[0].clone())
+            }
+            _ => None,
+        }
+    }
+
     /// The memory of the state, if this array is evaluated and starts at a state's first element.
     pub(crate) fn whole_state(&self) -> Option<Storage> {
         let value = self.value()?;

@@ -124,30 +124,26 @@ fn per_expert(graph: &Graph, uses: &[usize], number: usize) -> Option<ExpertRewr
     let Primitive::Elementwise(expression) = &node.primitive else {
         return None;
     };
-    let &[tokens, used, rows] = &node.shape[..] else {
-        return None;
-    };
+    let &rows = node.shape.last()?;
     let use_of = |input: usize| {
         let edge = &node.inputs[input];
         let reads = node.inputs.iter().filter(|e| e.node == edge.node).count();
         let product = ExpertProduct::of(graph, uses, edge, reads)?;
-        let all = product.sizes[2];
+        let [tokens, used, all, _] = product.sizes;
         let first = edge.layout.offset;
         let expected = Layout {
-            shape: node.shape.clone().into(),
+            shape: vec![tokens, used, rows].into(),
             strides: vec![used * all, all, 1].into(),
             offset: first,
         };
-        (first + rows <= all && same_elements(&edge.layout, &expected)).then_some(ExpertUse { input, product, first })
+        // The node may have further dimensions, such as a batch.
+        let seen = edge.layout.reshape(&expected.shape)?;
+        (first + rows <= all && same_elements(&seen, &expected)).then_some(ExpertUse { input, product, first })
     };
     let mut product_uses: Vec<ExpertUse<'_>> = (0..node.inputs.len()).filter_map(use_of).collect();
     let first_product = &product_uses.first()?.product;
-    let (x, experts, weights, between) = (
-        first_product.x,
-        first_product.experts,
-        first_product.weights,
-        first_product.sizes[2],
-    );
+    let (x, experts, weights) = (first_product.x, first_product.experts, first_product.weights);
+    let [tokens, used, between, _] = first_product.sizes;
     product_uses.retain(|ExpertUse { product: p, .. }| {
         p.x == x && p.experts == experts && p.weights == weights && p.sizes[2] == between
     });
@@ -198,29 +194,31 @@ impl<'g> WeightedSum<'g> {
         }
         let weighted = &node.inputs[0];
         let product = &graph.nodes[weighted.node];
-        let &[tokens, used, rows] = &product.shape[..] else {
+        let [outer @ .., used, rows] = &product.shape[..] else {
             return None;
         };
-        let over_experts = weighted.layout == Layout::contiguous(&product.shape).permute(&[0, 2, 1]);
+        let axis = outer.len();
+        let sizes = [outer.iter().product(), *used, *rows];
+        let order: Vec<usize> = (0..axis).chain([axis + 1, axis]).collect();
+        let whole = Layout::contiguous(&product.shape);
+        let over_experts = same_elements(&weighted.layout, &whole.permute(&order));
         if !over_experts || uses[weighted.node] != 1 || node.dtype != DType::F32 || product.dtype != DType::F32 {
             return None;
         }
         let [a, b] = binary(graph, weighted.node, BinaryOp::Mul)?;
         let is_product = |edge: &Edge| graph.nodes[edge.node].primitive.operation::<ExpertMatmul>().is_some();
         let [each, weights] = [[a, b], [b, a]].into_iter().find(|[each, _]| is_product(each))?;
-        if each.layout != Layout::contiguous(&product.shape) || weights.layout.strides[2] != 0 {
+        let is_whole = same_elements(&each.layout, &whole) && graph.nodes[each.node].shape == sizes;
+        if !is_whole || weights.layout.strides[axis + 1] != 0 {
             return None;
         }
-        let weights = weights.through(Layout {
-            shape: vec![tokens, used].into(),
-            strides: Dimensions::from_slice(&weights.layout.strides[..2]),
+        let layout = Layout {
+            shape: Dimensions::from_slice(&product.shape[..=axis]),
+            strides: Dimensions::from_slice(&weights.layout.strides[..=axis]),
             offset: weights.layout.offset,
-        });
-        Some(WeightedSum {
-            each,
-            weights,
-            sizes: [tokens, used, rows],
-        })
+        };
+        let weights = weights.through(layout.reshape(&sizes[..2])?);
+        Some(WeightedSum { each, weights, sizes })
     }
 }
 
@@ -257,7 +255,7 @@ fn summed(graph: &Graph, uses: &[usize], number: usize) -> Option<ExpertRewrite>
 fn sum_node(graph: &Graph, uses: &[usize], number: usize, device: &Device) -> Option<Node> {
     let WeightedSum { each, weights, sizes } = WeightedSum::of(graph, uses, number)?;
     let primitive = Primitive::Operation(Arc::new(ExpertSum));
-    let inputs = vec![each.clone(), weights];
+    let inputs = vec![each.through(Layout::contiguous(&sizes)), weights];
     let node = Node::new(primitive, inputs, vec![sizes[0], sizes[2]], DType::F32);
     computes(graph, &node, device).then_some(node)
 }

@@ -1,7 +1,5 @@
 //! Products.
 
-use refrain::Array;
-
 use crate::shape::{self, signed, tuple};
 use crate::{Error, Result, Value, ops, promote};
 
@@ -134,44 +132,6 @@ pub fn kron(a: &Value, b: &Value) -> Result<Value> {
     let b = ops::reshape(b, &spread(&shape_b, false))?;
     let shape: Vec<i64> = shape_a.iter().zip(&shape_b).map(|(n, m)| (n * m) as i64).collect();
     ops::reshape(&ops::multiply(&a.into(), &b.into())?, &shape)
-}
-
-/// Products of matrices that are chosen by indices into the flattened leading axes: `[.., M, K]` with `[.., K, N]` →
-/// `[indices.., M, N]`. Without indices, all matrices in their order.
-///
-/// # Errors
-/// As [`matmul`]; also fails if indices do not broadcast.
-pub fn gather_mm(a: &Value, b: &Value, lhs: Option<&Value>, rhs: Option<&Value>) -> Result<Value> {
-    if a.ndim() < 2 || b.ndim() < 2 {
-        return Err(Error::value("[gather_mm] Inputs must have at least two dimensions."));
-    }
-    if lhs.is_none() && rhs.is_none() {
-        return matmul(a, b);
-    }
-    let lhs = batch_indices(a, lhs)?;
-    let rhs = batch_indices(b, rhs)?;
-    let indices = ops::broadcast_arrays(&[lhs, rhs])?;
-    matmul(&chosen(a, &indices[0])?, &chosen(b, &indices[1])?)
-}
-
-/// The given indices of matrices, or those of all matrices in the shape of the leading axes.
-pub(super) fn batch_indices(a: &Value, indices: Option<&Value>) -> Result<Value> {
-    match indices {
-        Some(indices) => Ok(indices.clone()),
-        None => {
-            let outer = &a.shape()[..a.ndim() - 2];
-            let count = outer.iter().product();
-            let all = Array::arange(a.array().device(), refrain::DType::U32, count);
-            Value::of(all.reshape(&signed(outer)))
-        }
-    }
-}
-
-/// Matrices of a stack, chosen by indices into its flattened leading axes.
-pub(super) fn chosen(a: &Value, indices: &Value) -> Result<Value> {
-    let (rows, columns) = (a.shape()[a.ndim() - 2], a.shape()[a.ndim() - 1]);
-    let stack = a.array().reshape(&[-1, rows as isize, columns as isize]);
-    ops::take(&Value::of(stack)?, indices, Some(0))
 }
 
 /// Einstein summation in the notation of `numpy.einsum`; letters only.

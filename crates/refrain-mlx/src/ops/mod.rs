@@ -7,6 +7,7 @@ mod binary;
 mod comparison;
 mod convolution;
 mod create;
+mod experts;
 mod integer;
 mod join;
 mod linear;
@@ -29,8 +30,9 @@ pub use comparison::{
 };
 pub use convolution::{conv_general, conv1d};
 pub use create::{arange, eye, full, linspace, ones, tri, zeros};
+pub use experts::gather_mm;
 pub use join::{Padding, Sections, concatenate, meshgrid, pad, repeat, split, stack, tile};
-pub use linear::{addmm, einsum, gather_mm, inner, kron, matmul, outer, tensordot};
+pub use linear::{addmm, einsum, inner, kron, matmul, outer, tensordot};
 pub use low_precision::{from_fp8, hadamard_transform, to_fp8};
 pub use matrix::{diag, diagonal, trace, tril, triu};
 pub use quantised::{dequantize, gather_qmm, quantize, quantized_matmul};

@@ -4,7 +4,7 @@ use std::hash::{Hash, Hasher};
 
 use refrain::{Array, Composite, QuantFormat, Quantised};
 
-use super::linear::{batch_indices, chosen};
+use super::experts::{batch_indices, chosen, gathered_product};
 use super::low_precision::{MAX_FP4, MAX_FP8, fp8_codes, fp8_values, from_e8m0, from_fp4, to_e8m0, to_fp4};
 use crate::shape::{signed, tuple};
 use crate::{DType, Error, Result, Value, ops};
@@ -91,18 +91,40 @@ impl Mode {
         Err(Error::value(message))
     }
 
+    /// Fails if the last extent of x does not fit the matrices.
+    fn check_columns(&self, op: &str, x: &Value, w: &Value, transpose: bool) -> Result<()> {
+        let inner = if transpose {
+            self.columns(w)
+        } else {
+            w.shape()[w.ndim() - 2]
+        };
+        if x.shape().last() == Some(&inner) {
+            return Ok(());
+        }
+        let message = format!(
+            "[{op}] Last dimension of first input with shape {} does not match the expanded quantized matrix with shape \
+             {} (transpose={transpose}).",
+            tuple(x.shape()),
+            tuple(w.shape())
+        );
+        Err(Error::value(message))
+    }
+
     /// Values of a row.
     fn columns(&self, w: &Value) -> usize {
         w.shape().last().copied().unwrap_or(0) * 32 / self.bits
     }
 
-    /// The format of the kernel that multiplies with such matrices, if there is one.
-    fn format(&self) -> Option<QuantFormat> {
-        match self.kind {
-            Kind::Affine => Some(QuantFormat::mlx(self.bits as u32, self.group as u32)),
-            Kind::Mxfp4 => Some(QuantFormat::MXFP4),
-            Kind::Mxfp8 | Kind::Nvfp4 => None,
-        }
+    /// The format of the kernels that multiply with such matrices as they are stored, if there are any.
+    fn format(&self, scales: &Value, biases: Option<&Value>) -> Option<QuantFormat> {
+        let format = match self.kind {
+            Kind::Affine => QuantFormat::mlx(self.bits as u32, self.group as u32),
+            Kind::Mxfp4 => QuantFormat::MXFP4,
+            Kind::Mxfp8 | Kind::Nvfp4 => return None,
+        };
+        let takes = (scales.stored().to_scale_type()).is_some_and(|scale_type| format.takes_scales(scale_type));
+        let same_plane = biases.is_none_or(|biases| biases.dtype() == scales.dtype());
+        (takes && same_plane).then_some(format)
     }
 }
 
@@ -298,27 +320,10 @@ pub fn quantized_matmul(
     let mode = Mode::of(OP, group, bits, mode)?;
     mode.check(OP, w, scales, biases)?;
     check_input(OP, x)?;
-    let inner = if transpose {
-        mode.columns(w)
-    } else {
-        w.shape()[w.ndim() - 2]
-    };
-    if x.shape().last() != Some(&inner) {
-        let message = format!(
-            "[{OP}] Last dimension of first input with shape {} does not match the expanded quantized matrix with shape \
-             {} (transpose={transpose}).",
-            tuple(x.shape()),
-            tuple(w.shape())
-        );
-        return Err(Error::value(message));
-    }
-    let same_plane = biases.is_none_or(|biases| biases.dtype() == scales.dtype());
-    let scale_type = scales.stored().to_scale_type();
-    if let Some(format) = mode.format()
-        && scale_type.is_some_and(|scale_type| format.takes_scales(scale_type))
+    mode.check_columns(OP, x, w, transpose)?;
+    if let Some(format) = mode.format(scales, biases)
         && transpose
         && w.ndim() == 2
-        && same_plane
     {
         let inputs: Vec<&Array> = [x, w, scales].into_iter().chain(biases).map(Value::array).collect();
         let mut shape = x.shape().to_vec();
@@ -377,7 +382,8 @@ fn product(x: &Value, matrix: &Value, transpose: bool) -> Result<Value> {
     ops::matmul(&x.cast(DType::F32)?, &matrix)?.cast(x.dtype())
 }
 
-/// Products with quantised matrices that are chosen by indices: see [`ops::gather_mm`] and [`quantized_matmul`].
+/// Products with quantised matrices that are chosen by indices: see [`ops::gather_mm`] and [`quantized_matmul`]. Transposed
+/// matrices are read as they are stored, if there is a kernel for their mode.
 ///
 /// # Errors
 /// As [`quantized_matmul`]; also fails if indices do not broadcast.
@@ -404,6 +410,16 @@ pub fn gather_qmm(
         return Err(Error::value(format!(
             "[{OP}] The input must have at least two dimensions."
         )));
+    }
+    mode.check_columns(OP, x, w, transpose)?;
+    if let Some(format) = mode.format(scales, biases)
+        && transpose
+        && [x, w].iter().all(|x| x.size() > 0)
+    {
+        let x = lhs.map_or_else(|| Ok(x.clone()), |lhs| chosen(x, lhs))?;
+        let planes: Vec<&Value> = [w, scales].into_iter().chain(biases).collect();
+        let rhs = batch_indices(w, rhs)?;
+        return gathered_product(OP, &x, &rhs, Some(format), &planes, x.dtype());
     }
     let indices = ops::broadcast_arrays(&[batch_indices(x, lhs)?, batch_indices(w, rhs)?])?;
     let x = chosen(x, &indices[0])?;
