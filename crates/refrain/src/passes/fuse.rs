@@ -18,7 +18,11 @@ pub fn fuse(mut graph: Graph) -> Graph {
         let mut input = 0;
         while input < graph.nodes[number].inputs.len() {
             match fused(&graph, &uses, number, input) {
-                Some(node) => replace(&mut graph, &mut uses, number, node),
+                Some(node) => {
+                    replace(&mut graph, &mut uses, number, node);
+                    // An input that was passed over may have lost its other user.
+                    input = 0;
+                }
                 None => input += 1,
             }
         }

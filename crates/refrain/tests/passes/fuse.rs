@@ -29,6 +29,17 @@ fn a_node_used_twice_by_one_node_is_fused() {
 }
 
 #[test]
+fn a_node_whose_other_user_was_fused_first_is_fused() {
+    let x = array(&Device::cpu(), &[4]);
+    let y = &x + 1.0;
+    assert_snapshot!(fused(&[&(&y * y.sigmoid())]), @r"
+    %0 = weight f32[4] ()
+    %1 = elementwise {t2 = x0 + 1.0; t2 * sigmoid(t2)} f32[4] (%0)
+    return %1
+    ");
+}
+
+#[test]
 fn nodes_with_several_users_and_outputs_are_not_fused() {
     let x = array(&Device::cpu(), &[4]);
     let shared = x.exp();
