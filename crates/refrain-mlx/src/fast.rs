@@ -4,6 +4,7 @@
 //! sines of rotations, scores and weights of attention.
 
 mod attention;
+mod gated_delta;
 mod rope;
 
 use std::hash::Hasher;
@@ -11,11 +12,12 @@ use std::hash::Hasher;
 use refrain::{Array, Composite};
 
 pub use attention::{Mask, scaled_dot_product_attention};
+pub use gated_delta::gated_delta_update;
 pub use rope::{Offset, rope};
 
 use crate::ops::wrapped;
 use crate::shape::{signed, tuple};
-use crate::{DType, Error, Result, Value, ops, promote};
+use crate::{Error, Result, Value, ops, promote};
 
 const F32: refrain::DType = refrain::DType::F32;
 
@@ -124,65 +126,4 @@ pub fn cross_entropy(logits: &Value, targets: &Value) -> Result<Value> {
     let wide = logits.array().astype(F32);
     let loss = wide.logsumexp(&[-1]) - wide.take_along(&index).reshape(&signed(targets.shape()));
     Value::of(loss)
-}
-
-/// The gated delta rule over T steps: for each step, S ← γ S + β (v − γ S k) kᵀ and y = S q. q and k are
-/// `[B, T, HK, DK]`, v is `[B, T, H, DV]`, γ `[B, T, H]` or `[B, T, H, DK]`, β `[B, T, H]`, the state `[B, H, DV, DK]` in
-/// f32 (zeros without one). Where the mask `[B, T]` is false, a step leaves the state as it is. Returns y
-/// `[B, T, H, DV]` in q's dtype and the last state.
-///
-/// # Errors
-/// Fails if shapes do not fit.
-pub fn gated_delta_update(
-    [q, k, v]: [&Value; 3],
-    gamma: &Value,
-    beta: &Value,
-    state: Option<&Value>,
-    mask: Option<&Value>,
-) -> Result<(Value, Value)> {
-    const OP: &str = "gated_delta_update";
-    let (&[b, t, hk, dk], &[.., h, dv]) = (q.shape(), v.shape()) else {
-        return Err(Error::value(format!("[{OP}] q, k and v must have four dimensions.")));
-    };
-    if k.shape() != q.shape() || v.ndim() != 4 || hk == 0 || h % hk != 0 {
-        return Err(Error::value(format!("[{OP}] Shapes of q, k and v do not fit.")));
-    }
-    let heads = |x: &Value| -> Result<Value> { ops::repeat(&x.cast(DType::F32)?, (h / hk) as i64, Some(2)) };
-    let (queries, keys, values) = (heads(q)?, heads(k)?, v.cast(DType::F32)?);
-    let at = |x: &Value, step: usize, shape: &[usize]| -> Result<Array> {
-        let one = x.array().astype(F32).slice(1, step, step + 1);
-        Ok(Value::of(one.reshape(&signed(shape)))?.array().clone())
-    };
-    let mut current = match state {
-        Some(state) => state.array().astype(F32),
-        None => Array::zeros(q.array().device(), F32, &[b, h, dv, dk]),
-    };
-    let mut outputs = Vec::with_capacity(t);
-    for step in 0..t {
-        let row = |x: &Value| at(x, step, &[b, h, 1, dk]);
-        let (query, key) = (row(&queries)?, row(&keys)?);
-        let value = at(&values, step, &[b, h, dv, 1])?;
-        let decay = if gamma.ndim() == 4 {
-            row(gamma)?
-        } else {
-            at(gamma, step, &[b, h, 1, 1])?
-        };
-        let rate = at(beta, step, &[b, h, 1, 1])?;
-        let kept = &current * &decay;
-        let recalled = (&kept * &key).sum(refrain::Axes::keepdims(&[-1]));
-        let next = &kept + &((value - recalled) * rate) * &key;
-        let next = match mask {
-            Some(mask) => at(mask, step, &[b, 1, 1, 1])?.ne(0.0).select(&next, &current),
-            None => next,
-        };
-        outputs.push((&next * &query).sum(&[-1]));
-        current = next;
-    }
-    let steps: Vec<&Array> = outputs.iter().collect();
-    let y = if steps.is_empty() {
-        Array::zeros(q.array().device(), F32, &[b, 0, h, dv])
-    } else {
-        refrain::stack(&steps, 1)
-    };
-    Ok((Value::of(y)?.cast(q.dtype())?, Value::of(current)?))
 }

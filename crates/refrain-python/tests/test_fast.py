@@ -123,3 +123,44 @@ def test_quantized_matmul(bits):
             found = mx.quantized_matmul(x, *planes, group_size=32, bits=bits)
             assert (found.shape, found.dtype) == ((*shape[:-1], 32), x.dtype)
             np.testing.assert_allclose(np.array(found.astype(mx.float32)), exact_x @ exact.T, atol=20 * bound)
+
+
+def stepped(q, k, v, gamma, beta, state, mask):
+    """The gated delta rule in f64, step by step."""
+    outputs = []
+    q, k = (np.repeat(x, v.shape[2] // x.shape[2], 2) for x in (q, k))
+    for t in range(q.shape[1]):
+        decayed = state * gamma[:, t, :, None, None]
+        error = v[:, t] - (decayed * k[:, t, :, None]).sum(-1)
+        following = decayed + (error * beta[:, t, :, None])[..., None] * k[:, t, :, None]
+        outputs.append((following * q[:, t, :, None]).sum(-1))
+        state = np.where(mask[:, t, None, None, None], following, state)
+    return np.stack(outputs, 1), state
+
+
+@pytest.mark.parametrize("dtype", BOUNDS)
+@pytest.mark.parametrize("is_masked", [False, True])
+@pytest.mark.parametrize(
+    ("batch", "tokens", "heads", "dims"),
+    [(1, 1, (1, 1), (32, 32)), (1, 5, (2, 4), (32, 16)), (3, 4, (1, 2), (64, 32)), (1, 70, (2, 2), (32, 32))],
+)
+def test_gated_delta_update(batch, tokens, heads, dims, is_masked, dtype):
+    (key_heads, value_heads), (key_dim, value_dim) = heads, dims
+    unit = key_dim**-0.5
+    q, _ = random((batch, tokens, key_heads, key_dim), 1, dtype)
+    k, _ = random((batch, tokens, key_heads, key_dim), 2, dtype)
+    q, k = q * unit, k * unit
+    v, exact_v = random((batch, tokens, value_heads, value_dim), 3, dtype)
+    gates = [mx.sigmoid(random((batch, tokens, value_heads), seed)[0]) for seed in (4, 5)]
+    state, exact_state = random((batch, value_heads, value_dim, key_dim), 6)
+    mask = np.random.default_rng(7).uniform(size=(batch, tokens)) < 0.7 if is_masked else np.ones((batch, tokens), bool)
+    exact = [np.array(x.astype(mx.float32)).astype(np.float64) for x in (q, k)]
+    exact_gates = [np.array(x).astype(np.float64) for x in gates]
+    expected, last = stepped(*exact, exact_v, *exact_gates, exact_state, mask)
+    outputs, found = mx.fast.gated_delta_update(q, k, v, *gates, state, mx.array(mask) if is_masked else None)
+    assert (outputs.dtype, found.dtype) == (q.dtype, mx.float32)
+    difference = np.abs(np.array(outputs.astype(mx.float32)) - expected)[mask]
+    assert difference.max() < 10 * BOUNDS[dtype]
+    assert np.abs(np.array(found) - last).max() < 10 * BOUNDS["float32"]
+    # The state that is given stays as it is.
+    assert np.array_equal(np.array(state), exact_state.astype(np.float32))

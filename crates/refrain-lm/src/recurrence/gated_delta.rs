@@ -2,15 +2,17 @@
 
 use std::hash::Hasher;
 
+use refrain_kernels::elementwise::{self, Expression};
 use refrain_kernels::gated_delta;
 
 use super::{checked, rewrite};
 use crate::BatchTokens;
-use refrain::Array;
 use refrain::operation::{
-    self, ArraySpec, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, Values, exact_inputs,
+    self, ArraySpec, HostInputs, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, Values, exact_inputs,
+    renumber,
 };
 use refrain::rewrite::{Rewrite, RewriteStage};
+use refrain::{Array, DType};
 
 /// (q `[T, HK, D]`, k, v `[T, H, E]`, decay `[T, H]`, beta `[T, H]`, positions `[T]`, sequences `[T]`,
 /// state `[S, H, E, D]`) → `[T, H, E]`, and the state.
@@ -58,21 +60,7 @@ impl Operation for GatedDelta {
     }
 
     fn reference(&self, step: &HostStep<'_>) {
-        let x = step.read();
-        let mut state = x.f32(7);
-        let (keys, values) = (x.shape(0), x.shape(2));
-        let inputs = gated_delta::GatedDeltaInputs {
-            q: &x.f32(0),
-            k: &x.f32(1),
-            v: &x.f32(2),
-            decay: &x.f32(3),
-            beta: &x.f32(4),
-            positions: &x.i32(5),
-            sequences: &x.u32(6),
-            sizes: [keys[1], keys[2], values[1], values[2]],
-        };
-        let out = gated_delta::reference(&inputs, &mut state);
-        drop(x);
+        let [out, state] = computed(&step.read());
         step.store(0, &Values::F32(out));
         step.update(7, &Values::F32(state));
     }
@@ -87,6 +75,77 @@ impl Operation for GatedDelta {
     fn multiplications(&self, operands: &[OperandSpec]) -> u64 {
         let key_dim = operands[0].layout.shape[2] as u64;
         (operands[8].layout.count() as u64).saturating_mul(3 * key_dim)
+    }
+}
+
+/// The outputs and the next state.
+fn computed(x: &HostInputs<'_>) -> [Vec<f32>; 2] {
+    let mut state = x.f32(7);
+    let (keys, values) = (x.shape(0), x.shape(2));
+    let inputs = gated_delta::GatedDeltaInputs {
+        q: &x.f32(0),
+        k: &x.f32(1),
+        v: &x.f32(2),
+        decay: &x.f32(3),
+        beta: &x.f32(4),
+        positions: &x.i32(5),
+        sequences: &x.u32(6),
+        sizes: [keys[1], keys[2], values[1], values[2]],
+    };
+    [gated_delta::reference(&inputs, &mut state), state]
+}
+
+/// The inputs of [`GatedDelta`] → its result, and the last state, for which the given state is not written over.
+#[derive(Debug)]
+struct GatedDeltaFrom;
+
+impl Operation for GatedDeltaFrom {
+    fn name(&self) -> &'static str {
+        "gated_delta_from"
+    }
+
+    fn key(&self, _state: &mut dyn Hasher) {}
+
+    fn results(&self, inputs: &[&ArraySpec]) -> Result<Vec<ArraySpec>, String> {
+        let mut results = GatedDelta.results(inputs)?;
+        results.extend(inputs.last().copied().cloned());
+        Ok(results)
+    }
+
+    fn lower(&self, traits: &Traits, operands: &[OperandSpec]) -> Result<Kernels, Unsupported> {
+        let [q, k, v, decay, beta, positions, sequences, state, out, last] = operation::operands(operands);
+        let operands = gated_delta::GatedDeltaOperands {
+            q,
+            k,
+            v,
+            decay,
+            beta,
+            positions,
+            sequences,
+            state: last,
+            out,
+        };
+        let (products, workspace) = gated_delta::calls(traits, &operands)?;
+        let mut copy = elementwise::call(traits, &Expression::cast(DType::F32, DType::F32), &[state, last])?;
+        renumber(&mut copy, &[7, 9]);
+        let mut calls = vec![copy];
+        for mut call in products {
+            // The last state takes the place of the state, and the workspace follows it.
+            renumber(&mut call, &[0, 1, 2, 3, 4, 5, 6, 9, 8, 10]);
+            calls.push(call);
+        }
+        Ok(Kernels::with_workspace((calls, workspace)))
+    }
+
+    fn reference(&self, step: &HostStep<'_>) {
+        let results = computed(&step.read());
+        for (number, result) in results.into_iter().enumerate() {
+            step.store(number, &Values::F32(result));
+        }
+    }
+
+    fn multiplications(&self, operands: &[OperandSpec]) -> u64 {
+        GatedDelta.multiplications(operands)
     }
 }
 
@@ -108,4 +167,19 @@ pub fn gated_delta(
     let inputs = [q, k, v, decay, beta, tokens.positions, tokens.sequences, state];
     let [out, next] = Array::apply(GatedDelta, &inputs);
     (out, next)
+}
+
+/// [`gated_delta`] from any state `[S, H, E, D]`, which stays as it is. Returns the outputs and the last state.
+///
+/// positions and sequences as in [`BatchTokens`]: with a position above 0, a token continues from the state.
+#[track_caller]
+pub fn gated_delta_from(
+    [q, k, v]: [&Array; 3],
+    [decay, beta]: [&Array; 2],
+    [positions, sequences]: [&Array; 2],
+    state: &Array,
+) -> (Array, Array) {
+    let inputs = [q, k, v, decay, beta, positions, sequences, state];
+    let [out, last] = Array::apply(GatedDeltaFrom, &inputs);
+    (out, last)
 }

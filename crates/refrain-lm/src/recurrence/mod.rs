@@ -6,7 +6,7 @@ mod gated_delta;
 mod rewrite;
 
 pub use causal_conv::causal_conv;
-pub use gated_delta::gated_delta;
+pub use gated_delta::{gated_delta, gated_delta_from};
 
 use refrain::DType;
 use refrain::operation::ArraySpec;

@@ -6,7 +6,7 @@ use refrain::{Array, DType, Device, QuantFormat, fast};
 use crate::sample::Settings;
 use crate::{
     AttentionParams, BatchTokens, BlockFormat, RopeParams, Sequences, causal_conv, expert_matmul, gated_delta,
-    paged_attention, sample, slots, store_rows,
+    gated_delta_from, paged_attention, sample, slots, store_rows,
 };
 
 /// The families of this crate's operations.
@@ -171,7 +171,12 @@ fn recurrences(device: &Device) -> Vec<(String, Array)> {
     let [q, k] = [(); 2].map(|()| source.floats(DType::F32, &[5, 2, 32]));
     let v = source.floats(DType::F32, &[5, 4, 16]);
     let [decay, beta] = [(); 2].map(|()| source.floats(DType::F32, &[5, 4]));
+    let from = source.floats(DType::F32, &[1, 4, 16, 32]);
+    let places = [&source.positions(3, 5), &sequences];
+    let (outputs, last) = gated_delta_from([&q, &k, &v], [&decay, &beta], places, &from);
     vec![
+        named("delta rule from a state", outputs),
+        named("the last state of a delta rule", last),
         named("convolution", causal_conv(&x, &weights, tokens, &conv_state).0),
         named(
             "delta rule",

@@ -78,7 +78,9 @@ def install(device: str | None = None) -> None:
         if device is not None and loaded is not None:
             raise RuntimeError("mlx.core is in use already: choose the device at the first call of install()")
         return
-    sys.meta_path.insert(0, _Finder(device))
+    from refrain.mlx import replacements
+
+    sys.meta_path[:0] = [_Finder(device), replacements.Finder()]
     try:
         import mlx  # noqa: F401
     except ModuleNotFoundError:

@@ -1,0 +1,136 @@
+//! The gated delta rule.
+
+use refrain::Array;
+use refrain_lm::gated_delta_from;
+
+use crate::shape::signed;
+use crate::{DType, Error, Result, Value, ops};
+
+const F32: refrain::DType = refrain::DType::F32;
+const OP: &str = "gated_delta_update";
+/// Maximum number of steps that one kernel computes: software drivers bound the iterations of a loop.
+const MAX_STEPS: usize = 512;
+
+/// The gated delta rule over T steps: for each step, S ← γ S + β (v − γ S k) kᵀ and y = S q. q and k are
+/// `[B, T, HK, DK]`, v is `[B, T, H, DV]`, γ `[B, T, H]` or `[B, T, H, DK]`, β `[B, T, H]`, the state `[B, H, DV, DK]` in
+/// f32 (zeros without one). Where the mask `[B, T]` is false, a step leaves the state as it is, and what it returns
+/// means nothing. Returns y `[B, T, H, DV]` in q's dtype and the last state.
+///
+/// # Errors
+/// Fails if shapes do not fit.
+pub fn gated_delta_update(
+    [q, k, v]: [&Value; 3],
+    gamma: &Value,
+    beta: &Value,
+    state: Option<&Value>,
+    mask: Option<&Value>,
+) -> Result<(Value, Value)> {
+    let (&[batch, steps, key_heads, key_dim], &[.., heads, value_dim]) = (q.shape(), v.shape()) else {
+        return Err(Error::value(format!("[{OP}] q, k and v must have four dimensions.")));
+    };
+    let is_of = |x: &Value, last: &[usize]| *x.shape() == [&[batch, steps][..], last].concat();
+    let fits = key_heads > 0
+        && heads.is_multiple_of(key_heads)
+        && is_of(k, &[key_heads, key_dim])
+        && is_of(v, &[heads, value_dim])
+        && is_of(beta, &[heads])
+        && (is_of(gamma, &[heads]) || is_of(gamma, &[heads, key_dim]))
+        && mask.is_none_or(|mask| is_of(mask, &[]));
+    let state_shape = [batch, heads, value_dim, key_dim];
+    if !fits || state.is_some_and(|state| *state.shape() != state_shape) {
+        return Err(Error::value(format!(
+            "[{OP}] Shapes of q, k, v, gates and state do not fit."
+        )));
+    }
+    let state = match state {
+        Some(state) => state.array().astype(F32),
+        None => Array::zeros(q.array().device(), F32, &state_shape),
+    };
+    let are_floats = [q, k, v, gamma, beta].iter().all(|x| x.dtype().is_floating());
+    let (y, state) = if gamma.ndim() == 3 && are_floats && q.size() > 0 && v.size() > 0 {
+        by_kernel([q, k, v, gamma, beta].map(Value::array), state, mask)
+    } else {
+        step_by_step([q, k, v], gamma, beta, state, mask)?
+    };
+    Ok((Value::of(y)?.cast(q.dtype())?, Value::of(state)?))
+}
+
+/// Outputs and the last state by the kernel, which has one decay per head.
+fn by_kernel([q, k, v, gamma, beta]: [&Array; 5], mut state: Array, mask: Option<&Value>) -> (Array, Array) {
+    let (device, batch, steps) = (q.device(), q.dim(0), q.dim(1));
+    let sequences = Array::arange(device, refrain::DType::U32, batch).expand_dims(-1);
+    // A masked step is padding, which has a negative position. The state continues at positions above 0.
+    let next = Array::full(device, refrain::DType::I32, &[batch, steps], 1);
+    let positions = match mask {
+        Some(mask) => mask.array().astype(F32).ne(0.0).select(&next, &-&next),
+        None => next,
+    };
+    let mut outputs = Vec::new();
+    for first in (0..steps).step_by(MAX_STEPS) {
+        let count = (steps - first).min(MAX_STEPS);
+        // All tokens on one axis.
+        let flat = |x: &Array| {
+            let part = x.slice(1, first, first + count);
+            let shape = [&[batch * count][..], &part.shape()[2..]].concat();
+            part.reshape(&signed(&shape))
+        };
+        let [q, k, v, gamma, beta, positions] = [q, k, v, gamma, beta, &positions].map(flat);
+        let sequences = flat(&sequences.broadcast_to(&[batch, steps]));
+        let gates = [&gamma, &beta];
+        let (y, last) = gated_delta_from([&q, &k, &v], gates, [&positions, &sequences], &state);
+        outputs.push(y.reshape(&signed(&[batch, count, v.dim(1), v.dim(2)])));
+        state = last;
+    }
+    let y = match &outputs[..] {
+        [all] => all.clone(),
+        _ => refrain::concatenate(&outputs.iter().collect::<Vec<_>>(), 1),
+    };
+    (y, state)
+}
+
+/// Outputs and the last state, composed of arrays for each step.
+fn step_by_step(
+    [q, k, v]: [&Value; 3],
+    gamma: &Value,
+    beta: &Value,
+    mut current: Array,
+    mask: Option<&Value>,
+) -> Result<(Array, Array)> {
+    let (&[b, t, hk, dk], &[.., h, dv]) = (q.shape(), v.shape()) else {
+        unreachable!("checked by the caller")
+    };
+    let heads = |x: &Value| -> Result<Value> { ops::repeat(&x.cast(DType::F32)?, (h / hk) as i64, Some(2)) };
+    let (queries, keys, values) = (heads(q)?, heads(k)?, v.cast(DType::F32)?);
+    let at = |x: &Value, step: usize, shape: &[usize]| -> Result<Array> {
+        let one = x.array().astype(F32).slice(1, step, step + 1);
+        Ok(Value::of(one.reshape(&signed(shape)))?.array().clone())
+    };
+    let mut outputs = Vec::with_capacity(t);
+    for step in 0..t {
+        let row = |x: &Value| at(x, step, &[b, h, 1, dk]);
+        let (query, key) = (row(&queries)?, row(&keys)?);
+        let value = at(&values, step, &[b, h, dv, 1])?;
+        let decay = if gamma.ndim() == 4 {
+            row(gamma)?
+        } else {
+            at(gamma, step, &[b, h, 1, 1])?
+        };
+        let rate = at(beta, step, &[b, h, 1, 1])?;
+        let kept = &current * &decay;
+        let recalled = (&kept * &key).sum(refrain::Axes::keepdims(&[-1]));
+        let next = &kept + &((value - recalled) * rate) * &key;
+        let next = match mask {
+            Some(mask) => at(mask, step, &[b, 1, 1, 1])?.ne(0.0).select(&next, &current),
+            None => next,
+        };
+        outputs.push((&next * &query).sum(&[-1]));
+        current = next;
+    }
+    let steps: Vec<&Array> = outputs.iter().collect();
+    let y = if steps.is_empty() {
+        Array::zeros(q.array().device(), F32, &[b, 0, h, dv])
+    } else {
+        refrain::stack(&steps, 1)
+    };
+    Ok((y, current))
+}
