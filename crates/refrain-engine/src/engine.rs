@@ -37,6 +37,7 @@ mod row_copy;
 mod row_count;
 mod runner;
 mod sizing;
+mod speculation;
 mod step_times;
 mod steps;
 
@@ -55,6 +56,7 @@ use recovery::{Recovery, fail, guarded};
 use request::Waiting;
 pub use request::{EngineEvent, EngineListener, EngineRequest, EngineTicket, PickedToken, TokenConstraint};
 use runner::DeviceRunner;
+pub use speculation::{MAX_DRAFTS, Speculation};
 
 use crate::model::check_ids;
 use crate::{Error, Finish, Model};
@@ -92,6 +94,8 @@ pub struct EngineOptions {
     /// Target for the longest time between two tokens of a text while prompts of other requests are computed. It
     /// decides how many tokens of a prompt a step computes. Steps that take longer by themselves exceed it.
     pub target_gap: Duration,
+    /// What guesses at the next tokens of texts, which a step then verifies together. Texts stay the same.
+    pub speculation: Speculation,
 }
 
 impl Default for EngineOptions {
@@ -105,6 +109,7 @@ impl Default for EngineOptions {
             prefix_store: None,
             deterministic: false,
             target_gap: DEFAULT_TARGET_GAP,
+            speculation: Speculation::Off,
         }
     }
 }
@@ -132,6 +137,12 @@ pub struct EngineLoad {
     pub preemptions: u64,
     /// Times that the model was reloaded after its device failed.
     pub restarts: u64,
+    /// Total drafts of texts: each is one or more tokens that a step verified.
+    pub drafts: u64,
+    /// Total tokens of drafts.
+    pub draft_tokens: u64,
+    /// Total accepted tokens of drafts, by their index in the draft.
+    pub accepted_tokens: [u64; MAX_DRAFTS],
 }
 
 /// Serves many requests at once on one device. Dropping it waits for all submitted requests to finish.

@@ -78,8 +78,8 @@ mod stream;
 mod verify;
 
 pub use engine::{
-    Engine, EngineEvent, EngineListener, EngineLoad, EngineOptions, EngineRequest, EngineTicket, PickedToken,
-    PrefixStoreOptions, Reload, TokenConstraint,
+    Engine, EngineEvent, EngineListener, EngineLoad, EngineOptions, EngineRequest, EngineTicket, MAX_DRAFTS,
+    PickedToken, PrefixStoreOptions, Reload, Speculation, TokenConstraint,
 };
 pub use error::Error;
 pub use evaluate::{Divergence, Score, Windows, divergence, perplexity};

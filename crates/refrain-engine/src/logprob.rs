@@ -5,14 +5,14 @@ use refrain_lm::{Logprobs, logprobs};
 
 /// Limit of the most likely tokens that can be requested per position.
 pub const MAX_TOP_LOGPROBS: usize = 20;
-/// Runs whose log-probabilities are kept: more than are in flight at once. Divides 2^32.
+/// Outputs of a sequence whose log-probabilities are kept: more than are in flight at once. Divides 2^32.
 const RING_SLOTS: usize = 128;
 
-/// Log-probabilities of the last runs of S sequences, in host-visible memory.
+/// Log-probabilities of the last outputs of S sequences, in host-visible memory.
 #[derive(Clone)]
 pub(crate) struct LogprobRing {
-    /// f32 `[S · RING_SLOTS, …]`: rows of [`logprobs`]; run r of a sequence is at r modulo RING_SLOTS.
-    rows: Array,
+    /// f32 `[S · RING_SLOTS, …]`: rows of [`logprobs`]; output n of a sequence is at n modulo RING_SLOTS.
+    pub rows: Array,
     sequences: usize,
     top: usize,
 }
@@ -30,21 +30,24 @@ impl LogprobRing {
     }
 
     /// Stores the log-probabilities of the tokens `picked` `[S]` and of the most likely ones, from `logits` `[S,
-    /// V]`. `runs`, u32 `[S]`, counts the runs so far, this one included.
-    pub fn keep(&self, runs: &Array, logits: &Array, picked: &Array) -> Array {
+    /// V]`. `outputs`, u32 `[S]`, counts the outputs so far, this one included. Returns the next version of the ring.
+    pub fn keep(&self, outputs: &Array, logits: &Array, picked: &Array) -> LogprobRing {
         let first = Array::arange(self.rows.device(), DType::U32, self.sequences) * RING_SLOTS as i32;
-        let slots = first + (runs + (RING_SLOTS - 1) as i32) % RING_SLOTS as i32;
+        let slots = first + (outputs + (RING_SLOTS - 1) as i32) % RING_SLOTS as i32;
         let rows = logprobs(logits, picked, self.top);
-        self.rows.write_rows(&rows, &slots.astype(DType::I32))
+        LogprobRing {
+            rows: self.rows.write_rows(&rows, &slots.astype(DType::I32)),
+            ..self.clone()
+        }
     }
 
-    /// Returns the log-probabilities of run number `run`, once it is over.
+    /// Returns the log-probabilities of output number `output`, once its run is over.
     ///
     /// # Errors
     /// If the device fails.
-    pub fn read(&self, sequence: usize, run: u64) -> Result<Logprobs, Error> {
+    pub fn read(&self, sequence: usize, output: u64) -> Result<Logprobs, Error> {
         let width = Logprobs::width(self.top);
-        let slot = sequence * RING_SLOTS + (run % RING_SLOTS as u64) as usize;
+        let slot = sequence * RING_SLOTS + (output % RING_SLOTS as u64) as usize;
         let mut row = vec![0; width];
         self.rows.peek(slot * width, &mut row)?;
         Ok(Logprobs::from_row(bytemuck::cast_slice(&row)))

@@ -3,44 +3,23 @@
 //! Everything that changes from token to token lies in device memory. The host has nothing to do between two runs,
 //! and the recorded commands stay the same from the first token to the last.
 
+mod extras;
+mod state;
+mod verifying;
+
 use refrain::{
     Array, DType, Device, Difference, Error, Executor, Function, LowerOptions, Run, SharedScratch, Tape, Write,
 };
 use refrain_lm::sample::{Settings, TooManyStopIds};
-use refrain_lm::{Sequences, sample};
-use refrain_models::{Batch, LayerState, Pages};
+use refrain_models::{LayerState, Pages};
 
+pub(crate) use self::extras::StepExtras;
+pub(crate) use self::state::DecodeState;
 use crate::Model;
-use crate::logprob::LogprobRing;
 use crate::masks::MaskStates;
 
 /// Tokens that the device keeps for the host to read.
 const RING: usize = 256;
-
-/// Optional parts of a decode step, which cost nothing when off.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub(crate) struct StepExtras {
-    /// Stores the log-probabilities of the tokens.
-    pub logprobs: bool,
-    /// Samples only allowed tokens.
-    pub allowed: bool,
-}
-
-impl StepExtras {
-    /// The extras of a constrained sequence.
-    pub const ALLOWED: StepExtras = StepExtras {
-        logprobs: false,
-        allowed: true,
-    };
-
-    /// Combines both.
-    pub fn union(self, other: StepExtras) -> StepExtras {
-        StepExtras {
-            logprobs: self.logprobs || other.logprobs,
-            allowed: self.allowed || other.allowed,
-        }
-    }
-}
 
 /// What sampling keeps of the sequences in N slots. Decode steps with different numbers of rows share it.
 #[derive(Clone)]
@@ -84,63 +63,6 @@ pub(crate) struct StepOptions {
     pub scratch: Option<SharedScratch>,
 }
 
-/// The device state of a decode step for S sequences, beside the layers' own.
-#[derive(Clone)]
-pub(crate) struct DecodeState {
-    /// u32 `[S]`: the token that the next run sees.
-    pub tokens: Array,
-    /// i32 `[S]`: its position; negative once the sequence is finished.
-    pub positions: Array,
-    /// u32 `[S]`: its slot, and its row of `pages`; 0, 1 … initially.
-    pub sequences: Array,
-    /// u32 `[N, P]`: pages of the KV cache.
-    pub pages: Array,
-    /// What its sequences keep at their slots.
-    pub slots: SlotStates,
-    /// u32 `[S, 1 + RING]`: number of runs, and the tokens for the host.
-    pub outbox: Array,
-    /// Masks and logits between the two programs of a step with masks.
-    pub masks: Option<MaskStates>,
-    /// Log-probabilities of the tokens of the last runs.
-    pub logprobs: Option<LogprobRing>,
-}
-
-impl DecodeState {
-    fn new(device: &Device, sequences: usize, slots: &SlotStates, table: &Array) -> Result<Self, Error> {
-        let state = |dtype, shape: &[usize]| Array::state(device, dtype, shape);
-        let s = sequences;
-        let control = DecodeState {
-            tokens: state(DType::U32, &[s])?,
-            positions: state(DType::I32, &[s])?,
-            sequences: state(DType::U32, &[s])?,
-            pages: table.clone(),
-            slots: slots.clone(),
-            outbox: Array::mapped_state(device, DType::U32, &[s, 1 + RING])?,
-            masks: None,
-            logprobs: None,
-        };
-        let numbers: Vec<u32> = (0..s as u32).collect();
-        control.sequences.write_state(0, bytemuck::cast_slice(&numbers))?;
-        Ok(control)
-    }
-
-    /// Adds the state that `extras` need.
-    fn allocate_for(mut self, extras: StepExtras, masks: Option<&MaskStates>) -> Result<Self, Error> {
-        let (device, sequences) = (self.tokens.device().clone(), self.tokens.count());
-        let vocabulary = self.slots.counts.dim(1);
-        if extras.allowed && self.masks.is_none() {
-            self.masks = Some(match masks {
-                Some(masks) => masks.clone(),
-                None => MaskStates::new(&device, sequences, vocabulary)?,
-            });
-        }
-        if extras.logprobs && self.logprobs.is_none() {
-            self.logprobs = Some(LogprobRing::new(&device, sequences, vocabulary)?);
-        }
-        Ok(self)
-    }
-}
-
 /// A traced program and its tape, once it is recorded.
 struct Program {
     function: Function,
@@ -179,8 +101,8 @@ pub(crate) struct DecodeStep {
     /// The outputs of the program that samples.
     outputs: Vec<Array>,
     options: StepOptions,
-    /// Number of runs so far: the next index of the outbox.
-    runs: u64,
+    /// Number of outputs so far: the next index of the outbox. A run has one, and another for each token of a draft.
+    reports: u64,
     /// Pages of each sequence that the device knows.
     pub granted: usize,
     /// Its optional parts.
@@ -227,54 +149,20 @@ impl DecodeStep {
         extras: StepExtras,
         options: StepOptions,
     ) -> Result<DecodeStep, Error> {
-        let batch = Batch {
-            tokens: control.tokens.clone(),
-            positions: control.positions.clone(),
-            sequences: control.sequences.clone(),
-            pages: control.pages.clone(),
-            logits_indices: None,
-            page_size: pages.size,
-            context: pages.context,
-            decode: true,
-        };
+        let batch = control.batch(pages, extras);
         let logits = model.decoder().forward(&batch, &mut states.to_vec());
-        let sequences = Sequences {
-            tokens: control.tokens.clone(),
-            positions: control.positions.clone(),
-            history: control.slots.history.clone(),
-            counts: control.slots.counts.clone(),
-            outbox: control.outbox.clone(),
-            slots: control.sequences.clone(),
+        let (forward, outputs) = if extras.draft_tokens > 0 {
+            (None, control.verify(&logits, extras))
+        } else {
+            control.sample(&logits, extras, &options)?
         };
-        let masks = control.masks.as_ref().filter(|_| extras.allowed);
-        let (forward, logits, masked_logits) = match masks {
-            None => (None, logits.clone(), logits),
-            Some(masks) => {
-                let forward = Program::trace(&[masks.keep(&logits)], &options)?;
-                let (logits, masked) = masks.masked(control.tokens.count());
-                (Some(forward), logits, masked)
-            }
-        };
-        let (reported, next) = sample(
-            &masked_logits,
-            &control.slots.settings,
-            &sequences,
-            Some(&control.slots.bias),
-        );
-        let ring = control.logprobs.as_ref().filter(|_| extras.logprobs);
-        let kept = ring.map(|ring| {
-            let runs = next.outbox.slice(-1, 0, 1).reshape(&[-1]);
-            ring.keep(&runs, &logits, &reported)
-        });
-        // Logits are an output so that they can be compared and inspected.
-        let outputs: Vec<Array> = [reported, logits].into_iter().chain(kept).collect();
         Ok(DecodeStep {
             control,
             forward,
             program: Program::trace(&outputs, &options)?,
             outputs,
             options,
-            runs: 0,
+            reports: 0,
             granted: 0,
             extras,
         })
@@ -307,12 +195,12 @@ impl DecodeStep {
         }])
     }
 
-    /// Returns the writes that make the next run number [`DecodeStep::runs`], whatever happened before.
+    /// Returns the writes that make the next output number [`DecodeStep::reports`], whatever happened before.
     pub fn run_number_writes(&self) -> Vec<Write> {
         let row = |sequence: usize| Write {
             state: self.control.outbox.clone(),
             at: sequence * (1 + RING),
-            words: vec![self.runs as u32],
+            words: vec![self.reports as u32],
         };
         (0..self.control.tokens.count()).map(row).collect()
     }
@@ -325,7 +213,7 @@ impl DecodeStep {
     /// Runs the step once more; returns the microseconds of each step of its plan.
     pub fn profile(&mut self) -> Result<Vec<f64>, Error> {
         let times = self.program.function.profile()?;
-        self.runs += 1;
+        self.reports += 1;
         Ok(times)
     }
 
@@ -334,9 +222,9 @@ impl DecodeStep {
         refrain::passes::printed(&self.outputs.iter().collect::<Vec<_>>(), self.options.lower, after)
     }
 
-    /// Returns the number of runs so far.
-    pub fn runs(&self) -> u64 {
-        self.runs
+    /// Returns the number of outputs so far.
+    pub fn reports(&self) -> u64 {
+        self.reports
     }
 
     /// Returns the tape for an executor, recorded on first use or after another executor.
@@ -372,7 +260,7 @@ impl DecodeStep {
         let mut played = vec![];
         if self.forward.is_none() {
             played = self.tape(executor)?.play_after(before, writes, runs)?;
-            self.runs += runs as u64;
+            self.reports += runs as u64 * self.extras.outputs_per_run();
         } else {
             for run in 0..runs {
                 let (before, writes) = if run == 0 { (before, writes) } else { (None, &[][..]) };
@@ -403,29 +291,29 @@ impl DecodeStep {
     /// If the device fails.
     pub fn sample(&mut self, executor: &'static dyn Executor, writes: &[Write]) -> Result<Vec<Run>, Error> {
         let played = self.tape(executor)?.play(writes, 1)?;
-        self.runs += 1;
+        self.reports += 1;
         Ok(played)
     }
 
-    /// Returns the output of run number `run` for `sequence`, once it is over.
+    /// Returns output number `output` for `sequence`, once its run is over.
     ///
     /// Later runs overwrite it: only the last [`RING`] outputs are kept.
     ///
     /// # Errors
     /// If the device claims that the run is over although it never ran: the device is lost.
-    pub fn reported(&self, run: u64, sequence: usize) -> Result<u32, Error> {
-        debug_assert!(run < self.runs && self.runs - run <= RING as u64);
+    pub fn reported(&self, output: u64, sequence: usize) -> Result<u32, Error> {
+        debug_assert!(output < self.reports && self.reports - output <= RING as u64);
         let row = sequence * (1 + RING);
         let [mut count, mut word] = [[0]; 2];
         self.control.outbox.peek(row, &mut count)?;
-        // The count is the number of the next run, modulo 2^32.
-        let since = count[0].wrapping_sub(run as u32);
-        if since == 0 || u64::from(since) > self.runs - run {
+        // The count is the number of the next output, modulo 2^32.
+        let since = count[0].wrapping_sub(output as u32);
+        if since == 0 || u64::from(since) > self.reports - output {
             return Err(self.program.function.device().mark_lost());
         }
         self.control
             .outbox
-            .peek(row + 1 + (run % RING as u64) as usize, &mut word)?;
+            .peek(row + 1 + (output % RING as u64) as usize, &mut word)?;
         Ok(word[0])
     }
 

@@ -51,7 +51,7 @@ impl<'s> Stream<'s> {
         let mut writes = step.position_writes(last, position);
         writes.extend(step.settings_writes(settings)?);
         writes.extend(step.run_number_writes());
-        let first_run = step.runs();
+        let first_run = step.reports();
         session.invalidate_states();
         Ok(Stream {
             seen: vec![last],

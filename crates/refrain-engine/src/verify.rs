@@ -162,7 +162,7 @@ impl VerifiedTokens {
                 session.wait(&run)?;
             }
             let step = session.step()?;
-            reported = step.reported(step.runs() - 1, 0)?;
+            reported = step.reported(step.reports() - 1, 0)?;
         }
         let (one, other) = (self.verified.tested.step()?, self.verified.reference.step()?);
         if let Some(difference) = one.first_difference(other)? {

@@ -1,6 +1,9 @@
 //! The batch: requests join and leave between submits, and chunks of prompts are computed between the tokens of others.
 
 mod admission;
+#[cfg(test)]
+mod draft_tests;
+mod drafts;
 mod embedding;
 mod output;
 mod preemption;
@@ -16,12 +19,13 @@ mod stored_prefixes;
 pub(super) mod test_support;
 mod text_states;
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use refrain_lm::token_bitmask_words;
 use refrain_models::Pages;
 
+use self::drafts::{Speculator, TextDrafts};
 use self::preemption::Backpressure;
 use self::preparing::Preparation;
 use self::stored_prefixes::AttachedStore;
@@ -33,7 +37,8 @@ use super::pages::{NodeId, PagePool};
 use super::prefix_store::{PrefixStore, StoredPrefix};
 use super::request::Waiting;
 use super::row_count::RowCount;
-use super::runner::{DeviceRunner, Runner};
+use super::runner::{DeviceRunner, Runner, StepKind};
+use super::speculation::{Draft, NgramProposer, Proposer, Speculation, SyntheticProposer};
 use super::step_times::StepTimes;
 use super::steps::SlotId;
 use super::{EngineLoad, EngineOptions, PAGE_SIZE};
@@ -54,6 +59,7 @@ struct Running {
     /// The last cached page of its tokens in the prefix tree.
     node: Option<NodeId>,
     text_states: TextStates,
+    drafts: TextDrafts,
     /// Tokens at admission, and how many of them were cached.
     prompt: usize,
     cached: usize,
@@ -79,9 +85,14 @@ impl Running {
 
 /// Runs that were submitted together.
 struct InFlight<T> {
+    /// When they were about to be submitted.
+    begun: Instant,
+    /// Number of the first output.
     first: u64,
     runs: Vec<T>,
     rows: Vec<Option<SlotId>>,
+    /// The drafts that the only run verifies, by row; none if it verifies none.
+    drafts: Vec<Draft>,
     /// Tokens of the prompts computed before them.
     chunk: Option<usize>,
 }
@@ -105,8 +116,13 @@ pub(super) struct Batcher<R: Runner> {
     /// Whether a request's logits must not depend on other requests.
     deterministic: bool,
     row_count: RowCount,
-    /// The pace of the step in use.
+    /// The pace of the step in use, and those of others.
     pace: Pace,
+    paces: HashMap<StepKind, Pace>,
+    /// When the last run was seen to be done.
+    last_end: Option<Instant>,
+    /// `None` if texts are computed token by token.
+    speculator: Option<Speculator>,
     step_times: StepTimes,
     /// Tokens of the chunk that was submitted since the last runs.
     chunk: Option<usize>,
@@ -163,6 +179,15 @@ impl<R: Runner> Batcher<R> {
         let pages_each = options.context.div_ceil(PAGE_SIZE);
         let caches = options.prefix_cache && !options.deterministic;
         let pool = PagePool::new(pages_per_slot(options) * slots, PAGE_SIZE, caches);
+        let proposer: Option<Box<dyn Proposer>> = match options.speculation {
+            Speculation::Off => None,
+            Speculation::Ngram => Some(Box::new(NgramProposer::new(slots))),
+            Speculation::Synthetic { percent } => Some(Box::new(SyntheticProposer::new(slots, percent))),
+        };
+        // A recurrent state cannot go back to the last token that was accepted.
+        let proposer = proposer.filter(|_| !options.deterministic && !runner.is_recurrent());
+        let speculator = proposer.map(Speculator::new);
+        let preparation = Preparation::of(options);
         Batcher {
             pool: match runner.checkpoints().filter(|_| caches) {
                 Some(checkpoints) => pool.with_checkpoints(checkpoints),
@@ -180,11 +205,17 @@ impl<R: Runner> Batcher<R> {
             deterministic: options.deterministic,
             row_count: RowCount::default(),
             pace: Pace::default(),
+            paces: HashMap::new(),
+            last_end: None,
             step_times: StepTimes::new(options.target_gap),
             chunk: None,
             chunks: 0,
             backpressure: Backpressure::new(runner.default_chunk()),
-            preparation: Preparation::of(options),
+            preparation: match speculator {
+                Some(_) => preparation.with_drafts(),
+                None => preparation,
+            },
+            speculator,
             mask_threads: MaskThreads::new(token_bitmask_words(runner.vocabulary())),
             counted: EngineLoad::default(),
             runner,
@@ -291,25 +322,32 @@ impl<R: Runner> Batcher<R> {
 
     /// Submits the next runs of all decoding requests; returns whether there were any.
     fn submit(&mut self) -> Result<bool, Error> {
-        if !self.assign_rows()? {
+        let drafts = self.draft()?;
+        if !self.assign_rows(drafts.width)? {
             return Ok(false);
         }
         let runs = self.runs_per_submit();
         if runs == 0 {
             return Ok(false);
         }
+        let begun = self.runner.now();
         while !self.grant(runs) {
             // A request must not have tokens in flight when it is preempted.
             self.poll_all()?;
             self.make_room();
-            if !self.assign_rows()? {
+            if !self.assign_rows(drafts.width)? {
                 return Ok(false);
             }
         }
-        let mut rows = self.runner.rows().to_vec();
+        let (mut rows, extras) = (self.runner.rows().to_vec(), self.runner.extras());
+        let drafts = if extras.draft_tokens > 0 {
+            self.grant_drafts(&rows, drafts)
+        } else {
+            vec![]
+        };
         let pages = self.new_pages(&rows);
         let was_idle = self.in_flight.is_empty();
-        let (first, runs) = if self.runner.extras().allowed {
+        let (first, runs) = if extras.allowed {
             self.runner.forward(pages)?;
             // Masks depend on the tokens before, which arrive while the device runs the model.
             self.poll_all()?;
@@ -319,6 +357,8 @@ impl<R: Runner> Batcher<R> {
                 return Ok(false);
             }
             self.runner.sample()?
+        } else if extras.draft_tokens > 0 {
+            self.runner.verify(pages, &drafts)?
         } else {
             self.runner.play(pages, runs)?
         };
@@ -331,9 +371,11 @@ impl<R: Runner> Batcher<R> {
         }
         let chunk = self.chunk.take();
         self.in_flight.push_back(InFlight {
+            begun,
             first,
             runs,
             rows,
+            drafts,
             chunk,
         });
         Ok(true)
@@ -343,7 +385,9 @@ impl<R: Runner> Batcher<R> {
     fn runs_per_submit(&self) -> usize {
         // Between chunks of prompts, each text grows by one token at a time, so that tokens come at an even pace.
         let is_prefilling = self.running().any(|(_, running)| !running.decodes());
-        let most = if is_prefilling || self.runner.is_synchronous() || self.runner.extras().allowed {
+        let extras = self.runner.extras();
+        let is_single = extras.allowed || extras.draft_tokens > 0;
+        let most = if is_prefilling || self.runner.is_synchronous() || is_single {
             1
         } else {
             let step = self

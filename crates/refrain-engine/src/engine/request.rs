@@ -157,6 +157,7 @@ impl Waiting {
         StepExtras {
             logprobs: self.top_logprobs.is_some(),
             allowed: self.constraint.as_ref().is_some_and(Constraint::restricts),
+            draft_tokens: 0,
         }
     }
 }

@@ -13,6 +13,7 @@ use refrain_models::{LayerState, Pages};
 use super::PAGE_SIZE;
 use super::checkpoints::StateCheckpoints;
 use super::row_copy::{RowCopy, read_rows, write_rows};
+use super::speculation::Draft;
 use super::steps::{DecodeSteps, RowRequest, SlotId};
 use crate::pace::Pace;
 use crate::prefill::{PrefillChunk, PrefillPiece, PrefillPrograms, default_chunk, max_chunk_tokens};
@@ -89,18 +90,22 @@ pub(super) trait Runner {
     /// Restricts the next token of a row to those whose bits are set; `None` allows all.
     fn allow(&mut self, row: usize, mask: Option<&[u32]>);
     /// Runs the step in use `runs` times, after writing new pages to the page table: words from an index on. Returns the
-    /// number of the first run.
+    /// number of the first output: each run has one for each row.
     fn play(&mut self, pages: Vec<(usize, Vec<u32>)>, runs: usize) -> Result<(u64, Vec<Self::Run>), Error>;
     /// As `play`, but runs a step with masks only up to the logits. [`Runner::sample`] follows.
     fn forward(&mut self, pages: Vec<(usize, Vec<u32>)>) -> Result<(), Error>;
-    /// Samples from the logits of [`Runner::forward`] with the masks set since. Returns the number of this run, and it.
+    /// As `play`, but runs a step with drafts once, with this draft of each row. It has an output after a row's token,
+    /// and one after each token of its draft.
+    fn verify(&mut self, pages: Vec<(usize, Vec<u32>)>, drafts: &[Draft]) -> Result<(u64, Vec<Self::Run>), Error>;
+    /// Samples from the logits of [`Runner::forward`] with the masks set since. Returns the number of the output, and the
+    /// run.
     fn sample(&mut self) -> Result<(u64, Vec<Self::Run>), Error>;
     /// Waits until a run is over; returns how often it was polled.
     fn wait(&mut self, run: &Self::Run, pace: &Pace) -> Result<u32, Error>;
-    /// Returns the output of a run for a row, once it is over.
-    fn reported(&mut self, run: u64, row: usize) -> Result<u32, Error>;
-    /// Returns the log-probabilities of a run for a row, once it is over, if the step in use stores them.
-    fn logprobs(&mut self, run: u64, row: usize) -> Result<Option<Logprobs>, Error>;
+    /// Returns an output for a row, once its run is over.
+    fn reported(&mut self, output: u64, row: usize) -> Result<u32, Error>;
+    /// Returns the log-probabilities of an output for a row, once its run is over, if the step in use stores them.
+    fn logprobs(&mut self, output: u64, row: usize) -> Result<Option<Logprobs>, Error>;
     /// Discards all programs.
     fn release(&mut self);
 }
@@ -361,6 +366,11 @@ impl Runner for DeviceRunner {
         self.steps.play(writes, runs)
     }
 
+    fn verify(&mut self, pages: Vec<(usize, Vec<u32>)>, drafts: &[Draft]) -> Result<(u64, Vec<Run>), Error> {
+        let writes = self.page_writes(pages)?;
+        self.steps.verify(writes, drafts)
+    }
+
     fn forward(&mut self, pages: Vec<(usize, Vec<u32>)>) -> Result<(), Error> {
         let writes = self.page_writes(pages)?;
         self.steps.forward(writes)
@@ -374,12 +384,12 @@ impl Runner for DeviceRunner {
         self.steps.wait(run, pace)
     }
 
-    fn reported(&mut self, run: u64, row: usize) -> Result<u32, Error> {
-        self.steps.reported(run, row)
+    fn reported(&mut self, output: u64, row: usize) -> Result<u32, Error> {
+        self.steps.reported(output, row)
     }
 
-    fn logprobs(&mut self, run: u64, row: usize) -> Result<Option<Logprobs>, Error> {
-        self.steps.logprobs(run, row)
+    fn logprobs(&mut self, output: u64, row: usize) -> Result<Option<Logprobs>, Error> {
+        self.steps.logprobs(output, row)
     }
 
     fn release(&mut self) {

@@ -5,7 +5,8 @@ use refrain_models::{CacheTypes, ModelConfig};
 
 use super::checkpoints::CHECKPOINTS_EACH;
 use super::row_count::widths;
-use super::steps::MAX_STEP_ROWS;
+use super::speculation::{MAX_VERIFIED_TOKENS, Speculation};
+use super::steps::{MAX_DRAFT_ROWS, MAX_STEP_ROWS};
 use super::{EngineOptions, PAGE_SIZE};
 use crate::Session;
 use crate::masks::MaskStates;
@@ -39,6 +40,8 @@ struct MemoryNeeds {
     short_chunk: u64,
     /// Intermediate results of a request in a decode step.
     row: u64,
+    /// Logits and intermediate results of steps that verify drafts.
+    drafts: u64,
 }
 
 impl MemoryNeeds {
@@ -63,6 +66,16 @@ impl MemoryNeeds {
             short_chunk: SHORT_CHUNK as u64 * token,
             // Sampling ranks all tokens.
             row: token + 12 * vocabulary,
+            drafts: 0,
+        }
+    }
+
+    /// Adds what steps that verify drafts need.
+    fn with_drafts(self, vocabulary: usize) -> MemoryNeeds {
+        let logits = 4 * (MAX_DRAFT_ROWS * vocabulary) as u64;
+        MemoryNeeds {
+            drafts: logits + MAX_VERIFIED_TOKENS as u64 * self.row,
+            ..self
         }
     }
 
@@ -99,6 +112,12 @@ impl EngineOptions {
             STREAMS_ON_INTEGRATED
         };
         let needs = MemoryNeeds::of(config, device, cache, self.context);
+        let speculates = self.speculation != Speculation::Off && config.recurrent_bytes() == 0;
+        let needs = if speculates {
+            needs.with_drafts(config.vocab_size)
+        } else {
+            needs
+        };
         let max_buffer = device.max_buffer_bytes();
         let streams = streams.unwrap_or_else(|| fitting_streams(&needs, free, self.context, default));
         EngineOptions {
@@ -131,7 +150,7 @@ fn fitting_tokens(needs: &MemoryNeeds, free: u64, context: usize, streams: usize
 
 /// Returns the bytes of `free` left for keys and values. Checkpoints of recurrent states take at most half of the rest.
 fn bytes_for_tokens(needs: &MemoryNeeds, free: u64, streams: usize) -> u64 {
-    let left = free.saturating_sub(needs.of_requests(streams) + needs.scratch(free, streams));
+    let left = free.saturating_sub(needs.of_requests(streams) + needs.scratch(free, streams) + needs.drafts);
     let checkpoints = (CHECKPOINTS_EACH * streams + 1) as u64;
     left.saturating_sub(checkpoints * needs.recurrent).max(left / 2)
 }
@@ -154,6 +173,7 @@ mod tests {
         chunk: 5000,
         short_chunk: 5000,
         row: 10,
+        drafts: 0,
     };
 
     #[test]
@@ -182,6 +202,7 @@ mod tests {
             chunk: 537_000_000,
             short_chunk: 134_000_000,
             row: 2_100_000,
+            drafts: 0,
         };
         let free = 2_200_000_000;
         let streams = fitting_streams(&needs, free, 8192, 64);
@@ -228,6 +249,17 @@ mod tests {
             runner.release();
             runner.prepare_step((16, StepExtras::default())).expect("prepares");
             let (used, counted) = (runner.scratch_bytes(), 16 * needs.row);
+            assert!((used..8 * used).contains(&counted), "{spec}: {counted} for {used}");
+            runner.release();
+            let extras = StepExtras {
+                draft_tokens: 7,
+                ..StepExtras::default()
+            };
+            runner.prepare_step((8, extras)).expect("prepares");
+            let (used, counted) = (
+                runner.scratch_bytes(),
+                needs.with_drafts(model.config().vocab_size).drafts,
+            );
             assert!((used..8 * used).contains(&counted), "{spec}: {counted} for {used}");
         }
     }

@@ -3,17 +3,20 @@
 //! What sampling keeps of a request lies at the request's slot, once for all steps. A row holds only the number of a
 //! slot with its token and position, so that requests move between steps of different widths by a few words.
 
+mod masks;
+
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
-use std::ops::Range;
 
 use refrain::{Array, Executor, LowerOptions, MAX_INBOX_WORDS, Run, SharedScratch, Write};
 use refrain_lm::Logprobs;
 use refrain_lm::sample::Settings;
 use refrain_models::{LayerState, Pages};
 
+use self::masks::Masks;
 use super::row_count::rounded;
 use super::runner::StepKind;
+use super::speculation::{Draft, MAX_VERIFIED_TOKENS};
 use crate::masks::MaskStates;
 use crate::pace::Pace;
 use crate::step::{DecodeStep, SlotStates, StepExtras, StepOptions};
@@ -24,6 +27,8 @@ pub(super) type SlotId = (usize, u64);
 
 /// Rows of all steps per slot, at most: each step keeps the logits of its rows.
 pub(super) const MAX_STEP_ROWS: usize = 5;
+/// Rows of all steps with drafts beyond those, at most: each token of a draft keeps logits too.
+pub(super) const MAX_DRAFT_ROWS: usize = 2 * MAX_VERIFIED_TOKENS;
 
 /// Decode steps over the same states, pages and slots.
 pub(super) struct DecodeSteps {
@@ -60,55 +65,6 @@ enum RowWord {
 
 /// The position of an empty row: -1.
 const EMPTY: u32 = u32::MAX;
-
-/// The masks of the rows of a step, as they should be on the device.
-#[derive(Default)]
-struct Masks {
-    /// Words of a row.
-    words: usize,
-    bits: Vec<u32>,
-    /// Rows that are restricted.
-    restricted: Vec<bool>,
-    /// Rows that are not written yet.
-    unwritten: Range<usize>,
-}
-
-impl Masks {
-    /// Masks of `rows` rows that allow all tokens.
-    fn of(rows: usize, vocabulary: usize) -> Masks {
-        let words = refrain_lm::token_bitmask_words(vocabulary);
-        Masks {
-            words,
-            bits: vec![u32::MAX; rows * words],
-            restricted: vec![false; rows],
-            unwritten: 0..rows,
-        }
-    }
-
-    fn set(&mut self, row: usize, mask: Option<&[u32]>) {
-        let bits = &mut self.bits[row * self.words..][..self.words];
-        match mask {
-            Some(mask) => bits.copy_from_slice(mask),
-            None if self.restricted[row] => bits.fill(u32::MAX),
-            None => return,
-        }
-        self.restricted[row] = mask.is_some();
-        self.unwritten = match self.unwritten.is_empty() {
-            true => row..row + 1,
-            false => self.unwritten.start.min(row)..self.unwritten.end.max(row + 1),
-        };
-    }
-
-    /// Writes the rows that changed, and those between them, at once.
-    fn write_to(&mut self, allowed: &Array) -> Result<(), Error> {
-        let rows = std::mem::take(&mut self.unwritten);
-        let words = rows.start * self.words..rows.end * self.words;
-        if words.is_empty() {
-            return Ok(());
-        }
-        Ok(allowed.write_state(4 * words.start, bytemuck::cast_slice(&self.bits[words]))?)
-    }
-}
 
 /// A request that gets a row.
 pub(super) struct RowRequest<'t> {
@@ -229,11 +185,14 @@ impl DecodeSteps {
     fn make_room(&mut self, (rows, extras): StepKind) {
         let in_use = (self.rows.len(), self.extras);
         let needed = [(rows, StepExtras::default()), (rows, extras)];
-        let max = MAX_STEP_ROWS * rounded(self.loaded.len());
+        let has_drafts = extras.draft_tokens > 0 || self.recent.iter().any(|kind| kind.1.draft_tokens > 0);
+        let draft_rows = if has_drafts { MAX_DRAFT_ROWS } else { 0 };
+        let max = MAX_STEP_ROWS * rounded(self.loaded.len()) + draft_rows;
+        let logits = |(rows, extras): &StepKind| rows * (1 + extras.draft_tokens);
         loop {
             let missing = needed.iter().filter(|kind| !self.by_kind.contains_key(kind));
-            let new: usize = missing.map(|kind| kind.0).sum();
-            let made: usize = self.by_kind.keys().map(|kind| kind.0).sum();
+            let new: usize = missing.map(logits).sum();
+            let made: usize = self.by_kind.keys().map(logits).sum();
             let is_spare = |kind: &StepKind| *kind != in_use && !needed.contains(kind);
             let Some(index) = self
                 .recent
@@ -325,7 +284,7 @@ impl DecodeSteps {
         self.masks.set(row, mask);
     }
 
-    /// Carries out the writes so far and `more`, and runs the step `runs` times. Returns the number of the first run.
+    /// Carries out the writes so far and `more`, and runs the step `runs` times. Returns the number of the first output.
     ///
     /// # Errors
     /// If the device fails.
@@ -333,8 +292,25 @@ impl DecodeSteps {
         let writes = self.writes(more)?;
         let executor = self.executor;
         let step = self.step();
-        let first = step.runs();
+        let first = step.reports();
         Ok((first, step.play(executor, None, &writes, runs)?))
+    }
+
+    /// As `play`, but runs a step with drafts once, with this draft of each row.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn verify(&mut self, mut more: Vec<Write>, drafts: &[Draft]) -> Result<(u64, Vec<Run>), Error> {
+        let width = self.extras.draft_tokens;
+        let states = self.step().control.drafts.as_ref().expect("a step with drafts");
+        let row = |draft: &Draft| {
+            let counts = [draft.tokens.len() as u32, draft.forced as u32];
+            let padding = std::iter::repeat_n(0, width - draft.tokens.len());
+            let tokens = draft.tokens.iter().copied().chain(padding);
+            counts.into_iter().chain(tokens).collect::<Vec<u32>>()
+        };
+        more.push(write(&states.drafts, 0, drafts.iter().flat_map(row).collect()));
+        self.play(more, 1)
     }
 
     /// Carries out the writes so far and `more`, and runs the step in use up to the logits. It is one with masks.
@@ -347,8 +323,8 @@ impl DecodeSteps {
         Ok(self.step().forward(executor, None, &writes)?)
     }
 
-    /// Carries out the writes since [`DecodeSteps::forward`], and samples from its logits. Returns the number of this run,
-    /// and it.
+    /// Carries out the writes since [`DecodeSteps::forward`], and samples from its logits. Returns the number of the
+    /// output, and the run.
     ///
     /// # Errors
     /// If the device fails.
@@ -358,7 +334,7 @@ impl DecodeSteps {
         let writes = self.writes(vec![])?;
         let executor = self.executor;
         let step = self.step();
-        let first = step.runs();
+        let first = step.reports();
         Ok((first, step.sample(executor, &writes)?))
     }
 
@@ -407,23 +383,23 @@ impl DecodeSteps {
         pace.wait(self.step().tape(executor)?, run, 1)
     }
 
-    /// Returns the output of run number `run` for a row, once it is over.
+    /// Returns output number `output` for a row, once its run is over.
     ///
     /// # Errors
     /// If the device fails.
-    pub fn reported(&mut self, run: u64, row: usize) -> Result<u32, Error> {
-        Ok(self.step().reported(run, row)?)
+    pub fn reported(&mut self, output: u64, row: usize) -> Result<u32, Error> {
+        Ok(self.step().reported(output, row)?)
     }
 
-    /// Returns the log-probabilities of the token that run number `run` sampled for a row, once it is over. `None` if
+    /// Returns the log-probabilities of the token of output number `output` for a row, once its run is over. `None` if
     /// the step in use stores none.
     ///
     /// # Errors
     /// If the device fails.
-    pub fn logprobs(&mut self, run: u64, row: usize) -> Result<Option<Logprobs>, Error> {
+    pub fn logprobs(&mut self, output: u64, row: usize) -> Result<Option<Logprobs>, Error> {
         let ring = self.step().control.logprobs.clone();
         let ring = ring.filter(|_| self.extras.logprobs);
-        Ok(ring.map(|ring| ring.read(row, run)).transpose()?)
+        Ok(ring.map(|ring| ring.read(row, output)).transpose()?)
     }
 }
 

@@ -306,7 +306,7 @@ impl Session {
     /// not have happened, so the next call repeats them.
     pub(crate) fn play(&mut self, writes: &[Write], last: usize, runs: usize) -> Result<Vec<Run>, Error> {
         let executor = self.executor();
-        let number = self.step()?.runs();
+        let number = self.step()?.reports();
         let (pages, granted) = self.grant(last)?;
         let writes = [writes, &pages[..]].concat();
         let (step, rollback) = (self.step.as_mut().expect("traced"), &mut self.rollback);

@@ -4,6 +4,7 @@
 mod common;
 mod constraints;
 mod sharing;
+mod speculation;
 
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;

@@ -6,6 +6,7 @@
 
 use std::sync::atomic::Ordering;
 
+use super::drafts::TextDrafts;
 use super::text_states::TextStates;
 use super::{Batcher, PAGE_SIZE, Runner, Running, Waiting};
 use crate::Error;
@@ -87,6 +88,7 @@ impl<R: Runner> Batcher<R> {
                 .into(),
             node: None,
             text_states: TextStates::default(),
+            drafts: TextDrafts::default(),
             prompt: tokens,
             cached,
             admitted: self.runner.now(),

@@ -1,10 +1,13 @@
 //! Outputs of the runs of a batch.
 
+use std::time::Instant;
+
 use refrain_lm::Logprobs;
 use refrain_lm::sample::{FINISHED, NOT_A_NUMBER};
 
-use super::{Batcher, Runner, SlotId, Waiting};
+use super::{Batcher, InFlight, Runner, SlotId, Waiting};
 use crate::engine::request::{EngineEvent, PickedToken};
+use crate::engine::speculation::Draft;
 use crate::{Error, Finish};
 
 impl<R: Runner> Batcher<R> {
@@ -21,6 +24,7 @@ impl<R: Runner> Batcher<R> {
         let Some(polled) = self.in_flight.pop_front() else {
             return Ok(());
         };
+        let none = Draft::default();
         for (number, run) in polled.runs.iter().enumerate() {
             let chunk = polled.chunk.filter(|_| number == 0);
             if let Some(chunk) = chunk {
@@ -33,12 +37,14 @@ impl<R: Runner> Batcher<R> {
                 None => self.pace.done(polls, 1, now),
             }
             self.step_times.ended(chunk, now);
+            self.measure(&polled, now);
             let before = self.counted.generated_tokens;
             for (row, slot_id) in polled.rows.iter().enumerate() {
                 if let Some(slot_id) = *slot_id
                     && self.is_admitted(slot_id)
                 {
-                    self.take(slot_id, polled.first + number as u64, row)?;
+                    let draft = polled.drafts.get(row).unwrap_or(&none);
+                    self.take(slot_id, polled.first + number as u64, row, draft)?;
                 }
             }
             self.counted.decode_steps += u64::from(self.counted.generated_tokens > before);
@@ -50,9 +56,26 @@ impl<R: Runner> Batcher<R> {
         self.slots[slot].as_ref().is_some_and(|r| r.request.number == number)
     }
 
-    /// Takes the output of run number `run` for a request in a row.
-    fn take(&mut self, (slot, _): SlotId, run: u64, row: usize) -> Result<(), Error> {
-        let word = self.runner.reported(run, row)?;
+    /// Notes how long a run took that has just ended, for the choice of drafts.
+    fn measure(&mut self, run: &InFlight<R::Run>, now: Instant) {
+        let begun = self.last_end.map_or(run.begun, |end| end.max(run.begun));
+        self.last_end = Some(now);
+        let extras = self.runner.extras();
+        if let Some(speculator) = &mut self.speculator
+            && run.chunk.is_none()
+            && !extras.allowed
+        {
+            // Runs ahead are often seen to be done together, so a mean of many counts.
+            let mean = self.pace.step().filter(|_| extras.draft_tokens == 0);
+            let took = mean.unwrap_or_else(|| now.saturating_duration_since(begun));
+            speculator.policy.measured((run.rows.len(), extras.draft_tokens), took);
+        }
+    }
+
+    /// Takes the outputs of a run for a request in a row: its next token, and one behind each token of its draft that is
+    /// accepted. The first of these outputs is number `first`.
+    fn take(&mut self, slot_id: SlotId, first: u64, row: usize, draft: &Draft) -> Result<(), Error> {
+        let slot = slot_id.0;
         let running = self.slots[slot].as_mut().expect("admitted");
         running.ahead -= 1;
         if running.dropped > 0 {
@@ -60,11 +83,41 @@ impl<R: Runner> Batcher<R> {
             self.resume_restricted(slot);
             return Ok(());
         }
+        let guesses = draft.tokens.len();
+        self.counted.drafts += u64::from(guesses > 0);
+        self.counted.draft_tokens += guesses as u64;
+        for (index, output) in (0..=guesses).zip(first..) {
+            let Some(token) = self.take_token(slot, output, row)? else {
+                return Ok(());
+            };
+            if index == guesses {
+                break;
+            }
+            let is_accepted = draft.accepts(index, token);
+            self.verified(slot, index, is_accepted);
+            if !is_accepted {
+                break;
+            }
+            let running = self.slots[slot].as_ref().expect("admitted");
+            if running.request.extras().allowed {
+                // The rest was sampled before this token restricted it. The next step is another one, whose rows begin
+                // with the requests' tokens.
+                self.runner.forget(slot_id);
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes an output of a run for a request in a row. Returns the token if the request goes on.
+    fn take_token(&mut self, slot: usize, output: u64, row: usize) -> Result<Option<u32>, Error> {
+        let word = self.runner.reported(output, row)?;
+        let running = self.slots[slot].as_mut().expect("admitted");
         let request = &mut running.request;
         // Device reads that may fail come before the request changes: it may have to continue from here.
         let mut logprobs = None;
         if let Some(top_logprobs) = request.top_logprobs {
-            logprobs = self.runner.logprobs(run, row)?.map(Box::new);
+            logprobs = self.runner.logprobs(output, row)?.map(Box::new);
             if let Some(logprobs) = &mut logprobs {
                 logprobs.top.truncate(top_logprobs);
             }
@@ -82,13 +135,13 @@ impl<R: Runner> Batcher<R> {
                 let Some(end) = self.push(slot, id, logprobs) else {
                     self.cache_text_states(slot);
                     self.continue_restricted(slot);
-                    return Ok(());
+                    return Ok(Some(id));
                 };
                 end
             }
         };
         self.end(slot, end);
-        Ok(())
+        Ok(None)
     }
 
     /// Appends a token to a request and reports it. Returns how the request ends with it, if it does.

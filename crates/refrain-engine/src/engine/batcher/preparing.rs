@@ -6,6 +6,7 @@ use super::{Batcher, EngineOptions, Runner};
 use crate::Error;
 use crate::engine::IDLE_BEFORE_WORK;
 use crate::engine::row_count::{rounded, widths};
+use crate::engine::speculation::DRAFT_WIDTHS;
 use crate::prefill::{SHORT_CHUNK, class_sizes};
 use crate::step::StepExtras;
 
@@ -19,6 +20,8 @@ enum NeededProgram {
     Step(usize),
     /// Computes so many tokens of a prompt.
     Chunk(usize),
+    /// Verifies so many tokens of a draft in one row.
+    Drafts(usize),
 }
 
 /// The programs that are still to be made.
@@ -52,6 +55,12 @@ impl Preparation {
             programs: all,
             widest: MAX_PREPARED_ROWS,
         }
+    }
+
+    /// Adds the programs that a single request with drafts needs, after all others.
+    pub fn with_drafts(mut self) -> Preparation {
+        self.programs.splice(0..0, DRAFT_WIDTHS.map(NeededProgram::Drafts));
+        self
     }
 
     /// Notes that a step of so many rows is used. Once such a burst is over, somewhat narrower steps are made for the next
@@ -97,6 +106,13 @@ impl<R: Runner> Batcher<R> {
             None => return,
             Some(NeededProgram::Step(rows)) => self.runner.prepare_step((rows, StepExtras::default())),
             Some(NeededProgram::Chunk(tokens)) => self.runner.prepare_chunk(tokens),
+            Some(NeededProgram::Drafts(draft_tokens)) => {
+                let extras = StepExtras {
+                    draft_tokens,
+                    ..StepExtras::default()
+                };
+                self.runner.prepare_step((1, extras))
+            }
         };
         if made.is_err() {
             self.preparation.programs.clear();
@@ -129,6 +145,11 @@ mod tests {
             ..options.clone()
         };
         assert_eq!(Preparation::of(&deterministic).programs.first(), Some(&Step(4)));
+        let drafts = Preparation::of(&options).with_drafts().programs;
+        assert_eq!(
+            drafts[..3],
+            [NeededProgram::Drafts(3), NeededProgram::Drafts(7), Step(4)]
+        );
 
         let mut preparation = Preparation::of(&options);
         preparation.programs.clear();

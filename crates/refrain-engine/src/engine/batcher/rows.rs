@@ -4,8 +4,8 @@ use super::{Batcher, Runner};
 use crate::Error;
 use crate::engine::request::EngineEvent;
 use crate::engine::row_count::rounded;
+use crate::engine::speculation::is_allowed;
 use crate::engine::steps::RowRequest;
-use crate::pace::Pace;
 use crate::step::StepExtras;
 
 impl<R: Runner> Batcher<R> {
@@ -27,8 +27,9 @@ impl<R: Runner> Batcher<R> {
         Ok(())
     }
 
-    /// Gives decoding requests rows; returns whether there are any.
-    pub(super) fn assign_rows(&mut self) -> Result<bool, Error> {
+    /// Gives decoding requests rows of a step that verifies so many tokens of a draft in each, if it may have so many.
+    /// Returns whether there are any.
+    pub(super) fn assign_rows(&mut self, mut draft_tokens: usize) -> Result<bool, Error> {
         loop {
             let decoding = self.running().filter(|(_, running)| running.decodes()).count();
             let extras = self.running().filter(|(_, running)| running.decodes());
@@ -37,6 +38,11 @@ impl<R: Runner> Batcher<R> {
             if decoding == 0 {
                 return Ok(false);
             }
+            let kind_of = |rows: usize| {
+                let has_drafts = !extras.allowed && is_allowed(rows, draft_tokens);
+                let draft_tokens = if has_drafts { draft_tokens } else { 0 };
+                (rows, StepExtras { draft_tokens, ..extras })
+            };
             let now = self.runner.rows().len();
             let rows = if self.deterministic {
                 rounded(self.slots.len())
@@ -44,19 +50,28 @@ impl<R: Runner> Batcher<R> {
                 let most = self.backpressure.streams(self.slots.len());
                 let soon = (self.running().count() + self.queue.len()).min(most);
                 let runner = &self.runner;
-                let is_made = |rows| runner.has_step((rows, extras));
+                let is_made = |rows| runner.has_step(kind_of(rows));
                 self.row_count.choose(now, decoding, soon, is_made)
             };
-            if (rows, extras) == (now, self.runner.extras()) {
+            let (before, next) = ((now, self.runner.extras()), kind_of(rows));
+            if next == before {
                 break;
             }
             if !self.in_flight.is_empty() {
                 self.poll_all()?;
                 continue;
             }
-            self.runner.use_step((rows, extras))?;
+            match self.runner.use_step(next) {
+                // Without drafts, nothing else has to make room.
+                Err(error) if error.is_out_of_memory() && next.1.draft_tokens > 0 => {
+                    (draft_tokens, self.speculator) = (0, None);
+                    continue;
+                }
+                used => used?,
+            }
             self.preparation.used(rows);
-            self.pace = Pace::default();
+            let pace = self.paces.remove(&next).unwrap_or_default();
+            self.paces.insert(before, std::mem::replace(&mut self.pace, pace));
             self.step_times.interrupt();
             break;
         }

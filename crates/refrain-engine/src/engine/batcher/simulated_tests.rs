@@ -3,6 +3,7 @@
 
 mod preemption;
 mod sharing;
+mod speculation;
 mod stored;
 
 use std::path::Path;
@@ -12,12 +13,14 @@ use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use super::Batcher;
+use super::drafts::Speculator;
 use super::simulation::{Costs, SimulatedRunner, Simulation, VOCABULARY, alone, token_of};
-use super::test_support::{EveryThird, TestRequest};
+use super::test_support::{EveryThird, Scripted, TestRequest};
 use crate::engine::request::{EngineEvent, TokenConstraint};
 use crate::engine::row_count::widths;
 use crate::engine::runner::Runner;
-use crate::engine::{EngineOptions, PAGE_SIZE};
+use crate::engine::speculation::Speculation;
+use crate::engine::{EngineLoad, EngineOptions, PAGE_SIZE};
 use crate::step::StepExtras;
 use crate::{Error, Finish};
 
@@ -178,7 +181,8 @@ fn random_constraint(random: &mut Random) -> EveryThird {
 }
 
 /// Runs random requests that come at random times on a random device. Some batches share stored prefixes in `directory`.
-fn check_mix(seed: u64, directory: &Path) {
+/// Returns the engine's counters.
+fn check_mix(seed: u64, directory: &Path) -> EngineLoad {
     let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
     let context = PAGE_SIZE * (1 + random.below(4));
     let streams = 1 + random.below(7);
@@ -189,6 +193,7 @@ fn check_mix(seed: u64, directory: &Path) {
         cache_tokens: context + random.below(streams * context),
         prefix_cache: !random.one_in(5),
         deterministic: random.one_in(8),
+        speculation: [Speculation::Off, Speculation::Ngram][random.below(2)],
         ..EngineOptions::default()
     };
     let simulation = Simulation {
@@ -213,6 +218,11 @@ fn check_mix(seed: u64, directory: &Path) {
         }
         waiting.push(request);
     }
+    if random.one_in(2) && batcher.speculator.is_some() {
+        let texts = waiting.iter().map(speculation::script).collect();
+        let scripted = Scripted::new(texts, random.below(5) as u32);
+        batcher.speculator = Some(Speculator::new(Box::new(scripted)));
+    }
     waiting.reverse();
     let mut submitted: Vec<Submitted> = vec![];
     let what = format!("mix {seed}, {options:?}, recurrent: {is_recurrent}");
@@ -235,15 +245,25 @@ fn check_mix(seed: u64, directory: &Path) {
         .iter()
         .for_each(|submitted| submitted.check(is_recurrent, &what));
     assert_eq!(batcher.pool.available(), batcher.pool.count(), "{what}: pages are left");
+    let load = batcher.load();
     batcher.close();
+    load
 }
 
 #[test]
 fn random_mixes_get_the_answers_of_each_request_alone() {
     let folder = tempfile::tempdir().expect("a folder");
-    for seed in refrain_testing::sample(0..MIXES, 4) {
-        check_mix(seed, folder.path());
-    }
+    let loads: Vec<EngineLoad> = refrain_testing::sample(0..MIXES, 4)
+        .into_iter()
+        .map(|seed| check_mix(seed, folder.path()))
+        .collect();
+    let total = |count: fn(&EngineLoad) -> u64| loads.iter().map(count).sum::<u64>();
+    let accepted = total(|load| load.accepted_tokens.iter().sum());
+    let refused = total(|load| load.draft_tokens) - accepted;
+    assert!(
+        accepted > 100 && refused > 100 && total(|load| load.preemptions) > 0,
+        "{accepted}, {refused}"
+    );
 }
 
 /// Returns a simulated card with pages for the full context of all requests, and its options.

@@ -11,6 +11,7 @@ use refrain_lm::sample::FINISHED;
 
 use crate::engine::PAGE_SIZE;
 use crate::engine::runner::{Runner, StepKind};
+use crate::engine::speculation::Draft;
 use crate::engine::steps::{RowRequest, SlotId};
 use crate::pace::Pace;
 use crate::prefill::PrefillPiece;
@@ -24,7 +25,7 @@ const SAMPLING: u64 = 50;
 /// Times of a device in microseconds.
 #[derive(Clone, Copy)]
 pub struct Costs {
-    /// Of a step with so many rows.
+    /// Of a step with so many rows, or tokens of drafts in them.
     pub step: fn(usize) -> u64,
     /// Of a chunk with so many tokens.
     pub chunk: fn(usize) -> u64,
@@ -188,6 +189,25 @@ impl SimulatedRunner {
         }
     }
 
+    /// Computes the token of a row and a draft behind it, and samples after each while the draft is right.
+    fn verify_row(&mut self, row: usize, draft: &Draft, outputs: &mut [Vec<u32>]) {
+        let table = self.table.clone();
+        let (Some((slot, _)), Some(decoding)) = (self.rows[row], &self.decoding[row]) else {
+            return;
+        };
+        let (token, first) = (decoding.token, decoding.position);
+        for (&token, position) in std::iter::once(&token).chain(&draft.tokens).zip(first..) {
+            *self.cell_at(&table, slot, position) = cell(token, position);
+        }
+        for (index, output) in outputs.iter_mut().enumerate().take(1 + draft.tokens.len()) {
+            self.hashes[row] = Some(self.hash(&table, slot, first + index));
+            output[row] = self.sample_row(row);
+            if self.decoding[row].is_none() || !draft.accepts(index, output[row]) {
+                break;
+            }
+        }
+    }
+
     fn run_model(&mut self) {
         let table = self.table.clone();
         for row in 0..self.rows.len() {
@@ -201,21 +221,23 @@ impl SimulatedRunner {
     }
 
     fn run_sampling(&mut self) {
-        let mut output = vec![FINISHED; self.rows.len()];
-        for (row, output) in output.iter_mut().enumerate() {
-            let Some(mut decoding) = self.decoding[row].take() else {
-                continue;
-            };
-            let hash = self.hashes[row].expect("the model ran for this row");
-            let next = token_of(hash, self.masks[row].as_deref());
-            *output = next;
-            decoding.token = next;
-            decoding.position += 1;
-            if decoding.position < decoding.last_position && !decoding.stop_ids.contains(&next) {
-                self.decoding[row] = Some(decoding);
-            }
-        }
+        let output = (0..self.rows.len()).map(|row| self.sample_row(row)).collect();
         self.outputs.push(output);
+    }
+
+    /// Samples the next token of a row and advances to it.
+    fn sample_row(&mut self, row: usize) -> u32 {
+        let Some(mut decoding) = self.decoding[row].take() else {
+            return FINISHED;
+        };
+        let hash = self.hashes[row].expect("the model ran for this row");
+        let next = token_of(hash, self.masks[row].as_deref());
+        decoding.token = next;
+        decoding.position += 1;
+        if decoding.position < decoding.last_position && !decoding.stop_ids.contains(&next) {
+            self.decoding[row] = Some(decoding);
+        }
+        next
     }
 }
 
@@ -403,6 +425,24 @@ impl Runner for SimulatedRunner {
             self.work(cost)
         });
         Ok((first, ends.collect()))
+    }
+
+    fn verify(&mut self, pages: Vec<(usize, Vec<u32>)>, drafts: &[Draft]) -> Result<(u64, Vec<Duration>), Error> {
+        self.allocate()?;
+        self.write_pages(pages);
+        let (rows, width) = (self.rows.len(), 1 + self.extras.draft_tokens);
+        assert!(drafts.len() == rows && !self.extras.allowed && !self.is_recurrent());
+        assert!(
+            drafts.iter().all(|draft| draft.tokens.len() < width),
+            "{width}: {drafts:?}"
+        );
+        let first = self.outputs.len() as u64;
+        let mut outputs = vec![vec![FINISHED; rows]; width];
+        for (row, draft) in drafts.iter().enumerate() {
+            self.verify_row(row, draft, &mut outputs);
+        }
+        self.outputs.extend(outputs);
+        Ok((first, vec![self.work((self.simulation.costs.step)(rows * width))]))
     }
 
     fn forward(&mut self, pages: Vec<(usize, Vec<u32>)>) -> Result<(), Error> {

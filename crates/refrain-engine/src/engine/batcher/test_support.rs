@@ -1,5 +1,6 @@
 //! Requests to a small model, for tests that run step by step.
 
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -12,6 +13,7 @@ use super::{Batcher, DeviceRunner, Runner, Waiting};
 use crate::engine::constraint::Constraint;
 use crate::engine::prefix_store::StoredPrefix;
 use crate::engine::request::{EngineEvent, TokenConstraint};
+use crate::engine::speculation::{Draft, Proposer};
 use crate::engine::{EngineOptions, Leaving};
 use crate::{Finish, GenerateOptions, LoadOptions, Model, Sampler, SamplerOptions};
 
@@ -152,5 +154,49 @@ impl TestRequest {
             _leaving: Leaving(Arc::default()),
         });
         (polled, cancelled)
+    }
+}
+
+/// Proposes what follows in texts that are known, with mistakes.
+pub struct Scripted {
+    texts: Vec<Vec<u32>>,
+    /// One of so many tokens is wrong; 0 for none.
+    wrong_one_in: u32,
+    slots: HashMap<usize, Vec<u32>>,
+}
+
+impl Scripted {
+    pub fn new(texts: Vec<Vec<u32>>, wrong_one_in: u32) -> Scripted {
+        Scripted {
+            texts,
+            wrong_one_in,
+            slots: HashMap::new(),
+        }
+    }
+}
+
+impl Proposer for Scripted {
+    fn prefill(&mut self, slot: usize, tokens: &[u32]) {
+        self.slots.insert(slot, tokens.to_vec());
+    }
+
+    fn commit(&mut self, slot: usize, tokens: &[u32]) {
+        self.slots.get_mut(&slot).expect("a text").extend_from_slice(tokens);
+    }
+
+    fn propose(&mut self, slot: usize, max: usize) -> Draft {
+        let known = &self.slots[&slot];
+        let goes_on = |text: &&Vec<u32>| text.len() > known.len() && text.starts_with(known);
+        let Some(text) = self.texts.iter().find(goes_on) else {
+            return Draft::default();
+        };
+        let is_wrong =
+            |at: u32| self.wrong_one_in > 0 && (at.wrapping_mul(2_654_435_761) >> 16).is_multiple_of(self.wrong_one_in);
+        let next = text.iter().zip(0u32..).skip(known.len()).take(max);
+        let guess = |(token, at): (&u32, u32)| if is_wrong(at) { token ^ 1 } else { *token };
+        Draft {
+            tokens: next.map(guess).collect(),
+            forced: 0,
+        }
     }
 }

@@ -1,0 +1,144 @@
+//! Texts with drafts equal those without, on devices.
+
+use std::sync::mpsc::Receiver;
+
+use refrain::Device;
+use refrain_models::Checkpoint;
+use refrain_vulkan::{DeviceChoice, OpenOptions, Options, Vulkan};
+
+use super::Batcher;
+use super::drafts::Speculator;
+use super::test_support::{Scripted, TestRequest, ask, options, prompt};
+use crate::engine::EngineOptions;
+use crate::engine::request::EngineEvent;
+use crate::engine::runner::DeviceRunner;
+use crate::engine::speculation::Speculation;
+use crate::{Finish, GenerateOptions, LoadOptions, Model, Session};
+
+const TOKENS: usize = 40;
+
+fn load(spec: &str, device: &Device) -> Model {
+    let checkpoint = Checkpoint::synthetic(spec).expect("a checkpoint");
+    Model::load(&checkpoint, device, &LoadOptions::default()).expect("loads")
+}
+
+/// Returns a request's tokens alone, its prompt included. Requests are seeded and penalise repetitions.
+fn alone(model: &Model, number: u64) -> Vec<u32> {
+    let mut session = Session::new(model, 256).expect("fits");
+    let options = GenerateOptions {
+        max_tokens: Some(TOKENS),
+        ..options(number)
+    };
+    let answer = session.generate(&prompt(number), &options).expect("begins");
+    let answer: Vec<u32> = answer.collect::<Result<_, _>>().expect("goes on");
+    [prompt(number), answer].concat()
+}
+
+fn batcher_with(model: &Model, speculation: Speculation) -> Batcher<DeviceRunner> {
+    let options = EngineOptions {
+        context: 256,
+        streams: 4,
+        cache_tokens: 1024,
+        speculation,
+        ..EngineOptions::default()
+    };
+    Batcher::new(model, &options).expect("fits")
+}
+
+fn drafting(model: &Model, texts: &[Vec<u32>], wrong_one_in: u32) -> Batcher<DeviceRunner> {
+    let mut batcher = batcher_with(model, Speculation::Off);
+    batcher.speculator = Some(Speculator::new(Box::new(Scripted::new(texts.to_vec(), wrong_one_in))));
+    batcher
+}
+
+fn answer(events: &Receiver<EngineEvent>) -> (Vec<u32>, Option<Finish>) {
+    let (mut tokens, mut end) = (vec![], None);
+    for event in events.try_iter() {
+        match event {
+            EngineEvent::Token(token) => tokens.push(token.id),
+            EngineEvent::End(finish) => end = Some(finish),
+            other => panic!("{other:?}"),
+        }
+    }
+    (tokens, end)
+}
+
+fn check(model: &Model, numbers: std::ops::Range<u64>) {
+    let texts: Vec<Vec<u32>> = numbers.clone().map(|number| alone(model, number)).collect();
+    for wrong_one_in in [0, 3] {
+        let mut batcher = drafting(model, &texts, wrong_one_in);
+        let submitted: Vec<_> = numbers
+            .clone()
+            .zip(&texts)
+            .map(|(number, text)| {
+                let prompt = prompt(number);
+                // Odd requests end at a token of their answers.
+                let stop = text[prompt.len() + TOKENS / 2];
+                let request = TestRequest {
+                    number,
+                    tokens: TOKENS,
+                    stop_ids: if number % 2 == 1 { vec![stop] } else { vec![] },
+                    prompt,
+                    ..TestRequest::default()
+                };
+                (request.clone().submit(&mut batcher).0, request, text)
+            })
+            .collect();
+        while !batcher.is_idle() {
+            batcher.step().expect("goes on");
+        }
+        for (events, request, text) in &submitted {
+            let all = &text[request.prompt.len()..];
+            let stop = all.iter().position(|token| request.stop_ids.contains(token));
+            let expected = match stop {
+                Some(stop) => (all[..stop].to_vec(), Some(Finish::Stop)),
+                None => (all.to_vec(), Some(Finish::Length)),
+            };
+            assert_eq!(answer(events), expected, "request {}", request.number);
+        }
+        let load = batcher.load();
+        let accepted: u64 = load.accepted_tokens.iter().sum();
+        assert!(accepted > 20, "{load:?}");
+        assert!(wrong_one_in > 0 || 2 * accepted > load.draft_tokens, "{load:?}");
+    }
+}
+
+/// Host and device agree on which synthetic drafts are accepted: all texts get their tokens.
+fn check_synthetic(model: &Model) {
+    for percent in [0, 60, 100] {
+        let mut batcher = batcher_with(model, Speculation::Synthetic { percent });
+        let submitted: Vec<_> = (0..3).map(|number| ask(&mut batcher, number, TOKENS)).collect();
+        while !batcher.is_idle() {
+            batcher.step().expect("goes on");
+        }
+        for events in &submitted {
+            let (tokens, end) = answer(events);
+            assert_eq!((tokens.len(), end), (TOKENS, Some(Finish::Length)), "{percent} %");
+        }
+        let load = batcher.load();
+        let accepted: u64 = load.accepted_tokens.iter().sum();
+        assert!(load.drafts > 0, "{load:?}");
+        match percent {
+            0 => assert_eq!(accepted, 0, "{load:?}"),
+            100 => assert_eq!(accepted, load.draft_tokens, "{load:?}"),
+            _ => assert!(0 < accepted && accepted < load.draft_tokens, "{load:?}"),
+        }
+    }
+}
+
+#[test]
+fn drafts_work_on_the_cpu() {
+    let model = load("tiny:f32", &Device::cpu());
+    check(&model, 0..6);
+    check_synthetic(&model);
+}
+
+#[test]
+fn drafts_work_on_a_gpu() {
+    let vulkan = Vulkan::load(Options::default()).expect("the tests need a Vulkan driver");
+    let index = vulkan.choose(&DeviceChoice::Auto).expect("a usable device");
+    let device = vulkan.open(index, &OpenOptions::default()).expect("opens");
+    let model = load("tiny:f16", &Device::vulkan(device));
+    check(&model, 0..3);
+    check_synthetic(&model);
+}

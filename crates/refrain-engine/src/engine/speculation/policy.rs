@@ -1,0 +1,211 @@
+//! Whether drafts pay: what they are expected to gain, against what verifying them costs.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use super::{DRAFT_WIDTHS, is_allowed};
+
+/// Tokens of drafts that a new request counts as having had verified, and the share of them that was accepted.
+const PRIOR_TOKENS: f64 = 2.0;
+const PRIOR_RATE: f64 = 0.8;
+/// What remains of older tokens in a request's acceptance, for each one that is verified.
+const MEMORY: f64 = 0.97;
+/// The same for each time that drafts were not worth it: they are tried again now and then.
+const FORGETTING: f64 = 255.0 / 256.0;
+/// Factor of the time that steps with drafts are expected to take, for each time that they were not worth it.
+const FORGETTING_TIMES: f64 = 1023.0 / 1024.0;
+/// Weight of the newest time in a mean.
+const NEWEST_WEIGHT: f64 = 0.25;
+
+/// How much of a request's drafts is accepted.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Acceptance {
+    /// Tokens that were verified, and those of them that were accepted; older ones count less.
+    verified: f64,
+    accepted: f64,
+}
+
+impl Acceptance {
+    /// Returns the probability that a token of a draft is accepted if those before it were.
+    pub fn rate(&self) -> f64 {
+        (self.accepted + PRIOR_TOKENS * PRIOR_RATE) / (self.verified + PRIOR_TOKENS)
+    }
+
+    /// Notes that a token was verified whose predecessors were accepted.
+    pub fn add(&mut self, is_accepted: bool) {
+        self.verified = self.verified * MEMORY + 1.0;
+        self.accepted = self.accepted * MEMORY + f64::from(u8::from(is_accepted));
+    }
+
+    /// Notes that drafts were there but not worth verifying.
+    pub fn forget(&mut self) {
+        (self.verified, self.accepted) = (self.verified * FORGETTING, self.accepted * FORGETTING);
+    }
+}
+
+/// Rows of a step, and tokens of a draft in each.
+type StepTokens = (usize, usize);
+
+/// Chooses how many tokens of drafts steps verify.
+#[derive(Default)]
+pub struct DraftPolicy {
+    times: HashMap<StepTokens, StepTime>,
+}
+
+/// The time that a kind of step takes.
+#[derive(Clone, Copy)]
+struct StepTime {
+    /// Mean of the measured times.
+    seen: Duration,
+    /// What is expected by now: kinds that took too long are tried again.
+    guess: Duration,
+}
+
+impl DraftPolicy {
+    /// Notes how long a step took.
+    pub fn measured(&mut self, step: StepTokens, took: Duration) {
+        let before = self.times.get(&step).map(|time| time.seen);
+        let seen = before.map_or(took, |before| {
+            before.mul_f64(1.0 - NEWEST_WEIGHT) + took.mul_f64(NEWEST_WEIGHT)
+        });
+        self.times.insert(step, StepTime { seen, guess: seen });
+    }
+
+    /// Returns how many tokens of a draft the next step of `rows` rows should verify in each: as many as give the most
+    /// tokens per time, 0 if drafts do not pay. `requests` has the acceptance rate and the length of the draft of each.
+    pub fn choose(&mut self, rows: usize, requests: &[(f64, usize)]) -> usize {
+        let most = requests.iter().map(|(_, drafts)| *drafts).max().unwrap_or(0);
+        // A step without drafts is measured first.
+        let Some(plain) = self.times.get(&(rows, 0)).map(|time| time.seen) else {
+            return 0;
+        };
+        let (mut best, mut best_speed) = (0, 0.0);
+        let mut narrower = 0;
+        for drafts in [0].into_iter().chain(DRAFT_WIDTHS) {
+            if !is_allowed(rows, drafts) || narrower > most || (drafts > 0 && most == 0) {
+                break;
+            }
+            let tokens: f64 = requests
+                .iter()
+                .map(|&(rate, own)| expected_tokens(rate, own.min(drafts)))
+                .sum();
+            // What was never measured counts as fast, so that it is tried.
+            let time = self.times.get(&(rows, drafts)).map_or(plain, |time| time.guess);
+            let speed = tokens / time.as_secs_f64().max(1e-9);
+            if speed > best_speed {
+                (best, best_speed) = (drafts, speed);
+            }
+            narrower = drafts + 1;
+        }
+        if best == 0 && most > 0 {
+            self.forget(rows, plain);
+        }
+        best
+    }
+
+    /// Lets steps with drafts count as somewhat faster than they were.
+    fn forget(&mut self, rows: usize, plain: Duration) {
+        for drafts in DRAFT_WIDTHS {
+            if let Some(time) = self.times.get_mut(&(rows, drafts)) {
+                time.guess = time.guess.mul_f64(FORGETTING_TIMES).max(plain);
+            }
+        }
+    }
+}
+
+/// Returns how many tokens a step is expected to give that verifies so many tokens of a draft.
+fn expected_tokens(rate: f64, drafts: usize) -> f64 {
+    (0..=drafts as i32).map(|accepted| rate.powi(accepted)).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MICROSECOND: Duration = Duration::from_micros(1);
+
+    /// A policy that knows the time of each step of up to 16 rows: 2,400 µs, and 72 for each token.
+    fn informed() -> DraftPolicy {
+        let mut policy = DraftPolicy::default();
+        for rows in 1..=16 {
+            for drafts in [0].into_iter().chain(DRAFT_WIDTHS) {
+                policy.measured((rows, drafts), MICROSECOND * (2400 + 72 * (rows * (1 + drafts)) as u32));
+            }
+        }
+        policy
+    }
+
+    #[test]
+    fn more_drafts_are_verified_the_more_are_accepted() {
+        let mut policy = informed();
+        assert_eq!(
+            [0.05, 0.4, 0.6, 0.95].map(|rate| policy.choose(1, &[(rate, 7)])),
+            [0, 3, 7, 7]
+        );
+        assert_eq!(policy.choose(1, &[(0.95, 0)]), 0);
+        assert_eq!(policy.choose(1, &[(0.95, 3)]), 3, "the padding would take time");
+    }
+
+    #[test]
+    fn one_text_that_copies_does_not_delay_many_others() {
+        let mut policy = informed();
+        let batch = |copies: usize| [vec![(0.9, 7); copies], vec![(0.8, 0); 16 - copies]].concat();
+        assert_eq!(
+            [0, 1, 2, 8, 16].map(|copies| policy.choose(16, &batch(copies))),
+            [0, 0, 0, 3, 3]
+        );
+        assert_eq!(policy.choose(24, &batch(16)), 0, "too many tokens");
+    }
+
+    #[test]
+    fn what_is_unknown_is_tried() {
+        let mut policy = DraftPolicy::default();
+        assert_eq!(policy.choose(1, &[(0.5, 7)]), 0, "nothing to compare with");
+        policy.measured((1, 0), MICROSECOND * 100);
+        assert_eq!(policy.choose(1, &[(0.5, 7)]), 7);
+        policy.measured((1, 7), MICROSECOND * 1000);
+        assert_eq!(policy.choose(1, &[(0.5, 7)]), 3);
+        policy.measured((1, 3), MICROSECOND * 1000);
+        assert_eq!(policy.choose(1, &[(0.5, 7)]), 0);
+        let again = (1..10_000).find(|_| policy.choose(1, &[(0.5, 7)]) > 0);
+        assert!(again.is_some_and(|choices| choices > 100), "{again:?}");
+    }
+
+    /// If no draft is accepted, verifying some in vain costs at most 3 % of the time.
+    #[test]
+    fn drafts_that_are_refused_cost_little() {
+        let mut policy = informed();
+        let mut acceptance = Acceptance::default();
+        let (mut verified, mut cost, steps) = (0, 0.0, 20_000);
+        for _ in 0..steps {
+            match policy.choose(1, &[(acceptance.rate(), 7)]) {
+                0 => acceptance.forget(),
+                drafts => {
+                    acceptance.add(false);
+                    policy.measured((1, drafts), MICROSECOND * (2472 + 72 * drafts as u32));
+                    verified += 1;
+                    cost += 72.0 * drafts as f64 / 2472.0;
+                }
+            }
+        }
+        assert!(verified > 10, "{verified}");
+        assert!(cost < 0.03 * f64::from(steps), "{cost}");
+    }
+
+    #[test]
+    fn a_text_that_begins_to_copy_is_noticed() {
+        let mut policy = informed();
+        let mut acceptance = Acceptance::default();
+        (0..200).for_each(|_| acceptance.add(false));
+        let mut steps = 0;
+        while policy.choose(1, &[(acceptance.rate(), 7)]) < 7 {
+            let drafts = policy.choose(1, &[(acceptance.rate(), 7)]);
+            (0..drafts).for_each(|_| acceptance.add(true));
+            if drafts == 0 {
+                acceptance.forget();
+            }
+            steps += 1;
+        }
+        assert!(steps < 600, "{steps}");
+    }
+}

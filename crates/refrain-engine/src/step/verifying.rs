@@ -1,0 +1,101 @@
+//! The step that verifies drafts: each sequence has its current token and a draft of the next ones, and samples after
+//! each.
+
+use refrain::{Array, DType, Device, Error, concatenate};
+use refrain_lm::sample;
+
+use super::state::output_counts;
+use super::{DecodeState, StepExtras};
+
+/// Column of a draft's first token.
+const FIRST_TOKEN: usize = 2;
+
+/// The drafts of S sequences, with room for k tokens each.
+#[derive(Clone)]
+pub(crate) struct DraftStates {
+    /// u32 `[S, 2 + k]`: number of tokens, number of first ones that are accepted whatever is sampled, and the tokens.
+    pub drafts: Array,
+}
+
+impl DraftStates {
+    /// Allocates them for `tokens` tokens of each sequence.
+    ///
+    /// # Errors
+    /// If there is too little memory.
+    pub fn new(device: &Device, sequences: usize, tokens: usize) -> Result<DraftStates, Error> {
+        Ok(DraftStates {
+            drafts: Array::state(device, DType::U32, &[sequences, FIRST_TOKEN + tokens])?,
+        })
+    }
+
+    /// Returns a number of each draft's tokens, i32 `[S, 1]`: 0 of all of them, 1 of those accepted in any case.
+    fn counts(&self, column: usize) -> Array {
+        self.drafts.slice(1, column, column + 1).astype(DType::I32)
+    }
+
+    /// Returns which sequences' draft tokens at `index` are accepted, given the tokens `[S]` that were sampled there.
+    fn accepted(&self, index: usize, sampled: &Array) -> Array {
+        let column = FIRST_TOKEN + index;
+        let tokens = self.drafts.slice(1, column, column + 1).reshape(&[-1]);
+        let exceeds = |numbers: Array| numbers.reshape(&[-1]).gt(index as i32);
+        let is_right = sampled.eq(tokens).bit_or(exceeds(self.counts(1)));
+        is_right.bit_and(exceeds(self.counts(0)))
+    }
+
+    /// Returns tokens, positions and sequences `[S · (1 + k)]`: each sequence's current token, its draft, and
+    /// padding.
+    pub fn append_to(&self, state: &DecodeState) -> [Array; 3] {
+        let [sequences, columns] = [0, 1].map(|axis| self.drafts.dim(axis));
+        let width = 1 + columns - FIRST_TOKEN;
+        let column = [sequences as isize, 1];
+        let [tokens, positions, numbers] =
+            [&state.tokens, &state.positions, &state.sequences].map(|array| array.reshape(&column));
+        let tokens = concatenate(&[&tokens, &self.drafts.slice(1, FIRST_TOKEN, columns)], 1);
+        let index = Array::arange(self.drafts.device(), DType::I32, width).reshape(&[1, width as isize]);
+        let exists = index.le(self.counts(0)).bit_and(positions.ge(0));
+        let positions = exists.select(&(&positions + &index), -1);
+        let numbers = numbers.broadcast_to(&[sequences, width]);
+        [tokens, positions, numbers].map(|array| array.reshape(&[-1]))
+    }
+}
+
+impl DecodeState {
+    /// Samples after the current token and after each token of a draft, given logits `[S · (1 + k), V]`. A token of a
+    /// draft is accepted if it was sampled. Behind one that is not, a sequence counts as finished until the end, so that
+    /// its state stays. Returns the outputs.
+    pub(super) fn verify(&self, logits: &Array, extras: StepExtras) -> Vec<Array> {
+        let states = self.drafts.as_ref().expect("a step with drafts");
+        let (count, width) = (self.tokens.count(), 1 + extras.draft_tokens);
+        let rows = Array::arange(logits.device(), DType::I32, count);
+        let all = logits.reshape(&[count as isize, width as isize, -1]);
+        let (settings, bias) = (&self.slots.settings, Some(&self.slots.bias));
+        let mut sequences = self.sampled_sequences();
+        let mut ring = self.logprob_ring(extras).cloned();
+        let mut last = None;
+        for index in 0..width {
+            if let Some(sampled) = last {
+                let accepted = states.accepted(index - 1, &sampled);
+                let positions = &sequences.positions;
+                let stopped = accepted.select(positions, suspended(positions));
+                sequences.positions = positions.write_rows(&stopped, &rows);
+            }
+            let logits = all.slice(1, index, index + 1).reshape(&[count as isize, -1]);
+            let (reported, next) = sample(&logits, settings, &sequences, bias);
+            ring = ring.map(|ring| ring.keep(&output_counts(&next), &logits, &reported));
+            (sequences, last) = (next, Some(reported));
+        }
+        let positions = &sequences.positions;
+        let resumed = positions.lt(-1).select(-2 - positions, positions);
+        let positions = positions.write_rows(&resumed, &rows);
+        let sampled = last.expect("a token");
+        [sampled, logits.clone(), positions]
+            .into_iter()
+            .chain(ring.map(|ring| ring.rows))
+            .collect()
+    }
+}
+
+/// Returns negative numbers in place of positions, which sampling takes for those of finished sequences: -2 - p.
+fn suspended(positions: &Array) -> Array {
+    positions.lt(0).select(positions, -2 - positions)
+}
