@@ -137,6 +137,7 @@ mod tests {
             "cache-type-k",
             "cache-type-v",
             "target-gap",
+            "speculate",
             "no-prefix-cache",
             "prefix-cache-dir",
             "prefix-cache-gib",

@@ -27,7 +27,7 @@ type Row = (
 );
 
 /// Bytes read count weights only, not keys and values.
-const ROWS: [Row; 11] = [
+const ROWS: [Row; 14] = [
     (
         "vllm:num_requests_running",
         "gauge",
@@ -72,6 +72,24 @@ const ROWS: [Row; 11] = [
         "counter",
         "Generated tokens.",
         |counted| Some(counted.load.generated_tokens as f64),
+    ),
+    (
+        "vllm:spec_decode_num_drafts_total",
+        "counter",
+        "Drafts of next tokens that steps verified.",
+        |counted| Some(counted.load.drafts as f64),
+    ),
+    (
+        "vllm:spec_decode_num_draft_tokens_total",
+        "counter",
+        "Tokens of these drafts.",
+        |counted| Some(counted.load.draft_tokens as f64),
+    ),
+    (
+        "vllm:spec_decode_num_accepted_tokens_total",
+        "counter",
+        "Tokens of these drafts that were accepted.",
+        |counted| Some(counted.load.accepted_tokens.iter().sum::<u64>() as f64),
     ),
     (
         "refrain:weight_bytes_read_total",
@@ -128,6 +146,7 @@ pub(crate) async fn metrics(State(models): State<Arc<ServedModels>>) -> impl Int
             let _ = writeln!(text, "{name}{{{}}} {value}", label(&model.name));
         }
     }
+    text.push_str(&accepted_by_position(&all));
     for (name, help, histogram) in HISTOGRAMS {
         let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} histogram");
         for model in &models.0 {
@@ -135,6 +154,19 @@ pub(crate) async fn metrics(State(models): State<Arc<ServedModels>>) -> impl Int
         }
     }
     ([(CONTENT_TYPE, "text/plain; version=0.0.4")], text)
+}
+
+/// Returns the lines that count accepted tokens by their position in a draft.
+fn accepted_by_position(all: &[CountedModel]) -> String {
+    let name = "vllm:spec_decode_num_accepted_tokens_per_pos_total";
+    let mut text = format!("# HELP {name} Accepted tokens by their position in a draft.\n# TYPE {name} counter\n");
+    for counted in all {
+        for (position, accepted) in counted.load.accepted_tokens.iter().enumerate() {
+            let label = label(&counted.model.name);
+            let _ = writeln!(text, "{name}{{{label},position=\"{position}\"}} {accepted}");
+        }
+    }
+    text
 }
 
 /// Returns the label with a model's name.

@@ -326,6 +326,10 @@ fn add_counters(to: &mut EngineLoad, more: &EngineLoad) {
     to.decode_steps += more.decode_steps;
     to.preemptions += more.preemptions;
     to.restarts += more.restarts;
+    to.drafts += more.drafts;
+    to.draft_tokens += more.draft_tokens;
+    let accepted = to.accepted_tokens.iter_mut().zip(more.accepted_tokens);
+    accepted.for_each(|(to, more)| *to += more);
 }
 
 #[cfg(test)]

@@ -10,8 +10,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context;
-use clap::Args;
-use refrain_engine::PrefixStoreOptions;
+use clap::{Args, ValueEnum};
+use refrain_engine::{PrefixStoreOptions, Speculation};
 use refrain_server::{Certificate, Downloads, ResponseStore, ServedModel, ServerListener, ServerOptions, keep_alive};
 
 use self::downloads::HubDownloader;
@@ -135,6 +135,9 @@ pub(crate) struct Arguments {
         help_heading = "Engine"
     )]
     target_gap: u64,
+    /// Guess the next tokens of responses, and verify several in one step; responses stay the same
+    #[arg(long, value_name = "HOW", default_value = "off", help_heading = "Engine")]
+    speculate: SpeculateArgument,
     /// Disable prefix caching: process every prompt from its beginning
     #[arg(long, help_heading = "Engine")]
     no_prefix_cache: bool,
@@ -159,6 +162,24 @@ pub(crate) struct Arguments {
     /// Make responses bitwise independent of other requests; slower, and disables prefix caching
     #[arg(long, help_heading = "Engine")]
     deterministic: bool,
+}
+
+/// Values of `--speculate`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum SpeculateArgument {
+    /// Compute one token of a response at a time
+    Off,
+    /// Look up what followed where the last tokens occurred before, in prompt or response
+    Ngram,
+}
+
+impl From<SpeculateArgument> for Speculation {
+    fn from(argument: SpeculateArgument) -> Speculation {
+        match argument {
+            SpeculateArgument::Off => Speculation::Off,
+            SpeculateArgument::Ngram => Speculation::Ngram,
+        }
+    }
 }
 
 pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> {

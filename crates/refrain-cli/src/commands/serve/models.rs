@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use refrain_engine::{Engine, EngineOptions, Error as EngineError, Reload, Session};
+use refrain_engine::{Engine, EngineOptions, Error as EngineError, Reload, Session, Speculation};
 use refrain_models::Checkpoint;
 use refrain_server::{EngineSource, LoadFailure, ModelRegistry, ServedModel, ServedText};
 
@@ -55,6 +55,7 @@ impl ModelOpener {
                 prefix_store: arguments.prefix_store(global),
                 deterministic: arguments.deterministic,
                 target_gap: Duration::from_millis(arguments.target_gap),
+                speculation: arguments.speculate.into(),
                 ..EngineOptions::default()
             },
             memory: arguments.memory,
@@ -190,12 +191,30 @@ impl ModelSetup {
                 options.cache_tokens,
                 human_bytes(bytes),
             ));
+            if let Some(why) = self.speculation_obstacle() {
+                output::eprint_line(&format!(
+                    "note: --speculate has no effect on {}: {why}",
+                    self.names.name
+                ));
+            }
         }
         Ok(if device.is_cpu() {
             Engine::start(&loaded.model, &options)?
         } else {
             Engine::start_reloading(loaded.model, &options, self.reload())?
         })
+    }
+
+    /// Why the engine does not speculate although it was asked to.
+    fn speculation_obstacle(&self) -> Option<&'static str> {
+        if self.options.speculation == Speculation::Off {
+            None
+        } else if self.checkpoint.config().recurrent_bytes() > 0 {
+            Some("recurrent states cannot go back to the last accepted token")
+        } else {
+            let why = "the responses of a deterministic server come from steps of one size";
+            self.options.deterministic.then_some(why)
+        }
     }
 
     /// The options, with requests and KV cache sized to the free memory.

@@ -156,3 +156,33 @@ fn metrics_have_request_latencies() {
         .find_map(|line| line.strip_prefix("refrain:weight_bytes_read_total{model_name=\"demo\"} "));
     assert!(read.and_then(|read| read.parse::<f64>().ok()) > Some(1e6), "{metrics}");
 }
+
+#[test]
+fn speculation_changes_no_answer_and_is_counted() {
+    let [plain, drafting] = [&[][..], &["--speculate", "ngram"]].map(Server::start);
+    let body = json!({"model": "demo", "temperature": 0, "max_tokens": 60, "prompt": "12 + 30 = 42; ".repeat(6)});
+    let [expected, found] = [&plain, &drafting].map(|server| server.post("/v1/completions", &body).1);
+    assert_eq!(found["choices"], expected["choices"]);
+    let metrics = drafting.get("/metrics").1;
+    let value = |name: &str| {
+        let line = format!("vllm:spec_decode_num_{name} ");
+        let found = metrics.lines().find_map(|found| found.strip_prefix(&line));
+        found.and_then(|value| value.parse::<u64>().ok()).expect(name)
+    };
+    let label = "model_name=\"demo\"";
+    let total = |name: &str| value(&format!("{name}_total{{{label}}}"));
+    assert!(
+        total("drafts") > 0 && total("draft_tokens") >= total("drafts"),
+        "{metrics}"
+    );
+    let by_position = |position| {
+        value(&format!(
+            "accepted_tokens_per_pos_total{{{label},position=\"{position}\"}}"
+        ))
+    };
+    assert_eq!(
+        (0..7).map(by_position).sum::<u64>(),
+        total("accepted_tokens"),
+        "{metrics}"
+    );
+}
