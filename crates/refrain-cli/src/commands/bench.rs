@@ -1,5 +1,6 @@
 //! `refrain bench`: measures how fast a model loads, processes prompts and generates.
 
+mod engine;
 mod measure;
 mod report;
 mod row;
@@ -8,6 +9,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use refrain::speed;
+use refrain_engine::Speculation;
 use refrain_formats::{AtomicFile, TensorInfo};
 use serde_json::json;
 
@@ -47,6 +49,10 @@ pub(crate) struct Arguments {
     /// Batch sizes: sequences decoded together
     #[arg(short = 'b', long, default_value = "1", value_delimiter = ',', value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
     batch: Vec<u32>,
+    /// Generate as `serve` does, with drafts of the next tokens: each token is accepted with this probability if those
+    /// before it were. The texts mean nothing. `off` generates without drafts
+    #[arg(long, value_delimiter = ',', value_name = "P", value_parser = acceptance)]
+    accept: Vec<Speculation>,
     /// Repetitions of each test
     #[arg(short = 'r', long, default_value_t = 3, value_name = "R", value_parser = clap::value_parser!(u32).range(1..=1000))]
     repetitions: u32,
@@ -76,14 +82,19 @@ impl Arguments {
                     let why = "-n 1 has no interval between tokens to measure; use 2 or more";
                     return Err(Usage(why.to_owned()));
                 }
+                let speculations: Vec<Option<Speculation>> = match kind {
+                    TestKind::Generate if !self.accept.is_empty() => self.accept.iter().copied().map(Some).collect(),
+                    TestKind::Generate | TestKind::Prompt => vec![None],
+                };
                 for &depth in &self.depth {
                     for &batch in &self.batch {
-                        tests.push(Test {
+                        tests.extend(speculations.iter().map(|&speculation| Test {
                             kind,
                             tokens: tokens as usize,
                             depth: depth as usize,
                             batch: batch as usize,
-                        });
+                            speculation,
+                        }));
                     }
                 }
             }
@@ -94,6 +105,18 @@ impl Arguments {
             Ok(tests)
         }
     }
+}
+
+/// Parses a value of `--accept`.
+fn acceptance(text: &str) -> Result<Speculation, String> {
+    if text == "off" {
+        return Ok(Speculation::Off);
+    }
+    let share: Option<f64> = text.parse().ok().filter(|share| (0.0..=1.0).contains(share));
+    let share = share.ok_or("must be a number from 0 to 1, or off")?;
+    Ok(Speculation::Synthetic {
+        percent: (100.0 * share).round() as u8,
+    })
 }
 
 pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> {
@@ -110,6 +133,10 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
         let limit = checkpoint.config().max_position;
         if context > limit {
             let why = format!("the tests need a context of {context} tokens, but the limit of {name} is {limit}");
+            return Err(Usage(why).into());
+        }
+        if !arguments.accept.is_empty() && checkpoint.config().recurrent_bytes() > 0 {
+            let why = format!("{name} has recurrent states, which do not allow drafts: --accept cannot be measured");
             return Err(Usage(why).into());
         }
         let loaded = load::load(global, &checkpoint, &device, arguments.cache.types(&device), context)?;

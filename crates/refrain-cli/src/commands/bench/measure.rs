@@ -3,11 +3,11 @@
 use std::time::{Duration, Instant};
 
 use cpu_time::ThreadTime;
-use refrain_engine::{Sampler, SamplerOptions, Session};
+use refrain_engine::{Sampler, SamplerOptions, Session, Speculation};
 use refrain_lm::sample::Settings;
 use refrain_vulkan::Counters;
 
-use super::Arguments;
+use super::{Arguments, engine};
 use crate::load::Loaded;
 
 /// Maximum runs until the decoding mode of short tests is chosen, which takes one run of 96 tokens.
@@ -32,6 +32,8 @@ pub(super) struct Test {
     pub tokens: usize,
     pub depth: usize,
     pub batch: usize,
+    /// The engine's speculation; `None` for a session.
+    pub speculation: Option<Speculation>,
 }
 
 impl Test {
@@ -60,30 +62,34 @@ pub(super) struct Measurement {
     /// Sorted milliseconds between generated tokens. Tokens of one submission share their interval.
     pub intervals: Vec<f64>,
     pub gpu_ms_per_token: Option<f64>,
-    /// CPU time of the thread per token.
+    /// CPU time per token: of the thread, or of the process if an engine generates.
     pub host_us_per_token: f64,
     pub model_calls: u64,
     /// Counters of the last repetition.
     pub counters: Counters,
     pub weight_bytes: u64,
     pub kv_bytes: u64,
-    pub arena_bytes: u64,
+    /// `None` if unknown.
+    pub arena_bytes: Option<u64>,
     /// Time to trace and compile before the first repetition.
     pub prepare_ms: f64,
     pub ttft_cold_ms: f64,
     pub ttft_warm_ms: f64,
 }
 
-/// Runs all tests of a model, each in a session of its own.
+/// Runs all tests of a model, each in a session or an engine of its own.
 pub(super) fn measure_all(loaded: &Loaded, tests: &[Test], arguments: &Arguments) -> anyhow::Result<Vec<Measurement>> {
     tests
         .iter()
-        .map(|test| measure_test(loaded, *test, arguments))
+        .map(|test| match test.speculation {
+            Some(speculation) => engine::measure(loaded, *test, speculation, arguments.repetitions),
+            None => measure_test(loaded, *test, arguments),
+        })
         .collect()
 }
 
 /// Deterministic token ids, spread over the vocabulary.
-fn synthetic_tokens(tokens: usize, vocabulary: usize) -> Vec<u32> {
+pub(super) fn synthetic_tokens(tokens: usize, vocabulary: usize) -> Vec<u32> {
     let at = |i: usize| (i as u64 * 0x9E37_79B9 % vocabulary as u64) as u32;
     (0..tokens).map(at).collect()
 }
@@ -164,7 +170,7 @@ fn measure_test(loaded: &Loaded, test: Test, arguments: &Arguments) -> anyhow::R
         counters: repetitions.last().map(|r| r.counters).unwrap_or_default(),
         weight_bytes,
         kv_bytes: kv * held as u64,
-        arena_bytes,
+        arena_bytes: Some(arena_bytes),
         prepare_ms: prepared.as_secs_f64() * 1e3,
         ttft_cold_ms: cold.first.as_secs_f64() * 1e3,
         ttft_warm_ms: repetitions

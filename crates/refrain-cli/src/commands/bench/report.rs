@@ -15,7 +15,7 @@ pub(super) fn rows(rows: &[BenchRow], device: &Device, bandwidth: f64) -> Vec<Va
 /// A column's text in a row; `None` if it does not apply.
 type Cell = fn(&Map<String, Value>) -> Option<String>;
 
-const COLUMNS: [(&str, Cell); 12] = [
+const COLUMNS: [(&str, Cell); 14] = [
     ("model", |row| Some(text(&row["model"]))),
     ("size", |row| row["weight_bytes"].as_u64().map(human_bytes)),
     ("params", |row| row["parameters"].as_u64().map(human_count)),
@@ -32,6 +32,7 @@ const COLUMNS: [(&str, Cell); 12] = [
         let batch = row["batch"].as_u64().filter(|&batch| batch > 1);
         batch.map(|batch| batch.to_string())
     }),
+    ("accept", |row| row["accept"].as_str().map(str::to_owned)),
     ("tokens/s", |row| {
         let (rate, deviation) = (number(&row["tokens_per_s"], 2), number(&row["tokens_per_s_stddev"], 2));
         rate.map(|rate| deviation.map_or(rate.clone(), |deviation| format!("{rate} ± {deviation}")))
@@ -39,6 +40,7 @@ const COLUMNS: [(&str, Cell); 12] = [
     ("ms/token", |row| number(&row["ms_per_token"], 3)),
     ("GPU ms/token", |row| number(&row["gpu_ms_per_token"], 3)),
     ("CPU µs/token", |row| number(&row["host_us_per_token"], 1)),
+    ("tokens/step", |row| number(&row["tokens_per_step"], 2)),
     ("bandwidth", |row| {
         let share = row["bandwidth_share"].as_f64();
         share.map(|share| format!("{:.0} %", 100.0 * share))
@@ -155,7 +157,7 @@ mod tests {
     fn row(changed: Value) -> Value {
         let mut row = json!({
             "model": "demo", "weight_bytes": 8 << 20, "parameters": 7_900_000, "device": "card", "mode": "replay",
-            "test": "tg16", "depth": 0, "batch": 1, "tokens_per_s": 12.5, "tokens_per_s_stddev": null,
+            "test": "tg16", "depth": 0, "batch": 1, "accept": null, "tokens_per_step": null, "tokens_per_s": 12.5, "tokens_per_s_stddev": null,
             "ms_per_token": 80.0, "gpu_ms_per_token": null, "host_us_per_token": 10.0, "bandwidth_share": 0.5,
         });
         for (key, value) in changed.as_object().unwrap() {

@@ -1,10 +1,20 @@
 //! A row of results: a model, a test and its measurements.
 
 use refrain::Device;
+use refrain_engine::Speculation;
 use serde_json::{Map, Value, json};
 
 use super::measure::Measurement;
 use crate::version;
+
+/// Returns a value of `--accept`.
+pub(super) fn accept_text(speculation: Speculation) -> String {
+    match speculation {
+        Speculation::Synthetic { percent } => (f64::from(percent) / 100.0).to_string(),
+        Speculation::Ngram => "ngram".to_owned(),
+        Speculation::Off => "off".to_owned(),
+    }
+}
 
 /// One test of one model.
 pub(super) struct BenchRow {
@@ -47,6 +57,10 @@ impl BenchRow {
         let steps_per_second = mean / test.batch as f64;
         let read = (measurement.weight_bytes + measurement.kv_bytes * test.batch as u64) as f64 * steps_per_second;
         let read = (measurement.weight_bytes > 0).then_some(read);
+        let tokens = test.tokens * rates.len();
+        let tokens_per_step = test
+            .speculation
+            .map(|_| tokens as f64 / measurement.model_calls.max(1) as f64);
         let row = json!({
             "model": self.model,
             "arch": self.arch,
@@ -59,6 +73,7 @@ impl BenchRow {
             "test": test.name(),
             "depth": test.depth,
             "batch": test.batch,
+            "accept": test.speculation.map(accept_text),
             "tokens_per_s": mean,
             "tokens_per_s_stddev": deviation,
             "ms_per_token": 1e3 / steps_per_second,
@@ -67,6 +82,7 @@ impl BenchRow {
             "gpu_ms_per_token": measurement.gpu_ms_per_token,
             "host_us_per_token": measurement.host_us_per_token,
             "model_calls": measurement.model_calls,
+            "tokens_per_step": tokens_per_step,
             "submits_per_token": per_token(counters.submits),
             "transfer_submits_per_token": per_token(counters.transfer_submits),
             "barriers_per_token": per_token(counters.barriers),
