@@ -8,7 +8,7 @@ use refrain_vulkan::{DeviceChoice, OpenOptions, Options, Vulkan};
 
 use super::Batcher;
 use super::drafts::Speculator;
-use super::test_support::{Scripted, TestRequest, ask, options, prompt};
+use super::test_support::{EveryThird, Scripted, TestRequest, ask, options, prompt};
 use crate::engine::EngineOptions;
 use crate::engine::request::EngineEvent;
 use crate::engine::runner::DeviceRunner;
@@ -103,6 +103,39 @@ fn check(model: &Model, numbers: std::ops::Range<u64>) {
     }
 }
 
+/// Returns the texts of requests that are restricted for three tokens within their answers, prompts included.
+fn restricted_texts(mut batcher: Batcher<DeviceRunner>) -> Vec<Vec<u32>> {
+    let request = |number: u64| TestRequest {
+        number,
+        prompt: prompt(number),
+        tokens: TOKENS,
+        constraint: Some(EveryThird {
+            remainder: 1,
+            restricted: 12..15,
+            length: usize::MAX,
+            fails_at: usize::MAX,
+            taken: 0,
+        }),
+        ..TestRequest::default()
+    };
+    let submitted: Vec<_> = (0..3).map(|number| request(number).submit(&mut batcher).0).collect();
+    while !batcher.is_idle() {
+        batcher.step().expect("goes on");
+    }
+    let texts = submitted.iter().zip(0..).map(|(events, number)| {
+        let (tokens, end) = answer(events);
+        assert_eq!((tokens.len(), end), (TOKENS, Some(Finish::Length)));
+        [prompt(number), tokens].concat()
+    });
+    texts.collect()
+}
+
+/// What was sampled behind a token that begins a restriction is dropped, and is not counted by penalties.
+fn check_restricted(model: &Model) {
+    let expected = restricted_texts(batcher_with(model, Speculation::Off));
+    assert_eq!(restricted_texts(drafting(model, &expected, 0)), expected);
+}
+
 /// Host and device agree on which synthetic drafts are accepted: all texts get their tokens.
 fn check_synthetic(model: &Model) {
     for percent in [0, 60, 100] {
@@ -131,6 +164,7 @@ fn drafts_work_on_the_cpu() {
     let model = load("tiny:f32", &Device::cpu());
     check(&model, 0..6);
     check_synthetic(&model);
+    check_restricted(&model);
 }
 
 #[test]
@@ -141,4 +175,5 @@ fn drafts_work_on_a_gpu() {
     let model = load("tiny:f16", &Device::vulkan(device));
     check(&model, 0..3);
     check_synthetic(&model);
+    check_restricted(&model);
 }
