@@ -39,8 +39,11 @@ impl Proposer for SyntheticProposer {
 
     fn propose(&mut self, slot: usize, max: usize) -> Draft {
         let forced = (0..max).take_while(|_| self.is_accepted()).count();
+        // Random weights often repeat a token, which must not be accepted by itself.
+        let last = self.last[slot];
+        let guess = if last > 0 { last - 1 } else { 1 };
         Draft {
-            tokens: vec![self.last[slot]; max],
+            tokens: vec![guess; max],
             forced,
         }
     }
