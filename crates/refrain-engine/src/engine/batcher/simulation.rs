@@ -2,6 +2,8 @@
 //!
 //! It reads keys and values through the page table, as a device does, so a wrong page gives a wrong token.
 
+mod hashes;
+
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
@@ -9,6 +11,8 @@ use refrain_formats::{Encoding, Plane};
 use refrain_lm::Logprobs;
 use refrain_lm::sample::FINISHED;
 
+pub use self::hashes::{VOCABULARY, alone, token_of};
+use self::hashes::{advance, cell, mix, summary};
 use crate::engine::PAGE_SIZE;
 use crate::engine::runner::{Runner, StepKind};
 use crate::engine::speculation::Draft;
@@ -18,7 +22,6 @@ use crate::prefill::PrefillPiece;
 use crate::step::StepExtras;
 use crate::{Error, GenerateOptions};
 
-pub const VOCABULARY: u32 = 50;
 /// Time of sampling by itself, in microseconds.
 const SAMPLING: u64 = 50;
 
@@ -80,38 +83,6 @@ struct Decoding {
     position: usize,
     last_position: usize,
     stop_ids: Vec<u32>,
-}
-
-fn mix(hash: u64, word: u64) -> u64 {
-    (hash ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(23)
-}
-
-fn cell(token: u32, position: usize) -> u64 {
-    mix(u64::from(token), position as u64)
-}
-
-/// Returns what a device makes of tokens: the hash of their cells and of the recurrent state.
-fn summary(cells: impl Iterator<Item = u64>, state: u64) -> u64 {
-    mix(cells.fold(1, mix), state)
-}
-
-fn advance(state: u64, token: u32, position: usize) -> u64 {
-    mix(if position == 0 { 7 } else { state }, u64::from(token))
-}
-
-/// Returns the hash of a sequence that is computed alone.
-pub fn alone(tokens: &[u32], is_recurrent: bool) -> u64 {
-    let numbered = || tokens.iter().zip(0..);
-    let state = numbered().fold(0, |state, (&token, position)| advance(state, token, position));
-    let cells = numbered().map(|(&token, position)| cell(token, position));
-    summary(cells, if is_recurrent { state } else { 0 })
-}
-
-/// Returns the token with this hash, among those that a mask allows.
-pub fn token_of(hash: u64, mask: Option<&[u32]>) -> u32 {
-    let is_allowed = |token: &u32| mask.is_none_or(|bits| bits[*token as usize / 32] >> (token % 32) & 1 == 1);
-    let allowed: Vec<u32> = (0..VOCABULARY).filter(is_allowed).collect();
-    allowed[(hash >> 33) as usize % allowed.len()]
 }
 
 impl SimulatedRunner {
