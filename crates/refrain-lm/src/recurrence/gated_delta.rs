@@ -169,7 +169,7 @@ pub fn gated_delta(
     (out, next)
 }
 
-/// [`gated_delta`] from any state `[S, H, E, D]`, which stays as it is. Returns the outputs and the last state.
+/// [`gated_delta()`] from any state `[S, H, E, D]`, which stays as it is. Returns the outputs and the last state.
 ///
 /// positions and sequences as in [`BatchTokens`]: with a position above 0, a token continues from the state.
 #[track_caller]

@@ -12,7 +12,7 @@ use refrain_lm::Logprobs;
 use refrain_lm::sample::FINISHED;
 
 pub use self::hashes::{VOCABULARY, alone, token_of};
-use self::hashes::{advance, cell, mix, summary};
+use self::hashes::{advance, cell, summary};
 use crate::engine::PAGE_SIZE;
 use crate::engine::runner::{Runner, StepKind};
 use crate::engine::speculation::Draft;
