@@ -186,6 +186,7 @@ fn serves_the_same_text_as_run_whole_and_streamed() {
     assert_eq!(content(&answer), alone["text"].as_str().unwrap());
     assert_eq!(answer["object"], "chat.completion");
     assert_eq!(answer["choices"][0]["finish_reason"], "stop");
+    assert_eq!(answer["choices"][0]["message"].get("refusal"), Some(&json!(null)));
     assert_eq!(answer["usage"]["prompt_tokens"], alone["prompt_tokens"]);
     let tokens = alone["ids"].as_array().unwrap().len();
     assert_eq!(answer["usage"]["completion_tokens"], tokens);
@@ -202,6 +203,7 @@ fn serves_the_same_text_as_run_whole_and_streamed() {
     let (usage, last) = (&events[events.len() - 1], &events[events.len() - 2]);
     assert_eq!(usage["usage"], answer["usage"]);
     assert_eq!(last["choices"][0]["finish_reason"], "stop");
+    assert_eq!(last.get("usage"), Some(&json!(null)));
 }
 
 #[test]

@@ -189,7 +189,8 @@ impl ReplyForm for ChatForm {
         let logprobs = message.new_logprobs();
         let reason = self.reason(&message, finish);
         let has_text = !message.content.is_empty() || message.calls.is_empty();
-        let mut json = json!({"role": "assistant", "content": has_text.then_some(&message.content)});
+        let content = has_text.then_some(&message.content);
+        let mut json = json!({"role": "assistant", "content": content, "refusal": null});
         if !message.reasoning.is_empty() {
             json["reasoning_content"] = message.reasoning.into();
         }

@@ -181,7 +181,11 @@ pub(super) fn streamed<F: ReplyForm>(
     includes_usage: bool,
 ) -> Result<Response, Refusal> {
     let (events, received) = mpsc::channel(MAX_PENDING_EVENTS);
-    let sender = EventSender { head, events };
+    let sender = EventSender {
+        head,
+        includes_usage,
+        events,
+    };
     let limit = pending::limit(&answers);
     let permits = Arc::new(Semaphore::new(limit));
     let record = RequestRecord::current();
@@ -221,7 +225,7 @@ pub(super) fn streamed<F: ReplyForm>(
                 spent.add(ended);
             }
         }
-        if includes_usage {
+        if sender.includes_usage {
             let mut usage = sender.head.json(form.objects()[0], json!([]));
             usage["usage"] = sender.head.usage(spent);
             sender.send(&usage).await;
@@ -238,6 +242,8 @@ pub(super) fn streamed<F: ReplyForm>(
 #[derive(Clone)]
 struct EventSender {
     head: ReplyHead,
+    /// Whether the last event has the usage. The others then say that they have none, as OpenAI's do.
+    includes_usage: bool,
     events: mpsc::Sender<Event>,
 }
 
@@ -245,7 +251,13 @@ impl EventSender {
     /// Sends a choice as it is generated. Returns how it ended; `None` if the client left, or it failed.
     async fn choice<F: ReplyForm>(&self, form: &F, index: usize, mut answer: Answer) -> Option<Ended> {
         let object = form.objects()[0];
-        let event = |choice: Value| self.head.json(object, json!([with_index(choice, index)]));
+        let event = |choice: Value| {
+            let mut event = self.head.json(object, json!([with_index(choice, index)]));
+            if self.includes_usage {
+                event["usage"] = Value::Null;
+            }
+            event
+        };
         let (mut choice, mut pieces) = (form.begin(index), answer.pieces());
         if let Some(first) = form.first(&mut choice) {
             self.send(&event(first)).await.then_some(())?;

@@ -37,6 +37,8 @@ struct AssistantMessage {
     #[schemars(extend("const" = "assistant"))]
     role: String,
     content: Option<String>,
+    /// What OpenAI's models may answer instead. Refusals of other models are texts.
+    refusal: (),
     #[schemars(skip_serializing_if = "Option::is_none")]
     reasoning_content: Option<String>,
     /// For clients that sent `functions`.
@@ -148,7 +150,8 @@ pub(crate) enum ChatEvent {
     Error(EventData<OpenAiError>),
 }
 
-/// A piece of an answer. The last chunk has the usage and no choices, if the request has `stream_options`.
+/// A piece of an answer. The last chunk has the usage and no choices, if the request has `stream_options`; in the
+/// others it is null then.
 #[derive(JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub(crate) struct ChatChunk {
@@ -229,7 +232,7 @@ pub(crate) struct Completion {
     created: u64,
     model: String,
     choices: Vec<CompletionChoice>,
-    /// Absent in events, except the last one if the request has `stream_options`.
+    /// Absent in events, unless the request has `stream_options`: then the last event has it, and it is null in others.
     #[schemars(skip_serializing_if = "Option::is_none")]
     usage: Option<Usage>,
 }
