@@ -24,6 +24,8 @@ pub struct CallableFunction<'a> {
     /// Whether calls that the model begins by itself must match the schema. Otherwise their arguments are any JSON
     /// object, or what else the dialect can write. Calls that are forced always match.
     pub strict: bool,
+    /// The grammar of its only argument, a [`Grammar::Lark`] or [`Grammar::Regex`], if that is a text of some form.
+    pub input: Option<&'a Grammar>,
 }
 
 /// What an answer may be.

@@ -5,14 +5,18 @@ use serde_json::{Map, Value, json};
 
 use crate::GrammarError;
 use crate::answer::{CallableFunction, Rules, joined};
+use crate::call_rules::BLANK;
 use crate::grammar::{alternatives, literal};
 use crate::schema;
+use crate::text_argument::TextGrammar;
 
 /// The arguments of a function.
 pub(crate) struct Arguments {
     function: String,
     /// Their schema, an object.
     schema: Value,
+    /// The grammar of the only argument, if it is a text of some form.
+    input: Option<TextGrammar>,
 }
 
 /// An argument.
@@ -37,7 +41,7 @@ impl Arguments {
     /// The arguments of a function. Without a schema they are any object.
     ///
     /// # Errors
-    /// A schema that is no object.
+    /// A schema that is no object, or an invalid grammar.
     pub fn of(function: &CallableFunction<'_>) -> Result<Arguments, GrammarError> {
         let mut schema = match function.parameters {
             None | Some(Value::Null | Value::Bool(true)) => Map::new(),
@@ -53,11 +57,22 @@ impl Arguments {
         Ok(Arguments {
             function: function.name.to_owned(),
             schema: Value::Object(schema),
+            input: function.input.map(TextGrammar::of).transpose()?,
         })
     }
 
     /// A rule for them as a JSON object.
     pub fn json(&self, rules: &mut Rules<'_>) -> Result<String, GrammarError> {
+        if let (Some(input), [member]) = (&self.input, &*self.members()) {
+            let head = joined(&[
+                literal("{"),
+                BLANK.to_owned(),
+                literal(&format!("{}:", literal(member.key))),
+            ]);
+            let text = rules.add(&input.json()?);
+            let tail = joined(&[BLANK.to_owned(), literal("}")]);
+            return Ok(joined(&[head, BLANK.to_owned(), text, tail]));
+        }
         rules.json(&self.function, &self.schema, &self.schema, "")
     }
 
@@ -82,7 +97,7 @@ impl Arguments {
                 blank.to_owned(),
                 rules.special.expression(&format!("{}{line}", tags.value)),
             ]);
-            let body = match (kind, texts(member.schema)) {
+            let body = match (kind, self.texts(&member)) {
                 (Kind::Text, Some(texts)) => joined(&[format!("({texts})"), rules.special.expression(&end)]),
                 (Kind::Text | Kind::Any, _) => rules.text_until(&end),
                 _ => joined(&[self.value(rules, &member)?, rules.special.expression(&end)]),
@@ -109,7 +124,7 @@ impl Arguments {
             let value = match kind(member.schema) {
                 Kind::Flag => "(\"True\" | \"False\")".to_owned(),
                 // Python's strings may have single quotes; what restricts them further knows JSON's alone.
-                Kind::Text if is_any_text(member.schema) => {
+                Kind::Text if self.input.is_none() && is_any_text(member.schema) => {
                     format!("({} | {SINGLE_QUOTED})", self.value(rules, member)?)
                 }
                 _ => self.value(rules, member)?,
@@ -123,7 +138,7 @@ impl Arguments {
         const QUOTE: &str = "<|\"|>";
         self.listed(rules, |rules, member| {
             let head = literal(&format!("{}:", member.key));
-            let value = match (kind(member.schema), texts(member.schema)) {
+            let value = match (kind(member.schema), self.texts(member)) {
                 (Kind::Text, Some(texts)) => {
                     let quote = rules.special.expression(QUOTE);
                     joined(&[quote.clone(), format!("({texts})"), quote])
@@ -144,7 +159,7 @@ impl Arguments {
         for member in self.members() {
             let head = rules.special.expression(&format!("{}<{}>", tags.prefix, member.key));
             let end = format!("{}</{}>", tags.prefix, member.key);
-            let body = match (kind(member.schema), texts(member.schema)) {
+            let body = match (kind(member.schema), self.texts(&member)) {
                 (Kind::Text, Some(texts)) => joined(&[format!("({texts})"), rules.special.expression(&end)]),
                 (Kind::Text | Kind::Any, _) => rules.text_until(&end),
                 (Kind::Flag | Kind::Other, _) => joined(&[self.value(rules, &member)?, rules.special.expression(&end)]),
@@ -204,8 +219,19 @@ impl Arguments {
         self.schema.get("additionalProperties") != Some(&Value::Bool(false))
     }
 
+    /// An expression for an argument's text, if the text is not free.
+    fn texts(&self, member: &Member<'_>) -> Option<String> {
+        match &self.input {
+            Some(input) => Some(input.plain()),
+            None => texts(member.schema),
+        }
+    }
+
     /// A rule for JSON that matches the schema of an argument.
     fn value(&self, rules: &mut Rules<'_>, member: &Member<'_>) -> Result<String, GrammarError> {
+        if let Some(input) = &self.input {
+            return Ok(rules.add(&input.json()?));
+        }
         let path = format!("/properties/{}", schema::pointer(member.key));
         rules.json(&self.function, &self.schema, member.schema, &path)
     }

@@ -120,12 +120,13 @@ impl Scan {
     }
 }
 
-fn line_end(text: &str) -> usize {
+/// Returns the length of the text up to the end of its first line.
+pub(crate) fn line_end(text: &str) -> usize {
     text.find('\n').unwrap_or(text.len())
 }
 
 /// Returns the length of a literal with its marks. A literal ends at its line's end at the latest.
-fn literal_end(text: &str, mark: char) -> usize {
+pub(crate) fn literal_end(text: &str, mark: char) -> usize {
     let mut is_escaped = false;
     for (at, letter) in text.char_indices().skip(1) {
         match letter {

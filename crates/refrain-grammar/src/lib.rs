@@ -33,6 +33,7 @@ mod limits;
 mod reasoning_budget;
 mod regex;
 mod schema;
+mod text_argument;
 mod token_text;
 
 pub use answer::{AnswerForm, AnswerGrammar, CallableFunction, SpecialTokens};

@@ -46,6 +46,7 @@ impl Calls {
             name,
             parameters: Some(&schema),
             strict,
+            input: None,
         });
         let form = AnswerForm {
             dialect: &dialect,

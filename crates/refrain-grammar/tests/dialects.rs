@@ -123,10 +123,37 @@ fn check_cuts(
     }
 }
 
-/// Checks that a call is one of [`parameters`], or of no schema.
+/// The form of a text that is an argument, with letters that JSON escapes.
+const INPUT: &str = r#"
+start: first line+ "END" LF?
+first: "say \"" WORD "\"" LF
+line: ("+" | "-") /[a-c\\\t]{0,4}/ LF
+WORD: "A".."C" | "quote"i
+%import common.LF
+"#;
+
+fn text_schema() -> Value {
+    json!({
+        "type": "object",
+        "properties": {"input": {"type": "string"}},
+        "required": ["input"],
+        "additionalProperties": false,
+    })
+}
+
+/// Checks that a call is one of [`parameters`], of [`INPUT`], or of no schema.
 fn check_call(name: &str, arguments: &Value, answer: &str) {
     assert!(arguments.is_object(), "{answer:?}");
     if name == "stop" {
+        return;
+    }
+    if name == "write" {
+        let form = r#"^say "([ABC]|(?i:quote))"\n([+-][a-c\\\t]{0,4}\n)+END\n?$"#;
+        let input = arguments["input"].as_str().unwrap_or_default();
+        assert!(
+            regex::Regex::new(form).unwrap().is_match(input),
+            "{answer:?}: {input:?}"
+        );
         return;
     }
     assert_eq!(name, "get_weather", "{answer:?}");
@@ -140,12 +167,18 @@ fn check_call(name: &str, arguments: &Value, answer: &str) {
 /// Checks walks through the grammars of a dialect, with its marks as special tokens or as plain text.
 fn check_dialect(dialect: Dialect, special: &[String]) {
     let (schema, open) = (parameters(), json!({}));
-    let function = |name, schema| CallableFunction {
+    let (text, input) = (text_schema(), Grammar::Lark(INPUT.to_owned()));
+    let function = |name, schema, input| CallableFunction {
         name,
         parameters: Some(schema),
         strict: true,
+        input,
     };
-    let functions = [function("get_weather", &schema), function("stop", &open)];
+    let functions = [
+        function("get_weather", &schema, None),
+        function("stop", &open, None),
+        function("write", &text, Some(&input)),
+    ];
     let form =
         Grammar::JsonSchema(json!({"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"]}));
     let name = name(&dialect);

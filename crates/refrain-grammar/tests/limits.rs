@@ -237,6 +237,7 @@ fn errors_name_the_function() {
         name: "search",
         parameters: Some(&schema),
         strict: false,
+        input: None,
     }];
     for dialect in Dialect::all() {
         let form = AnswerForm {

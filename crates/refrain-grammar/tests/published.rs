@@ -56,6 +56,7 @@ fn refusal(dialect: &Dialect, answer: &str, special: &[String], strict: bool) ->
         name,
         parameters: Some(&schema),
         strict,
+        input: None,
     });
     let form = AnswerForm {
         dialect,

@@ -8,17 +8,19 @@ use crate::error::Refusal;
 use crate::ollama::chat::ChatRequest as OllamaChatRequest;
 use crate::ollama::embed::{EmbedRequest, OldEmbedRequest};
 use crate::ollama::generate::GenerateRequest;
+use crate::ollama::options::ModelFields;
+use crate::ollama::pull::PullRequest;
 use crate::openai::chat::ChatRequest;
 use crate::openai::completions::CompletionRequest;
 use crate::openai::embeddings::EmbeddingsRequest;
 use crate::openai::llama_server::{InfillRequest, LlamaCompletion};
-use crate::openai::responses::{self, ResponsesRequest};
+use crate::openai::responses::{self, ConversationChange, ConversationRequest, ResponsesRequest};
 use crate::openai::tools::ToolSet;
 use crate::tokens::DetokenizeRequest;
 use crate::{body, messages, page};
 
 /// Number of kinds of bodies.
-pub const BODIES: usize = 14;
+pub const BODIES: usize = 18;
 
 /// Reads a body of a kind. Whatever the bytes are, it is read or refused.
 pub fn read_body(kind: usize, bytes: &[u8]) {
@@ -52,10 +54,14 @@ fn read(kind: usize, bytes: &[u8]) -> Result<(), Refusal> {
                 _ => Ok(()),
             }
         }
-        _ => {
+        13 => {
             page::markdown::html(&String::from_utf8_lossy(bytes));
             Ok(())
         }
+        14 => body::parse::<ConversationRequest>(bytes)?.items().map(drop),
+        15 => parsed::<ConversationChange>(bytes),
+        16 => parsed::<ModelFields>(bytes),
+        _ => parsed::<PullRequest>(bytes),
     }
 }
 

@@ -51,7 +51,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<Exit
     let choice = ServerChoice::find(global, arguments)?;
     if arguments.print {
         let setup = arguments.setup(&choice.expected_endpoint(arguments));
-        let mut text = choice.shell_lines();
+        let mut text = choice.shell_lines(global);
         text.push_str(&setup.shell_lines(&arguments.agent_arguments));
         output::print(&text)?;
         return Ok(ExitCode::SUCCESS);

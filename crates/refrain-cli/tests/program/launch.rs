@@ -43,7 +43,9 @@ fn prints_how_to_start_agents() {
         let text = outcome(launch(folder, &[agent, "demo", "--print", "--", "-p", "a b"])).done();
         let first = text.lines().next().unwrap();
         assert!(
-            first.starts_with("refrain serve demo --ctx 65536") && first.ends_with("--port 8080 &"),
+            first.starts_with("refrain serve demo --ctx 1024 ")
+                && first.contains(" --port 8080 ")
+                && first.ends_with(" &"),
             "{text}"
         );
         assert!(

@@ -141,6 +141,9 @@ fn a_text_that_ends_at_once_leaves_its_slot_to_others() {
 
 #[test]
 fn copies_of_a_request_are_forked_after_one_prefill() {
+    if !refrain_testing::drawn(3) {
+        return;
+    }
     let gpu = TestGpu::open();
     let types = [
         ("qwen3-bf16", None),
@@ -176,6 +179,9 @@ fn copies_of_a_request_are_forked_after_one_prefill() {
 
 #[test]
 fn the_next_turn_of_a_conversation_continues_the_answer_before() {
+    if !refrain_testing::drawn(3) {
+        return;
+    }
     let gpu = TestGpu::open();
     for device in [&Device::cpu(), &gpu.device] {
         for spec in ["qwen3-bf16", "qwen3.5-moe-bf16"] {
@@ -200,6 +206,9 @@ fn the_next_turn_of_a_conversation_continues_the_answer_before() {
 
 #[test]
 fn prefixes_on_disk_are_found_by_the_next_engine() {
+    if !refrain_testing::drawn(3) {
+        return;
+    }
     let gpu = TestGpu::open();
     let types = [
         ("qwen3-bf16", None),

@@ -20,6 +20,7 @@ use crate::error::{Body, Refusal};
 use crate::exact_list::ExactList;
 use crate::openai::options::GenerationFields;
 use crate::openai::structure::{RequestedAnswer, ResponseFormat, of_format, requested_answer};
+use crate::openai::tools::InputGrammars;
 use crate::openapi::anthropic::{
     AnthropicMessage, AnthropicThinking, AnthropicTool, AnthropicToolChoice, OutputConfig, TextContent,
 };
@@ -150,7 +151,14 @@ impl MessagesRequest {
         let several = given["disable_parallel_tool_use"] != true;
         let tools = self.tools.take().filter(|_| choice != "none");
         let tools = tools.map(conversation::tools).transpose()?;
-        requested_answer(model, tools, Some(&choice), several, self.response_format()?)
+        requested_answer(
+            model,
+            tools,
+            &InputGrammars::default(),
+            Some(&choice),
+            several,
+            self.response_format()?,
+        )
     }
 
     /// Renders the prompt. A last message of the assistant is the beginning of the answer.

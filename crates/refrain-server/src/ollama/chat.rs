@@ -19,6 +19,7 @@ use crate::error::{Body, Refusal};
 use crate::exact_list::ExactList;
 use crate::messages;
 use crate::openai::structure::{RequestedAnswer, requested_answer};
+use crate::openai::tools::InputGrammars;
 use crate::openapi::messages::ChatTool;
 use crate::openapi::ollama::OllamaMessage;
 use crate::prefill::Prefill;
@@ -46,7 +47,8 @@ pub(crate) async fn chat(
     let top_logprobs = request.fields.top_logprobs()?;
     let reasoning = request.fields.reasoning()?;
     let format = request.fields.response_format()?;
-    let RequestedAnswer { tools, constraint } = requested_answer(&model, request.tools, None, true, format)?;
+    let RequestedAnswer { tools, constraint } =
+        requested_answer(&model, request.tools, &InputGrammars::default(), None, true, format)?;
     let reply = OllamaReply::new(model.clone(), begin, message);
     let messages = request.messages.unwrap_or_default().0;
     if messages.is_empty() {

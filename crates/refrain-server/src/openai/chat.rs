@@ -134,7 +134,14 @@ impl ChatRequest {
         let RequestedAnswer {
             tools: functions,
             constraint,
-        } = structure::requested_answer(model, tools.functions(), choice.as_ref(), several, structure)?;
+        } = structure::requested_answer(
+            model,
+            tools.functions(),
+            tools.inputs(),
+            choice.as_ref(),
+            several,
+            structure,
+        )?;
         let mut messages = messages::read(self.messages)?;
         let prefill = match (self.continue_final_message, self.add_generation_prompt) {
             (false, None | Some(true)) => None,

@@ -52,7 +52,7 @@ pub(crate) fn routes(store: ResponseStore) -> Router<ModelList> {
             "/v1/conversations/{id}/items/{item}",
             get(kept::conversation_item).delete(kept::delete_conversation_item),
         )
-        .merge(unsupported(&["rerank", "score", "classify", "pooling"]))
+        .merge(unsupported(&["rerank", "reranking", "score", "classify", "pooling"]))
         .route("/v2/rerank", post(vllm::unsupported))
         .route("/tokenizer_info", get(vllm::tokenizer_info))
         .route("/version", get(vllm::version))

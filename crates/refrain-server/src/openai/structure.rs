@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::fields::FieldReader;
 use super::tool_choice::{self, CallMode, ToolChoice};
+use super::tools::InputGrammars;
 use crate::error::Refusal;
 use crate::served::ServedModel;
 
@@ -165,7 +166,7 @@ pub(crate) struct RequestedAnswer {
     pub constraint: Option<ResponseFormat>,
 }
 
-/// Combines tools as chats describe them, `tool_choice`, whether several calls are allowed, and the form of the text.
+/// Combines tools as chats describe them, the forms of texts that custom tools take, `tool_choice`, whether several calls are allowed, and the form of the text.
 ///
 /// Where calls are forced, the form does not apply: it is the text's, and the answer has none. Where they are
 /// possible, the answer is a call or a text of that form; without a form, calls that the model begins are kept
@@ -176,6 +177,7 @@ pub(crate) struct RequestedAnswer {
 pub(crate) fn requested_answer(
     model: &ServedModel,
     tools: Option<Vec<Value>>,
+    inputs: &InputGrammars,
     choice: Option<&Value>,
     several: bool,
     asked: Option<ResponseFormat>,
@@ -184,11 +186,11 @@ pub(crate) fn requested_answer(
     let ToolChoice { mode, allowed } = tool_choice::read(choice)?;
     let tools = allowed.filter(tools)?.filter(|tools| !tools.is_empty());
     let grammar_of = |text: Option<&Grammar>| {
-        let functions = callable(tools.as_deref().unwrap_or_default())?;
+        let functions = callable(tools.as_deref().unwrap_or_default(), inputs)?;
         let grammar = model.answer_grammar(&functions, several && !allowed.is_one(), text);
         grammar.map_err(|why| Refusal::field("tools", why.to_string()))
     };
-    let calls = || match callable(tools.as_deref().unwrap_or_default()) {
+    let calls = || match callable(tools.as_deref().unwrap_or_default(), inputs) {
         Ok(functions) => {
             let grammar = model.call_grammar(&functions, several);
             grammar.map_err(|why| Refusal::field("tools", why.to_string()))
@@ -240,18 +242,22 @@ fn check_names(tools: &[Value]) -> Result<(), Refusal> {
 }
 
 /// Returns the functions that may be called.
-fn callable(tools: &[Value]) -> Result<Vec<CallableFunction<'_>>, Refusal> {
+fn callable<'a>(tools: &'a [Value], inputs: &'a InputGrammars) -> Result<Vec<CallableFunction<'a>>, Refusal> {
     if tools.is_empty() {
         return Err(Refusal::field("tool_choice", "there are no tools"));
     }
     let function = |tool| {
         let function: &Value = tool_choice::function(tool);
         match function["name"].as_str() {
-            Some(name) => Ok(CallableFunction {
-                name,
-                parameters: Some(parameters(function)),
-                strict: function["strict"] == true,
-            }),
+            Some(name) => {
+                let input = inputs.get(name);
+                Ok(CallableFunction {
+                    name,
+                    parameters: Some(parameters(function)),
+                    strict: function["strict"] == true || input.is_some(),
+                    input,
+                })
+            }
             None => Err(Refusal::field("tools", "a function has no name")),
         }
     };

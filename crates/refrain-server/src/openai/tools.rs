@@ -4,6 +4,9 @@
 //! it: custom tools take text instead of JSON, functions of a namespace carry its name, and a local shell has an item
 //! of its own. Tools that run on OpenAI's servers are passed over.
 
+use std::collections::HashMap;
+
+use refrain_grammar::Grammar;
 use serde_json::{Value, json};
 
 use crate::error::Refusal;
@@ -35,7 +38,11 @@ pub(crate) struct OfferedTool {
 pub(crate) struct ToolSet {
     tools: Vec<OfferedTool>,
     functions: Vec<Value>,
+    inputs: InputGrammars,
 }
+
+/// The forms of texts that custom tools take, by the names of their functions.
+pub(crate) type InputGrammars = HashMap<String, Grammar>;
 
 /// The argument of a custom tool's function.
 const INPUT: &str = "input";
@@ -116,21 +123,34 @@ impl ToolSet {
         Ok(())
     }
 
-    /// Adds a tool that takes text. A regular expression is enforced; a grammar is described to the model.
+    /// Adds a tool that takes text. Its grammar is described to the model, and enforced.
     fn custom(&mut self, index: usize, tool: &Value, namespace: Option<&str>) -> Result<(), Refusal> {
         let function = self.add(name(index, tool)?, namespace, ToolKind::Custom);
         let format = &tool["format"];
         // Chats have it a level deeper.
         let grammar = format.get("grammar").unwrap_or(format);
-        let (syntax, definition) = (grammar["syntax"].as_str(), grammar["definition"].as_str());
         let mut input = json!({"type": "string"});
         let mut description = tool["description"].as_str().unwrap_or_default().to_owned();
-        match (syntax, definition) {
-            (Some("regex"), Some(regex)) => input["pattern"] = format!("^(?:{regex})$").into(),
-            (Some(syntax), Some(grammar)) => {
-                description.push_str(&format!("\n\nThe input follows this {syntax} grammar:\n{grammar}"));
-            }
-            _ => {}
+        if let Some(definition) = grammar["definition"].as_str() {
+            let refused = |why: String| Refusal::field("tools", format!("tool {index}: {why}"));
+            let form = match grammar["syntax"].as_str() {
+                Some("regex") => {
+                    input["pattern"] = format!("^(?:{definition})$").into();
+                    Grammar::Regex(definition.to_owned())
+                }
+                Some("lark") => {
+                    description.push_str(&format!("\n\nThe input follows this Lark grammar:\n{definition}"));
+                    Grammar::Lark(definition.to_owned())
+                }
+                other => {
+                    let syntax = other.unwrap_or("null");
+                    return Err(refused(format!(
+                        "the grammar's syntax must be lark or regex, not {syntax}"
+                    )));
+                }
+            };
+            form.lark().map_err(|why| refused(why.to_string()))?;
+            self.inputs.insert(function.clone(), form);
         }
         let parameters = json!({
             "type": "object",
@@ -164,6 +184,11 @@ impl ToolSet {
     /// Returns the functions as chat templates expect them; `None` if there are none.
     pub fn functions(&self) -> Option<Vec<Value>> {
         (!self.functions.is_empty()).then(|| self.functions.clone())
+    }
+
+    /// Returns the forms of the texts that custom tools take.
+    pub fn inputs(&self) -> &InputGrammars {
+        &self.inputs
     }
 
     /// Returns a choice of tools with the names of their functions.
@@ -325,6 +350,12 @@ mod tests {
             description.starts_with("Says.") && description.ends_with("start: \"a\""),
             "{description}"
         );
+        assert_eq!(set.inputs()["say"], Grammar::Lark("start: \"a\"".to_owned()));
+        for (syntax, definition) in [("ebnf", "a"), ("regex", "[ab"), ("lark", " "), ("lark", "root ::= a")] {
+            let format = json!({"type": "grammar", "syntax": syntax, "definition": definition});
+            let tool = json!({"type": "custom", "name": "say", "format": format});
+            assert!(ToolSet::of_responses(&[tool]).is_err(), "{definition}");
+        }
         assert_eq!(custom_input(&custom_arguments("a\nb").to_string()), "a\nb");
         assert_eq!(custom_input("plain"), "plain");
     }

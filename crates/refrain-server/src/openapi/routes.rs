@@ -381,6 +381,8 @@ fn vllm() -> Vec<Operation> {
         refused("/rerank", "rerank"),
         refused("/v1/rerank", "rerankV1"),
         refused("/v2/rerank", "rerankV2"),
+        refused("/reranking", "reranking"),
+        refused("/v1/reranking", "rerankingV1"),
         refused("/score", "score"),
         refused("/v1/score", "scoreV1"),
         refused("/classify", "classify"),

@@ -5,6 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use refrain_models::Checkpoint;
 use refrain_server::HttpClient;
 use serde_json::Value;
 
@@ -75,10 +76,12 @@ impl ServerChoice {
             let why = "no server is running; name a model to serve, as `refrain launch AGENT MODEL`";
             return Err(Usage(why.to_owned()).into());
         };
+        let limited = |checkpoint: Checkpoint| DEFAULT_CONTEXT.min(checkpoint.config().max_position);
         let context = match arguments.ctx {
             Some(context) => context as usize,
-            None if arguments.print => DEFAULT_CONTEXT,
-            None => DEFAULT_CONTEXT.min(model::open_or_pull(global, &name)?.config().max_position),
+            // What would be downloaded first has a limit that is not known yet.
+            None if arguments.print => model::open(&name).map_or(DEFAULT_CONTEXT, limited),
+            None => limited(model::open_or_pull(global, &name)?),
         };
         let mut options = vec!["serve".to_owned(), name.clone()];
         options.extend([
@@ -105,13 +108,18 @@ impl ServerChoice {
         }
     }
 
-    /// Shell commands that start the server, or a comment that says that it runs.
-    pub fn shell_lines(&self) -> String {
+    /// Shell commands that start the server and wait until it listens, or a comment that says that it runs.
+    pub fn shell_lines(&self, global: &Global) -> String {
         match self {
             ServerChoice::Running(endpoint) => format!("# {} is served at {}\n", endpoint.model, endpoint.address),
             ServerChoice::New { arguments, .. } => {
-                let words: Vec<String> = arguments.iter().map(|word| shell_quoted(word)).collect();
-                format!("refrain {} --port {SHOWN_PORT} &\n", words.join(" "))
+                let port = ["--port".to_owned(), SHOWN_PORT.to_string()];
+                let words = arguments.iter().cloned().chain(port).chain(forwarded(global));
+                let words: Vec<String> = words.map(|word| shell_quoted(&word)).collect();
+                format!(
+                    "refrain {} &\nuntil curl -sf http://127.0.0.1:{SHOWN_PORT}/health > /dev/null; do sleep 1; done\n",
+                    words.join(" ")
+                )
             }
         }
     }

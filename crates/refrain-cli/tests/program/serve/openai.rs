@@ -117,7 +117,14 @@ fn errors_name_the_field() {
         );
         assert!(!message.contains("usize") && !message.contains("Some("), "{message}");
     }
-    for path in ["/rerank", "/v1/rerank", "/v2/rerank", "/score", "/v1/score"] {
+    for path in [
+        "/rerank",
+        "/v1/rerank",
+        "/v2/rerank",
+        "/v1/reranking",
+        "/score",
+        "/v1/score",
+    ] {
         let (status, reply) = server.post(path, &json!({"query": "a", "documents": ["b"]}));
         assert!(
             status == 400 && reply["error"]["message"].as_str().unwrap().contains("not supported"),
@@ -265,6 +272,14 @@ fn calls_are_written_as_the_client_offered_the_tools() {
         .iter()
         .filter_map(|event| event["choices"][0]["delta"]["tool_calls"][0]["custom"]["input"].as_str());
     assert_eq!(deltas.collect::<String>(), input);
+    let lark = "start: \"say \\\"\" WORD \"\\\"\" LF\nWORD: /[ab\\\\]{3}/\n%import common.LF";
+    let format = json!({"type": "grammar", "grammar": {"syntax": "lark", "definition": lark}});
+    let form = json!({"type": "custom", "custom": {"name": "say", "format": format}});
+    let (choice, _) = ask(json!({"tools": [form], "tool_choice": "required"}));
+    let input = choice["message"]["tool_calls"][0]["custom"]["input"].as_str();
+    let word = input.and_then(|input| input.strip_prefix("say \"")?.strip_suffix("\"\n"));
+    let is_of_form = |word: &str| word.len() == 3 && word.bytes().all(|byte| b"ab\\".contains(&byte));
+    assert!(word.is_some_and(is_of_form), "{choice}");
 
     // Without parallel calls there is one, and a form for text does not stop a forced call.
     let allowed = json!({"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [tool]}});

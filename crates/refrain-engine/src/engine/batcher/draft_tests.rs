@@ -169,6 +169,9 @@ fn drafts_work_on_the_cpu() {
 
 #[test]
 fn drafts_work_on_a_gpu() {
+    if !refrain_testing::drawn(4) {
+        return;
+    }
     let vulkan = Vulkan::load(Options::default()).expect("the tests need a Vulkan driver");
     let index = vulkan.choose(&DeviceChoice::Auto).expect("a usable device");
     let device = vulkan.open(index, &OpenOptions::default()).expect("opens");

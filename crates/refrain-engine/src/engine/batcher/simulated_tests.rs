@@ -253,7 +253,7 @@ fn check_mix(seed: u64, directory: &Path) -> EngineLoad {
 #[test]
 fn random_mixes_get_the_answers_of_each_request_alone() {
     let folder = tempfile::tempdir().expect("a folder");
-    let loads: Vec<EngineLoad> = refrain_testing::sample(0..MIXES, 4)
+    let loads: Vec<EngineLoad> = refrain_testing::sample(0..MIXES, 16)
         .into_iter()
         .map(|seed| check_mix(seed, folder.path()))
         .collect();

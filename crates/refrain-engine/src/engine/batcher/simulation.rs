@@ -7,12 +7,12 @@ mod hashes;
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-use refrain_formats::{Encoding, Plane};
+use refrain_formats::Plane;
 use refrain_lm::Logprobs;
 use refrain_lm::sample::FINISHED;
 
 pub use self::hashes::{VOCABULARY, alone, token_of};
-use self::hashes::{advance, cell, summary};
+use self::hashes::{advance, cell, fill, plane, summary};
 use crate::engine::PAGE_SIZE;
 use crate::engine::runner::{Runner, StepKind};
 use crate::engine::speculation::Draft;
@@ -210,27 +210,6 @@ impl SimulatedRunner {
         }
         next
     }
-}
-
-/// Returns words as they are stored.
-fn plane(words: &[u64]) -> Plane {
-    Plane {
-        encoding: Encoding::U32,
-        row: vec![2],
-        bytes: words.iter().flat_map(|word| word.to_le_bytes()).collect(),
-    }
-}
-
-/// Fills words from what was stored, if it fits.
-fn fill(words: &mut [u64], planes: &[Plane]) -> bool {
-    let [Plane { bytes, .. }] = planes else { return false };
-    let (stored, _) = bytes.as_chunks::<8>();
-    let fits = stored.len() == words.len();
-    if fits {
-        let stored = stored.iter().map(|word| u64::from_le_bytes(*word));
-        words.iter_mut().zip(stored).for_each(|(word, stored)| *word = stored);
-    }
-    fits
 }
 
 impl Runner for SimulatedRunner {

@@ -263,7 +263,14 @@ impl ResponsesRequest {
         let choice = self.tool_choice.as_ref().map(|choice| tools.qualified_choice(choice));
         let several = self.parallel_tool_calls.unwrap_or(true);
         let format = of_format("text.format", format)?;
-        requested_answer(model, tools.functions(), choice.as_ref(), several, format)
+        requested_answer(
+            model,
+            tools.functions(),
+            tools.inputs(),
+            choice.as_ref(),
+            several,
+            format,
+        )
     }
 
     /// Whether the response contains log-probabilities.

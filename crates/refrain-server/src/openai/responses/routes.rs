@@ -122,6 +122,16 @@ pub(crate) struct ConversationRequest {
     metadata: Option<BTreeMap<String, String>>,
 }
 
+impl ConversationRequest {
+    /// Returns the items, as they are stored.
+    ///
+    /// # Errors
+    /// If one is no object.
+    pub fn items(self) -> Result<Vec<Arc<Value>>, Refusal> {
+        items(self.items)
+    }
+}
+
 /// New metadata of a conversation.
 #[derive(Deserialize, JsonSchema)]
 pub(crate) struct ConversationChange {
@@ -136,14 +146,14 @@ pub(crate) async fn create_conversation(
     Body(request): Body<ConversationRequest>,
 ) -> Result<Json<Value>, Refusal> {
     let created = models.named(None)?.now();
-    let metadata = request.metadata.unwrap_or_default();
+    let metadata = request.metadata.clone().unwrap_or_default();
     let id = object_id("conv");
     let object = json!({"id": id, "object": "conversation", "created_at": created, "metadata": metadata});
     store.put(StoredEntry {
         id,
         owner: Owner::of(&headers),
         object: object.clone(),
-        items: items(request.items)?,
+        items: request.items()?,
         earlier: 0,
     });
     Ok(Json(object))
@@ -200,7 +210,7 @@ pub(crate) async fn add_conversation_items(
     Body(request): Body<ConversationRequest>,
 ) -> Result<Json<Value>, Refusal> {
     let (store, mut entry) = find((store, headers, id), "conversation")?;
-    let added: Vec<Arc<Value>> = items(request.items)?;
+    let added = request.items()?;
     entry.items.extend(added.iter().cloned());
     store.put(entry);
     Ok(list(added.iter(), false))

@@ -1,4 +1,7 @@
-//! Hashes of tokens and positions, which stand for keys, values, recurrent states and logits.
+//! Hashes of tokens and positions, which stand for keys, values, recurrent states and logits, and
+//! how pages of them are stored.
+
+use refrain_formats::{Encoding, Plane};
 
 pub const VOCABULARY: u32 = 50;
 
@@ -32,4 +35,25 @@ pub fn token_of(hash: u64, mask: Option<&[u32]>) -> u32 {
     let is_allowed = |token: &u32| mask.is_none_or(|bits| bits[*token as usize / 32] >> (token % 32) & 1 == 1);
     let allowed: Vec<u32> = (0..VOCABULARY).filter(is_allowed).collect();
     allowed[(hash >> 33) as usize % allowed.len()]
+}
+
+/// Returns words as they are stored.
+pub fn plane(words: &[u64]) -> Plane {
+    Plane {
+        encoding: Encoding::U32,
+        row: vec![2],
+        bytes: words.iter().flat_map(|word| word.to_le_bytes()).collect(),
+    }
+}
+
+/// Fills words from what was stored, if it fits.
+pub fn fill(words: &mut [u64], planes: &[Plane]) -> bool {
+    let [Plane { bytes, .. }] = planes else { return false };
+    let (stored, _) = bytes.as_chunks::<8>();
+    let fits = stored.len() == words.len();
+    if fits {
+        let stored = stored.iter().map(|word| u64::from_le_bytes(*word));
+        words.iter_mut().zip(stored).for_each(|(word, stored)| *word = stored);
+    }
+    fits
 }
