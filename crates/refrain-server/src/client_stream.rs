@@ -57,6 +57,11 @@ impl ExchangeState {
         self.has_begun.store(false, Ordering::Relaxed);
         self.is_answering.store(true, Ordering::Relaxed);
     }
+
+    /// Whether the request is here as a whole.
+    pub fn is_received(&self) -> bool {
+        self.is_answering.load(Ordering::Relaxed)
+    }
 }
 
 /// The body of a response; the exchange is over when it is dropped.

@@ -9,6 +9,8 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
+use axum::http::HeaderValue;
+use axum::http::header::CONNECTION;
 use axum::response::Response;
 use axum::serve::Listener;
 use futures_util::future::{self, Either};
@@ -119,7 +121,13 @@ impl Connections {
             request.extensions_mut().insert(connection.clone());
             let (response, state) = (router.call(request), state.clone());
             async move {
-                let response: Response = response.await?;
+                let mut response: Response = response.await?;
+                // A body that nobody read ends the connection, so the client must not send another request on it.
+                if !state.is_received() {
+                    response
+                        .headers_mut()
+                        .insert(CONNECTION, HeaderValue::from_static("close"));
+                }
                 Ok::<_, std::convert::Infallible>(response.map(|body| Body::new(ExchangeBody::new(body, state))))
             }
         });

@@ -54,6 +54,33 @@ fn closes_connections_with_unfinished_requests() {
 }
 
 #[test]
+fn an_answer_to_a_body_that_is_not_read_ends_the_connection() {
+    let server = Server::start(&["--api-key", "SECRET"]);
+    // The head alone: clients send bodies behind it.
+    let answer = |head: &str, body: &str| {
+        let mut stream = TcpStream::connect(&server.address).unwrap();
+        let head =
+            format!("{head} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer SECRET\r\ncontent-length: 20\r\n\r\n");
+        stream.write_all(head.as_bytes()).unwrap();
+        stream.write_all(body.as_bytes()).unwrap();
+        let lines = BufReader::new(stream).lines().map_while(Result::ok);
+        let head: Vec<String> = lines.take_while(|line| !line.is_empty()).collect();
+        let is_closed = head.iter().any(|line| line.eq_ignore_ascii_case("connection: close"));
+        (head[0].clone(), is_closed)
+    };
+    for (head, status) in [
+        ("DELETE /api/delete", "403"),
+        ("POST /nowhere", "404"),
+        ("GET /rerank", "405"),
+    ] {
+        let (line, is_closed) = answer(head, "");
+        assert!(line.contains(status) && is_closed, "{head}: {line}");
+    }
+    let (line, is_closed) = answer("POST /tokenize", r#"{"prompt": "ab cde"}"#);
+    assert!(line.contains("200") && !is_closed, "{line}");
+}
+
+#[test]
 fn unfinished_bodies_take_limited_memory() {
     if !refrain_testing::drawn(4) {
         return;
