@@ -31,6 +31,7 @@ mod growth;
 mod pages;
 mod prefix_store;
 mod prefix_times;
+mod recent_mean;
 mod recovery;
 mod request;
 mod row_copy;

@@ -2,32 +2,32 @@
 
 use std::time::Duration;
 
+use super::recent_mean::recent_mean;
+
 /// Computed tokens of a prompt from which its time tells something.
 const MIN_MEASURED_TOKENS: usize = 256;
-/// Weight of the newest time in a mean.
-const NEWEST_WEIGHT: f64 = 0.25;
 /// Factor of the time of reading each time that it is too long: it is tried again now and then.
 const PENALTY_DECAY: f64 = 0.9;
 
-/// How long tokens of prefixes take to read and to compute, in seconds, once each was done.
+/// How long a token of a prefix takes to read and to compute, once each was done.
 #[derive(Default)]
 pub(super) struct PrefixTimes {
-    read: Option<f64>,
-    computed: Option<f64>,
+    read: Option<Duration>,
+    computed: Option<Duration>,
 }
 
 impl PrefixTimes {
     /// Notes how long a prompt took of which so many tokens were computed.
     pub fn note_computed(&mut self, took: Duration, tokens: usize) {
         if tokens >= MIN_MEASURED_TOKENS {
-            note(&mut self.computed, took, tokens);
+            self.computed = Some(recent_mean(self.computed, took.div_f64(tokens as f64)));
         }
     }
 
     /// Notes how long it took to read so many tokens.
     pub fn note_read(&mut self, took: Duration, tokens: usize) {
         if tokens > 0 {
-            note(&mut self.read, took, tokens);
+            self.read = Some(recent_mean(self.read, took.div_f64(tokens as f64)));
         }
     }
 
@@ -38,16 +38,10 @@ impl PrefixTimes {
         };
         let pays = *read <= computed;
         if !pays {
-            *read *= PENALTY_DECAY;
+            *read = read.mul_f64(PENALTY_DECAY);
         }
         pays
     }
-}
-
-/// Adds the time of so many tokens to the mean time of one.
-fn note(mean: &mut Option<f64>, took: Duration, tokens: usize) {
-    let each = took.as_secs_f64() / tokens as f64;
-    *mean = Some(mean.map_or(each, |mean| mean + NEWEST_WEIGHT * (each - mean)));
 }
 
 #[cfg(test)]

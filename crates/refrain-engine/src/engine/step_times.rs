@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use super::recent_mean::recent_mean;
 use crate::prefill::{class_sizes, class_tokens};
 
 /// Smallest chunk of a prompt in a step, unless fewer tokens are left.
@@ -12,8 +13,6 @@ const MIN_CHUNK: usize = 8;
 const MAX_SHARES: usize = 4;
 /// Steps with chunks before one without, which measures how long a step takes alone.
 const MAX_STEPS_WITH_CHUNKS: u32 = 32;
-/// Weight of the newest time in a mean.
-const NEWEST_WEIGHT: f64 = 0.25;
 /// Factor per step of the time that a chunk took that was too wide: it is tried again now and then.
 const PENALTY_DECAY: f64 = 511.0 / 512.0;
 /// Chunks that take at most so much longer than the narrowest are as good: both read the weights once.
@@ -63,12 +62,8 @@ impl StepTimes {
         self.last = Some(now);
         self.with_chunks = chunk.map_or(0, |_| self.with_chunks + 1);
         let Some(took) = took else { return };
-        let mean = |before: Option<Duration>, now: Duration| match before {
-            Some(before) => before.mul_f64(1.0 - NEWEST_WEIGHT) + now.mul_f64(NEWEST_WEIGHT),
-            None => now,
-        };
         let Some(tokens) = chunk else {
-            self.step = Some(mean(self.step, took));
+            self.step = Some(recent_mean(self.step, took));
             return;
         };
         let width = class_tokens(tokens);
@@ -78,7 +73,7 @@ impl StepTimes {
         if before.is_some() && 4 * tokens < 3 * width {
             return;
         }
-        let seen = mean(before, took.saturating_sub(step));
+        let seen = recent_mean(before, took.saturating_sub(step));
         self.chunks.insert(width, ChunkTime { seen, guess: seen });
         // No chunk takes longer than a wider one.
         for (_, narrower) in self.chunks.range_mut(..width) {

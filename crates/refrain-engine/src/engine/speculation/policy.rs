@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use super::{DRAFT_WIDTHS, is_allowed};
+use crate::engine::recent_mean::recent_mean;
 
 /// Tokens of drafts that a new request counts as having had verified, and the share of them that was accepted.
 const PRIOR_TOKENS: f64 = 2.0;
@@ -14,8 +15,6 @@ const MEMORY: f64 = 0.97;
 const FORGETTING: f64 = 255.0 / 256.0;
 /// Factor of the time that steps with drafts are expected to take, for each time that they were not worth it.
 const FORGETTING_TIMES: f64 = 1023.0 / 1024.0;
-/// Weight of the newest time in a mean.
-const NEWEST_WEIGHT: f64 = 0.25;
 
 /// How much of a request's drafts is accepted.
 #[derive(Clone, Copy, Default, Debug)]
@@ -65,9 +64,7 @@ impl DraftPolicy {
     /// Notes how long a step took.
     pub fn measured(&mut self, step: StepTokens, took: Duration) {
         let before = self.times.get(&step).map(|time| time.seen);
-        let seen = before.map_or(took, |before| {
-            before.mul_f64(1.0 - NEWEST_WEIGHT) + took.mul_f64(NEWEST_WEIGHT)
-        });
+        let seen = recent_mean(before, took);
         self.times.insert(step, StepTime { seen, guess: seen });
     }
 
