@@ -60,7 +60,7 @@ const COMMON: [(&str, &str); 10] = [
     ("NEWLINE", r"(\r?\n)+"),
     ("SH_COMMENT", r"#[^\n]*"),
     ("CPP_COMMENT", r"//[^\n]*"),
-    ("C_COMMENT", r"/\*(.|\n)*?\*/"),
+    ("C_COMMENT", r"/\*[^*]*\*+([^/*][^*]*\*+)*/"),
     ("SQL_COMMENT", r"--[^\n]*"),
 ];
 

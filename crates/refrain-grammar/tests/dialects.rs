@@ -125,11 +125,12 @@ fn check_cuts(
 
 /// The form of a text that is an argument, with letters that JSON escapes.
 const INPUT: &str = r#"
-start: first line+ "END" LF?
+start: first note? line+ "END" LF?
 first: "say \"" WORD "\"" LF
 line: ("+" | "-") /[a-c\\\t]{0,4}/ LF
 WORD: "A".."C" | "quote"i
-%import common.LF
+%import common (LF, C_COMMENT)
+note: C_COMMENT LF
 "#;
 
 fn text_schema() -> Value {
@@ -148,7 +149,7 @@ fn check_call(name: &str, arguments: &Value, answer: &str) {
         return;
     }
     if name == "write" {
-        let form = r#"^say "([ABC]|(?i:quote))"\n([+-][a-c\\\t]{0,4}\n)+END\n?$"#;
+        let form = r#"^say "([ABC]|(?i:quote))"\n(/\*[^*]*\*+([^/*][^*]*\*+)*/\n)?([+-][a-c\\\t]{0,4}\n)+END\n?$"#;
         let input = arguments["input"].as_str().unwrap_or_default();
         assert!(
             regex::Regex::new(form).unwrap().is_match(input),
