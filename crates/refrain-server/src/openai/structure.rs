@@ -166,7 +166,8 @@ pub(crate) struct RequestedAnswer {
     pub constraint: Option<ResponseFormat>,
 }
 
-/// Combines tools as chats describe them, the forms of texts that custom tools take, `tool_choice`, whether several calls are allowed, and the form of the text.
+/// Combines tools as chats describe them, the forms of texts that custom tools take, `tool_choice`, whether several
+/// calls are allowed, and the form of the text.
 ///
 /// Where calls are forced, the form does not apply: it is the text's, and the answer has none. Where they are
 /// possible, the answer is a call or a text of that form; without a form, calls that the model begins are kept

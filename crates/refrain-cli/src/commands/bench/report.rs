@@ -157,7 +157,8 @@ mod tests {
     fn row(changed: Value) -> Value {
         let mut row = json!({
             "model": "demo", "weight_bytes": 8 << 20, "parameters": 7_900_000, "device": "card", "mode": "replay",
-            "test": "tg16", "depth": 0, "batch": 1, "accept": null, "tokens_per_step": null, "tokens_per_s": 12.5, "tokens_per_s_stddev": null,
+            "test": "tg16", "depth": 0, "batch": 1, "accept": null, "tokens_per_step": null,
+            "tokens_per_s": 12.5, "tokens_per_s_stddev": null,
             "ms_per_token": 80.0, "gpu_ms_per_token": null, "host_us_per_token": 10.0, "bandwidth_share": 0.5,
         });
         for (key, value) in changed.as_object().unwrap() {

@@ -143,10 +143,10 @@ pub(crate) async fn create_conversation(
     State(models): State<Arc<ServedModels>>,
     Extension(store): Extension<ResponseStore>,
     headers: HeaderMap,
-    Body(request): Body<ConversationRequest>,
+    Body(mut request): Body<ConversationRequest>,
 ) -> Result<Json<Value>, Refusal> {
     let created = models.named(None)?.now();
-    let metadata = request.metadata.clone().unwrap_or_default();
+    let metadata = request.metadata.take().unwrap_or_default();
     let id = object_id("conv");
     let object = json!({"id": id, "object": "conversation", "created_at": created, "metadata": metadata});
     store.put(StoredEntry {
