@@ -114,7 +114,7 @@ fn sessions_sample_only_allowed_tokens() {
 
 #[test]
 fn vulkan_sessions_sample_only_allowed_tokens() {
-    if !refrain_testing::drawn(4) {
+    if !refrain_testing::drawn(8) {
         return;
     }
     let gpu = TestGpu::open();

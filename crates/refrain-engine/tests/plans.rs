@@ -180,7 +180,7 @@ fn arguments(plan: &Plan, tokens: usize) -> Vec<u8> {
 
 #[test]
 fn decode_steps_are_stable_under_poison_and_reordering() {
-    if !refrain_testing::drawn(4) {
+    if !refrain_testing::drawn(8) {
         return;
     }
     let gpu = TestGpu::open();

@@ -92,7 +92,7 @@ fn alone(model: &Model, prompt: &[u32], options: &GenerateOptions) -> Vec<u32> {
 
 #[test]
 fn requests_continue_after_the_device_is_reopened() {
-    if !refrain_testing::drawn(3) {
+    if !refrain_testing::drawn(6) {
         return;
     }
     let request = |number: u32| (prompt(number, 20 + 30 * number), options(24, number.into()));
@@ -151,7 +151,7 @@ fn requests_continue_after_the_device_is_reopened() {
 
 #[test]
 fn no_tokens_are_lost_to_device_losses_at_random_points() {
-    if !refrain_testing::drawn(3) {
+    if !refrain_testing::drawn(6) {
         return;
     }
     let mut random = 1u64;
@@ -194,7 +194,7 @@ fn no_tokens_are_lost_to_device_losses_at_random_points() {
 
 #[test]
 fn gives_up_on_a_device_without_progress_and_reports_why() {
-    if !refrain_testing::drawn(4) {
+    if !refrain_testing::drawn(8) {
         return;
     }
     let lost = || model("tiny:f16", &reporting(&[Fault::LostAt(3)]).0);
@@ -265,7 +265,7 @@ fn no_tokens_are_lost_to_host_out_of_memory_at_random_points() {
 
 #[test]
 fn small_devices_serve_some_requests_at_a_time_or_report_it() {
-    if !refrain_testing::drawn(3) {
+    if !refrain_testing::drawn(6) {
         return;
     }
     let [mut started, mut short, mut refused, mut roomy] = [0; 4];
@@ -341,7 +341,7 @@ fn a_panic_ends_only_its_own_request() {
 
 #[test]
 fn sessions_shorten_chunks_when_memory_is_scarce() {
-    if !refrain_testing::drawn(3) {
+    if !refrain_testing::drawn(6) {
         return;
     }
     let prompt = vec![1; 2500];

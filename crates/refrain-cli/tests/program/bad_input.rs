@@ -19,7 +19,7 @@ fn rejects_a_missing_or_broken_tokenizer() {
 
 #[test]
 fn rejects_a_template_that_cannot_be_rendered() {
-    if !refrain_testing::drawn(4) {
+    if !refrain_testing::drawn(8) {
         return;
     }
     let copy = Copy::of("qwen3-bf16");

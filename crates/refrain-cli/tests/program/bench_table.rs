@@ -36,7 +36,7 @@ fn report(folder: &Path, name: &str) -> Value {
 
 #[test]
 fn second_run_is_compared_with_the_first_and_both_are_kept() {
-    if !refrain_testing::drawn(6) {
+    if !refrain_testing::drawn(12) {
         return;
     }
     let folder = tempfile::tempdir().unwrap();

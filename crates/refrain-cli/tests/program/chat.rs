@@ -85,7 +85,7 @@ fn saves_and_resumes_a_conversation() {
 
 #[test]
 fn recomputes_a_state_of_another_device_with_a_notice() {
-    if !refrain_testing::drawn(6) {
+    if !refrain_testing::drawn(12) {
         return;
     }
     let folder = tempfile::tempdir().unwrap();

@@ -14,7 +14,7 @@ fn on_vulkan(arguments: &[&str]) -> super::support::Outcome {
 
 #[test]
 fn explain_prints_every_pass_and_the_cost_of_a_token() {
-    if !refrain_testing::drawn(6) {
+    if !refrain_testing::drawn(12) {
         return;
     }
     let explained = |arguments: &[&str]| {
@@ -64,7 +64,7 @@ fn explain_prints_every_pass_and_the_cost_of_a_token() {
 
 #[test]
 fn explain_shows_the_cost_of_a_prompt_and_a_batch() {
-    if !refrain_testing::drawn(6) {
+    if !refrain_testing::drawn(12) {
         return;
     }
     let explained = |arguments: &[&str]| {
@@ -107,7 +107,7 @@ fn explain_shows_the_cost_of_a_prompt_and_a_batch() {
 
 #[test]
 fn explain_profiles_every_step_of_a_token_and_a_prompt() {
-    if !refrain_testing::drawn(6) {
+    if !refrain_testing::drawn(12) {
         return;
     }
     let model = fixture("qwen3-gguf-q4_0/model.gguf");
@@ -124,7 +124,7 @@ fn explain_profiles_every_step_of_a_token_and_a_prompt() {
 
 #[test]
 fn profile_sums_equal_steps_of_all_layers() {
-    if !refrain_testing::drawn(6) {
+    if !refrain_testing::drawn(12) {
         return;
     }
     let text = on_vulkan(&["explain", "demo", "--profile"]).done();
@@ -158,7 +158,7 @@ fn profile_sums_equal_steps_of_all_layers() {
 
 #[test]
 fn verify_names_an_injected_fault() {
-    if !refrain_testing::drawn(6) {
+    if !refrain_testing::drawn(12) {
         return;
     }
     let ask = |more: &[&str]| on_vulkan(&[&["run", "demo", QUESTION, "--temp", "0", "-q", "--verify"], more].concat());
@@ -175,7 +175,7 @@ fn verify_names_an_injected_fault() {
 
 #[test]
 fn modes_and_submission_sizes_do_not_change_tokens() {
-    if !refrain_testing::drawn(6) {
+    if !refrain_testing::drawn(12) {
         return;
     }
     let model = fixture("qwen3-bf16");
@@ -193,7 +193,7 @@ fn modes_and_submission_sizes_do_not_change_tokens() {
 
 #[test]
 fn explain_shows_the_measured_mode() {
-    if !refrain_testing::drawn(6) {
+    if !refrain_testing::drawn(12) {
         return;
     }
     // Nothing is cached at first, not even the directory exists.
@@ -254,7 +254,7 @@ fn state_continues_in_the_next_run_and_a_damaged_one_is_rejected() {
 
 #[test]
 fn soak_passes_and_fails_on_a_timeout() {
-    if !refrain_testing::drawn(6) {
+    if !refrain_testing::drawn(12) {
         return;
     }
     let sound = on_vulkan(&[

@@ -45,7 +45,7 @@ fn answers_are_correct_on_the_cpu_executor() {
 
 #[test]
 fn answers_are_correct_on_vulkan() {
-    if !refrain_testing::drawn(3) {
+    if !refrain_testing::drawn(6) {
         return;
     }
     // Software drivers take seconds for a long list.
@@ -249,7 +249,7 @@ fn second_ctrl_c_ends_the_program_at_once() {
 
 #[test]
 fn bench_measures_loading_prompt_and_decoding() {
-    if !refrain_testing::drawn(4) {
+    if !refrain_testing::drawn(8) {
         return;
     }
     let rows = run(&["bench", "demo", "-p", "16", "-n", "4", "-d", "0,8", "-r", "2", "--json"]).json();

@@ -172,7 +172,7 @@ fn unwritable_cache_is_a_warning() {
 
 #[test]
 fn second_start_compiles_no_shader() {
-    if !refrain_testing::drawn(6) {
+    if !refrain_testing::drawn(12) {
         return;
     }
     let cache = tempfile::tempdir().unwrap();
@@ -209,7 +209,7 @@ fn inspect_shows_what_fits_and_the_read_bandwidth() {
 
 #[test]
 fn tuning_file_changes_kernels_and_an_invalid_one_is_rejected() {
-    if !refrain_testing::drawn(4) {
+    if !refrain_testing::drawn(8) {
         return;
     }
     let folder = tempfile::tempdir().unwrap();

@@ -17,7 +17,7 @@ fn findings(printed: &Value) -> Vec<&str> {
 
 #[test]
 fn tests_every_kernel_family_and_reads_every_heap() {
-    if !refrain_testing::drawn(6) {
+    if !refrain_testing::drawn(12) {
         return;
     }
     let arguments = ["doctor", "--json", "--device", "0", "--disable", "storage8"];

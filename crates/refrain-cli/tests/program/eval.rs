@@ -21,7 +21,7 @@ fn close(found: &Value, expected: &Value, relative: f64) {
 
 #[test]
 fn quantised_caches_keep_the_perplexity() {
-    if !refrain_testing::drawn(4) {
+    if !refrain_testing::drawn(8) {
         return;
     }
     let text = root().join("demo/story.txt");

@@ -82,7 +82,7 @@ fn served(example: &str) -> String {
 
 #[test]
 fn every_example_of_every_help_text_runs() {
-    if !refrain_testing::drawn(6) {
+    if !refrain_testing::drawn(12) {
         return;
     }
     let found: usize = std::thread::scope(|scope| {
@@ -137,7 +137,7 @@ fn scripts(name: &str, page: &str) -> Vec<String> {
 
 #[test]
 fn the_commands_of_the_guide_run() {
-    if !refrain_testing::drawn(6) {
+    if !refrain_testing::drawn(12) {
         return;
     }
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide/src");
@@ -210,7 +210,7 @@ fn made_small(command: &str) -> String {
 
 #[test]
 fn the_commands_of_the_readme_and_of_the_architecture_run() {
-    if !refrain_testing::drawn(6) {
+    if !refrain_testing::drawn(12) {
         return;
     }
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");

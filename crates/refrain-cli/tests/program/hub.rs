@@ -239,7 +239,7 @@ fn only_run_and_pull_download() {
 
 #[test]
 fn doctor_checks_a_hub_model_without_downloading_it() {
-    if !refrain_testing::drawn(6) {
+    if !refrain_testing::drawn(12) {
         return;
     }
     let models = [

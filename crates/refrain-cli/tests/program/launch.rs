@@ -98,7 +98,7 @@ fn servers_that_need_a_key_are_passed_over() {
 
 #[test]
 fn starts_an_agent_and_a_server_for_it() {
-    if !refrain_testing::drawn(4) {
+    if !refrain_testing::drawn(8) {
         return;
     }
     let folder = tempfile::tempdir().unwrap();

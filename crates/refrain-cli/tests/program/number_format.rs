@@ -37,7 +37,7 @@ fn bench_shows_model_size_parameters_and_device() {
 
 #[test]
 fn bench_counts_only_work_of_the_device() {
-    if !refrain_testing::drawn(6) {
+    if !refrain_testing::drawn(12) {
         return;
     }
     let rows = bench("0", &["--json"]).json();

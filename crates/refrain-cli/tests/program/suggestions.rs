@@ -4,7 +4,7 @@ use crate::support::run;
 
 #[test]
 fn help_and_version_work_as_commands() {
-    if !refrain_testing::drawn(4) {
+    if !refrain_testing::drawn(8) {
         return;
     }
     assert_eq!(run(&["help"]).done(), run(&["--help"]).done());

@@ -16,7 +16,7 @@ fn logits(model: &str, directory: &Path) -> Vec<u8> {
 
 #[test]
 fn synthetic_model_is_equal_in_memory_and_on_disk() {
-    if !refrain_testing::drawn(4) {
+    if !refrain_testing::drawn(8) {
         return;
     }
     for (format, name) in [

@@ -45,7 +45,7 @@ fn logits_stay_close_to_those_over_floats() {
 
 #[test]
 fn prompts_and_decoding_on_the_gpu_agree_with_the_cpu() {
-    if !refrain_testing::drawn(3) {
+    if !refrain_testing::drawn(6) {
         return;
     }
     let gpu = TestGpu::open();

@@ -63,7 +63,7 @@ fn assert_chunks_agree(gpu: &TestGpu, name: &str, count: usize) {
 
 #[test]
 fn chunks_agree_with_single_tokens_and_the_cpu_executor() {
-    if !refrain_testing::drawn(4) {
+    if !refrain_testing::drawn(8) {
         return;
     }
     let gpu = TestGpu::open();

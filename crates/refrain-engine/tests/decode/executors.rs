@@ -81,7 +81,7 @@ impl Prepared for Counted {
 
 #[test]
 fn custom_executors_decode_the_same_tokens() {
-    if !refrain_testing::drawn(4) {
+    if !refrain_testing::drawn(8) {
         return;
     }
     const TOKENS: usize = 20;

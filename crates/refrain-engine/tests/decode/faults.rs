@@ -109,7 +109,7 @@ fn delivered(name: &str, mode: Mode, fails: Option<u64>) -> (BTreeMap<u64, u32>,
 
 #[test]
 fn failed_submits_are_retried_with_all_their_writes() {
-    if !refrain_testing::drawn(4) {
+    if !refrain_testing::drawn(8) {
         return;
     }
     for name in ["tiny:f16", "tiny-hybrid:f16"] {

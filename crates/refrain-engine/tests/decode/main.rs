@@ -83,7 +83,7 @@ fn cpu_executor_matches_the_reference_sampler() {
 
 #[test]
 fn decoding_records_and_allocates_nothing_per_token() {
-    if !refrain_testing::drawn(4) {
+    if !refrain_testing::drawn(8) {
         return;
     }
     const TOKENS: u64 = 48;

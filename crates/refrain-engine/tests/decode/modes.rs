@@ -69,7 +69,7 @@ fn assert_same_thousand(gpu: &TestGpu, name: &str) {
 
 #[test]
 fn replay_and_eager_decode_the_same_thousand_tokens_of_a_dense_model() {
-    if !refrain_testing::drawn(4) {
+    if !refrain_testing::drawn(8) {
         return;
     }
     let gpu = TestGpu::open();
@@ -79,7 +79,7 @@ fn replay_and_eager_decode_the_same_thousand_tokens_of_a_dense_model() {
 
 #[test]
 fn replay_and_eager_decode_the_same_thousand_tokens_of_a_hybrid() {
-    if !refrain_testing::drawn(4) {
+    if !refrain_testing::drawn(8) {
         return;
     }
     let gpu = TestGpu::open();
@@ -89,7 +89,7 @@ fn replay_and_eager_decode_the_same_thousand_tokens_of_a_hybrid() {
 
 #[test]
 fn measuring_modes_changes_no_token() {
-    if !refrain_testing::drawn(4) {
+    if !refrain_testing::drawn(8) {
         return;
     }
     let gpu = TestGpu::open();
@@ -115,7 +115,7 @@ fn measuring_modes_changes_no_token() {
 
 #[test]
 fn verification_compares_steps_and_names_a_fault() {
-    if !refrain_testing::drawn(4) {
+    if !refrain_testing::drawn(8) {
         return;
     }
     let gpu = TestGpu::open();

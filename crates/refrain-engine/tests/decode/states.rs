@@ -92,7 +92,7 @@ fn forks_and_rewinds_at_500_tokens_match_fresh_sessions() {
 
 #[test]
 fn forks_and_rewinds_on_a_device_match_fresh_sessions() {
-    if !refrain_testing::drawn(4) {
+    if !refrain_testing::drawn(8) {
         return;
     }
     let gpu = TestGpu::open();
@@ -116,7 +116,7 @@ fn forks_keep_the_decoding_mode() {
 
 #[test]
 fn work_beyond_the_last_token_taken_is_undone() {
-    if !refrain_testing::drawn(4) {
+    if !refrain_testing::drawn(8) {
         return;
     }
     let gpu = TestGpu::open();

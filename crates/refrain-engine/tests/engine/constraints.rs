@@ -30,7 +30,7 @@ impl TokenConstraint for EveryThird {
 
 #[test]
 fn constraints_pick_the_best_allowed_tokens_and_leave_other_requests_unchanged() {
-    if !refrain_testing::drawn(3) {
+    if !refrain_testing::drawn(6) {
         return;
     }
     let gpu = TestGpu::open();
@@ -103,7 +103,7 @@ impl TokenConstraint for InBetween {
 
 #[test]
 fn a_constraint_that_begins_in_the_middle_holds_from_its_first_token_on() {
-    if !refrain_testing::drawn(3) {
+    if !refrain_testing::drawn(6) {
         return;
     }
     let gpu = TestGpu::open();

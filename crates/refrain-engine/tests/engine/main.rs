@@ -142,7 +142,7 @@ fn options(streams: usize, cache_tokens: usize) -> EngineOptions {
 
 #[test]
 fn batched_requests_match_single_ones() {
-    if !refrain_testing::drawn(3) {
+    if !refrain_testing::drawn(6) {
         return;
     }
     let gpu = TestGpu::open();
@@ -156,7 +156,7 @@ fn batched_requests_match_single_ones() {
 
 #[test]
 fn running_out_of_pages_preempts_requests_without_losing_tokens() {
-    if !refrain_testing::drawn(3) {
+    if !refrain_testing::drawn(6) {
         return;
     }
     let gpu = TestGpu::open();
@@ -212,7 +212,7 @@ fn shared_prefixes_are_not_recomputed() {
 
 #[test]
 fn recurrent_states_are_cached_at_prompt_ends_and_divergences() {
-    if !refrain_testing::drawn(4) {
+    if !refrain_testing::drawn(8) {
         return;
     }
     let gpu = TestGpu::open();
@@ -324,7 +324,7 @@ fn log_probabilities(model: &Model, tokens: &[u32]) -> Vec<Vec<f64>> {
 
 #[test]
 fn logprobs_reach_only_requests_that_ask_and_change_no_text() {
-    if !refrain_testing::drawn(3) {
+    if !refrain_testing::drawn(6) {
         return;
     }
     let gpu = TestGpu::open();
@@ -382,7 +382,7 @@ fn logprobs_reach_only_requests_that_ask_and_change_no_text() {
 
 #[test]
 fn deterministic_engines_are_bit_identical_beside_other_requests() {
-    if !refrain_testing::drawn(3) {
+    if !refrain_testing::drawn(6) {
         return;
     }
     let gpu = TestGpu::open();

@@ -8,7 +8,7 @@ use super::{Submitted, alone, ask, ask_for, greedy, options, prompt, seeded};
 /// A submit's message to the device has room for 4,096 words.
 #[test]
 fn more_requests_than_a_message_has_settings_for_run_with_logprobs() {
-    if !refrain_testing::drawn(6) {
+    if !refrain_testing::drawn(12) {
         return;
     }
     let gpu = TestGpu::open();
@@ -39,7 +39,7 @@ fn more_requests_than_a_message_has_settings_for_run_with_logprobs() {
 /// Requests move between steps of different widths with their penalties, biases and seeds.
 #[test]
 fn requests_keep_their_settings_when_the_number_of_rows_changes() {
-    if !refrain_testing::drawn(3) {
+    if !refrain_testing::drawn(6) {
         return;
     }
     let gpu = TestGpu::open();
@@ -72,7 +72,7 @@ fn requests_keep_their_settings_when_the_number_of_rows_changes() {
 
 #[test]
 fn a_prefix_that_another_request_computes_is_awaited_and_shared() {
-    if !refrain_testing::drawn(4) {
+    if !refrain_testing::drawn(8) {
         return;
     }
     let gpu = TestGpu::open();
@@ -141,7 +141,7 @@ fn a_text_that_ends_at_once_leaves_its_slot_to_others() {
 
 #[test]
 fn copies_of_a_request_are_forked_after_one_prefill() {
-    if !refrain_testing::drawn(3) {
+    if !refrain_testing::drawn(6) {
         return;
     }
     let gpu = TestGpu::open();
@@ -179,7 +179,7 @@ fn copies_of_a_request_are_forked_after_one_prefill() {
 
 #[test]
 fn the_next_turn_of_a_conversation_continues_the_answer_before() {
-    if !refrain_testing::drawn(3) {
+    if !refrain_testing::drawn(6) {
         return;
     }
     let gpu = TestGpu::open();
@@ -206,7 +206,7 @@ fn the_next_turn_of_a_conversation_continues_the_answer_before() {
 
 #[test]
 fn prefixes_on_disk_are_found_by_the_next_engine() {
-    if !refrain_testing::drawn(3) {
+    if !refrain_testing::drawn(6) {
         return;
     }
     let gpu = TestGpu::open();

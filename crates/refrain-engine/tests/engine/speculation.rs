@@ -21,7 +21,7 @@ fn accepted(engine: &Engine) -> u64 {
 
 #[test]
 fn prompt_lookup_changes_no_text() {
-    if !refrain_testing::drawn(3) {
+    if !refrain_testing::drawn(6) {
         return;
     }
     let gpu = TestGpu::open();

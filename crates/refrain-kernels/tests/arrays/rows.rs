@@ -55,7 +55,7 @@ fn check_reduce(random: &mut Random, op: ReduceOp, dtype: DType, leading_shape: 
 
 #[test]
 fn reductions_match_the_reference_on_any_layout() {
-    if !refrain_testing::drawn(3) {
+    if !refrain_testing::drawn(6) {
         return;
     }
     let mut random = Random::new(11);
@@ -249,7 +249,7 @@ fn check_selections(random: &mut Random, dtype: DType, rows: usize, columns: usi
 
 #[test]
 fn top_k_and_argmax_order_ties_by_index() {
-    if !refrain_testing::drawn(3) {
+    if !refrain_testing::drawn(6) {
         return;
     }
     let mut random = Random::new(15);

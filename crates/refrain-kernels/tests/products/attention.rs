@@ -31,7 +31,7 @@ fn supports_every_dtype_and_padding() {
 
 #[test]
 fn supports_even_head_dims_and_any_head_ratio() {
-    if !refrain_testing::drawn(3) {
+    if !refrain_testing::drawn(6) {
         return;
     }
     let traits = device_traits();
@@ -49,7 +49,7 @@ fn supports_even_head_dims_and_any_head_ratio() {
 
 #[test]
 fn supports_values_of_another_size_than_keys() {
-    if !refrain_testing::drawn(3) {
+    if !refrain_testing::drawn(6) {
         return;
     }
     let mut random = Random::new(7);
@@ -88,7 +88,7 @@ fn supports_values_of_another_size_than_keys() {
 
 #[test]
 fn block_formats_match_the_reference() {
-    if !refrain_testing::drawn(3) {
+    if !refrain_testing::drawn(6) {
         return;
     }
     let mut random = Random::new(31);

@@ -47,7 +47,7 @@ fn varied(pick: &mut impl FnMut(usize) -> usize, [head_dim, value_dim]: [usize; 
 
 #[test]
 fn block_formats_match_separate_steps() {
-    if !refrain_testing::drawn(3) {
+    if !refrain_testing::drawn(6) {
         return;
     }
     let mut random = Random::new(23);
@@ -148,7 +148,7 @@ fn infinite_keys_give_nan() {
 
 #[test]
 fn supports_even_head_dims_and_any_head_ratio() {
-    if !refrain_testing::drawn(3) {
+    if !refrain_testing::drawn(6) {
         return;
     }
     for traits in [device_traits(), Traits::minimal()] {
@@ -167,7 +167,7 @@ fn supports_even_head_dims_and_any_head_ratio() {
 
 #[test]
 fn supports_values_of_another_size_than_keys() {
-    if !refrain_testing::drawn(3) {
+    if !refrain_testing::drawn(6) {
         return;
     }
     let mut random = Random::new(11);

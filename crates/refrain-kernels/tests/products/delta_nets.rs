@@ -88,7 +88,7 @@ fn check(traits: &Traits, sizes: [usize; 5], dtype: DType, weighted: bool) {
 
 #[test]
 fn fused_delta_nets_match_separate_steps() {
-    if !refrain_testing::drawn(3) {
+    if !refrain_testing::drawn(6) {
         return;
     }
     let all = [

@@ -127,7 +127,7 @@ fn with_values(traits: &Traits, values: u32) -> Tuning {
 
 #[test]
 fn delta_rules_match_the_reference() {
-    if !refrain_testing::drawn(3) {
+    if !refrain_testing::drawn(6) {
         return;
     }
     let batch = TokenSequences::new();
@@ -158,7 +158,7 @@ fn delta_rules_match_the_reference() {
 
 #[test]
 fn delta_rules_are_bit_identical_for_any_batching_and_tuning() {
-    if !refrain_testing::drawn(3) {
+    if !refrain_testing::drawn(6) {
         return;
     }
     let traits = device_traits();

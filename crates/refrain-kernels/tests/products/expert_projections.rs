@@ -135,7 +135,7 @@ const NORM: Norm = Norm {
 
 #[test]
 fn expert_projections_match_the_reference() {
-    if !refrain_testing::drawn(3) {
+    if !refrain_testing::drawn(6) {
         return;
     }
     for traits in sample(all_traits(), 3) {

@@ -143,7 +143,7 @@ fn every_tuning_row_computes_the_same_result() {
 
 #[test]
 fn every_tile_matches_with_and_without_split_k() {
-    if !refrain_testing::drawn(3) {
+    if !refrain_testing::drawn(6) {
         return;
     }
     let traits = device_traits();

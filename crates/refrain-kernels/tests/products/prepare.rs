@@ -210,7 +210,7 @@ impl Case {
 
 #[test]
 fn fused_preparation_matches_separate_steps() {
-    if !refrain_testing::drawn(3) {
+    if !refrain_testing::drawn(6) {
         return;
     }
     for traits in sample(all_traits(), 3) {

@@ -353,7 +353,7 @@ fn many_tokens_case(i: usize) -> Case {
 
 #[test]
 fn tiled_gemm_supports_norms_and_epilogues() {
-    if !refrain_testing::drawn(3) {
+    if !refrain_testing::drawn(6) {
         return;
     }
     // Each epilogue with all traits, each format with one of them.

@@ -132,7 +132,7 @@ impl Case {
 
 #[test]
 fn router_top_k_picks_the_largest_and_first_of_equals() {
-    if !refrain_testing::drawn(3) {
+    if !refrain_testing::drawn(6) {
         return;
     }
     let dense = |experts: usize, tokens: usize| Case {

@@ -27,7 +27,7 @@ pub fn tile_rows(traits: &Traits) -> Vec<Tuning> {
 
 #[test]
 fn every_tile_size_matches_with_and_without_split_k() {
-    if !refrain_testing::drawn(3) {
+    if !refrain_testing::drawn(6) {
         return;
     }
     let traits = Traits {

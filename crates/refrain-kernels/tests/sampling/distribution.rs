@@ -15,7 +15,7 @@ fn tail(statistic: f64, degrees: f64) -> f64 {
 
 #[test]
 fn hundred_thousand_samples_pass_the_chi_squared_test() {
-    if !refrain_testing::drawn(4) {
+    if !refrain_testing::drawn(8) {
         return;
     }
     const VOCABULARY: usize = 120;

@@ -255,7 +255,7 @@ mod tests {
     /// Texts whose time grows with the square of their length took 10 s for 160 kB.
     #[test]
     fn time_grows_linearly_with_the_text() {
-        if !refrain_testing::drawn(4) {
+        if !refrain_testing::drawn(8) {
             return;
         }
         let begin = std::time::Instant::now();

@@ -65,7 +65,7 @@ fn unloads_the_least_recently_used_model() {
 
 #[test]
 fn unloads_a_busy_model_once_its_requests_have_finished() {
-    if !refrain_testing::drawn(4) {
+    if !refrain_testing::drawn(8) {
         return;
     }
     let (registry, _) = registry(2, None);
@@ -123,7 +123,7 @@ fn unloads_models_after_their_keep_alive() {
 
 #[test]
 fn alternating_clients_do_not_reload_for_each_request() {
-    if !refrain_testing::drawn(4) {
+    if !refrain_testing::drawn(8) {
         return;
     }
     let (registry, loads) = registry(1, None);

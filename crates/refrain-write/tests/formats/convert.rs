@@ -192,7 +192,7 @@ fn check_converted(name: &str, recipe: Recipe, gguf: bool) -> Option<&'static st
 
 #[test]
 fn fixtures_keep_their_values_in_all_formats_and_report_deviations() {
-    if !refrain_testing::drawn(4) {
+    if !refrain_testing::drawn(8) {
         return;
     }
     let (mut first, mut others) = (vec![], vec![]);

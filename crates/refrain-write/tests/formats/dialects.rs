@@ -273,7 +273,7 @@ fn published() -> Vec<Published> {
 
 #[test]
 fn published_templates_answers_are_read_back() {
-    if !refrain_testing::drawn(4) {
+    if !refrain_testing::drawn(8) {
         return;
     }
     let mut with_calls = 0;

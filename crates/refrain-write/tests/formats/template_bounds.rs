@@ -257,7 +257,7 @@ fn time_cases() -> Vec<(String, Result<String, &'static str>)> {
 
 #[test]
 fn hostile_templates_use_little_memory() {
-    if !refrain_testing::drawn(4) {
+    if !refrain_testing::drawn(8) {
         return;
     }
     // Runs in a process of its own, so that its peak memory can be read.
@@ -291,7 +291,7 @@ fn hostile_templates_use_little_memory() {
 
 #[test]
 fn deeply_nested_templates_use_little_stack() {
-    if !refrain_testing::drawn(4) {
+    if !refrain_testing::drawn(8) {
         return;
     }
     assert_none_failed(
@@ -304,7 +304,7 @@ fn deeply_nested_templates_use_little_stack() {
 
 #[test]
 fn long_templates_end_soon() {
-    if !refrain_testing::drawn(4) {
+    if !refrain_testing::drawn(8) {
         return;
     }
     assert_none_failed(

@@ -39,7 +39,7 @@ fn check(tokenizer: &Tokenizer, file: &Path) {
 
 #[test]
 fn encodes_and_decodes_as_transformers_does() {
-    if !refrain_testing::drawn(4) {
+    if !refrain_testing::drawn(8) {
         return;
     }
     let mut found = vec![];

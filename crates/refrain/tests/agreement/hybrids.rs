@@ -148,7 +148,7 @@ fn delta_nets_agree_with_and_without_regions_over_several_steps() {
 
 #[test]
 fn mixtures_of_experts_agree_with_and_without_regions() {
-    if !refrain_testing::drawn(3) {
+    if !refrain_testing::drawn(6) {
         return;
     }
     let mut joined = 0;

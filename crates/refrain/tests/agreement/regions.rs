@@ -127,7 +127,7 @@ fn layer(device: &Device, random: &mut Random, x: &Array) -> Array {
 
 #[test]
 fn layers_agree_with_and_without_regions() {
-    if !refrain_testing::drawn(3) {
+    if !refrain_testing::drawn(6) {
         return;
     }
     let mut normed = 0;

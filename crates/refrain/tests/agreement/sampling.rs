@@ -172,7 +172,7 @@ fn sequences_keep_their_states_at_their_slots() {
 
 #[test]
 fn a_traced_step_decodes_without_the_host() {
-    if !refrain_testing::drawn(3) {
+    if !refrain_testing::drawn(6) {
         return;
     }
     let vocabulary = 50;

@@ -135,7 +135,7 @@ fn logsumexp_matches_its_formula() {
 
 #[test]
 fn top_k_returns_values_and_indices_for_rows_of_every_length_and_dtype() {
-    if !refrain_testing::drawn(4) {
+    if !refrain_testing::drawn(8) {
         return;
     }
     for device in devices() {

@@ -204,7 +204,7 @@ fn shaders() -> Vec<(String, String)> {
 /// Each operation in some dtype. If one source serves several expressions or formats, some of them are tested.
 #[test]
 fn every_kernel_accesses_only_bytes_of_its_operands() {
-    if !refrain_testing::drawn(3) {
+    if !refrain_testing::drawn(6) {
         return;
     }
     let random = &mut Random::new(900);
@@ -277,7 +277,7 @@ fn every_kernel_accesses_only_bytes_of_its_operands() {
 /// All operations in one program, so that dispatches of different kernels share a barrier interval.
 #[test]
 fn the_order_of_different_kernels_between_two_barriers_does_not_matter() {
-    if !refrain_testing::drawn(3) {
+    if !refrain_testing::drawn(6) {
         return;
     }
     let random = &mut Random::new(901);

@@ -91,7 +91,7 @@ fn succeeds(mut command: Command) -> String {
 
 #[test]
 fn chat_page_works_in_a_browser() {
-    if !refrain_testing::drawn(6) {
+    if !refrain_testing::drawn(12) {
         return;
     }
     let Some(mut page) = PYTHON.script("page.py", &["chromium"]) else {
@@ -107,7 +107,7 @@ fn chat_page_works_in_a_browser() {
 
 #[test]
 fn clients_of_every_api_get_the_same_answer() {
-    if !refrain_testing::drawn(6) {
+    if !refrain_testing::drawn(12) {
         return;
     }
     let Some(mut interfaces) = PYTHON.script("interfaces.py", &[]) else {
@@ -120,7 +120,7 @@ fn clients_of_every_api_get_the_same_answer() {
 
 #[test]
 fn gateway_routes_by_prefix_and_survives_a_lost_replica() {
-    if !refrain_testing::drawn(3) {
+    if !refrain_testing::drawn(6) {
         return;
     }
     let Some(mut gateway) = PYTHON.script("gateway.py", &[]) else {

@@ -25,7 +25,7 @@ fn rest(mut stream: TcpStream) -> (String, Duration) {
 
 #[test]
 fn closes_connections_with_unfinished_requests() {
-    if !refrain_testing::drawn(4) {
+    if !refrain_testing::drawn(8) {
         return;
     }
     let server = Server::start(&["--timeout", "1"]);
@@ -82,7 +82,7 @@ fn an_answer_to_a_body_that_is_not_read_ends_the_connection() {
 
 #[test]
 fn unfinished_bodies_take_limited_memory() {
-    if !refrain_testing::drawn(4) {
+    if !refrain_testing::drawn(8) {
         return;
     }
     let server = Server::start(&[]);
@@ -113,7 +113,7 @@ fn unfinished_bodies_take_limited_memory() {
 
 #[test]
 fn closes_connections_of_clients_that_do_not_read() {
-    if !refrain_testing::drawn(4) {
+    if !refrain_testing::drawn(8) {
         return;
     }
     let server = Server::start(&["--timeout", "1"]);
@@ -166,7 +166,7 @@ fn serves_on_a_unix_socket() {
 
 #[test]
 fn api_keys_are_served_fairly() {
-    if !refrain_testing::drawn(4) {
+    if !refrain_testing::drawn(8) {
         return;
     }
     let server = Server::start(&["--parallel", "1", "--api-key", "MUCH", "--api-key", "LITTLE"]);

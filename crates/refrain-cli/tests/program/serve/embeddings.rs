@@ -28,7 +28,7 @@ fn embeddings(answer: &Value) -> Vec<Vec<f64>> {
 
 #[test]
 fn embeddings_are_normalised_and_distinguish_texts() {
-    if !refrain_testing::drawn(6) {
+    if !refrain_testing::drawn(12) {
         return;
     }
     let server = Server::start(&["--ctx", "256"]);

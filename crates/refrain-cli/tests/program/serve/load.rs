@@ -33,7 +33,7 @@ fn streamed(server: &Server, question: &str) -> String {
 
 #[test]
 fn parallel_streams_are_correct_and_memory_stays_constant() {
-    if !refrain_testing::drawn(16) {
+    if !refrain_testing::drawn(24) {
         return;
     }
     let server = Server::start(&["--parallel", "16"]);
@@ -68,7 +68,7 @@ fn parallel_streams_are_correct_and_memory_stays_constant() {
 
 #[test]
 fn slow_clients_cost_little_memory_and_do_not_block_others() {
-    if !refrain_testing::drawn(16) {
+    if !refrain_testing::drawn(24) {
         return;
     }
     const EACH: usize = 200;

@@ -233,7 +233,7 @@ fn all_malformed() -> Vec<Malformed> {
 
 #[test]
 fn rejects_malformed_requests_in_each_apis_error_format() {
-    if !refrain_testing::drawn(4) {
+    if !refrain_testing::drawn(8) {
         return;
     }
     let mut server = Server::start_logging(&["--ctx", "256"]);

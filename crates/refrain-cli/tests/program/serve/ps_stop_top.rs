@@ -54,7 +54,7 @@ fn lists_and_stops_servers_by_name_and_forgets_killed_ones() {
 
 #[test]
 fn top_prints_one_sample_without_a_terminal() {
-    if !refrain_testing::drawn(4) {
+    if !refrain_testing::drawn(8) {
         return;
     }
     let folder = tempfile::tempdir().unwrap();

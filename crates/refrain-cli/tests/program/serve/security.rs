@@ -143,7 +143,7 @@ fn keys_come_from_a_file_and_models_are_not_shown_without_one() {
 
 #[test]
 fn half_closed_clients_get_their_response() {
-    if !refrain_testing::drawn(6) {
+    if !refrain_testing::drawn(12) {
         return;
     }
     let server = Server::start(&[]);
@@ -173,7 +173,7 @@ fn half_closed_clients_get_their_response() {
 
 #[test]
 fn clients_that_leave_are_noticed_at_once() {
-    if !refrain_testing::drawn(6) {
+    if !refrain_testing::drawn(12) {
         return;
     }
     let server = Server::start(&["--parallel", "1"]);
@@ -225,7 +225,7 @@ fn clients_that_leave_are_noticed_at_once() {
 
 #[test]
 fn a_stopping_server_refuses_connections() {
-    if !refrain_testing::drawn(6) {
+    if !refrain_testing::drawn(12) {
         return;
     }
     let mut server = Server::start(&[]);

@@ -236,7 +236,7 @@ mod tests {
 
     #[test]
     fn texts_that_reach_their_limits_are_not_preempted() {
-        if !refrain_testing::drawn(4) {
+        if !refrain_testing::drawn(8) {
             return;
         }
         let model = model();

@@ -169,7 +169,7 @@ fn drafts_work_on_the_cpu() {
 
 #[test]
 fn drafts_work_on_a_gpu() {
-    if !refrain_testing::drawn(8) {
+    if !refrain_testing::drawn(24) {
         return;
     }
     let vulkan = Vulkan::load(Options::default()).expect("the tests need a Vulkan driver");

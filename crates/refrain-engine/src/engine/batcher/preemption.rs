@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn preemption_at_random_points_changes_no_text() {
-        if !refrain_testing::drawn(4) {
+        if !refrain_testing::drawn(8) {
             return;
         }
         let model = model();

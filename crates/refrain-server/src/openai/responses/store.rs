@@ -239,7 +239,7 @@ mod tests {
 
     #[test]
     fn entries_on_disk_are_found_after_a_restart() {
-        if !refrain_testing::drawn(4) {
+        if !refrain_testing::drawn(8) {
             return;
         }
         let directory = tempfile::tempdir().unwrap();

@@ -69,7 +69,7 @@ impl Folders {
 
 #[test]
 fn codex_runs_a_command_and_gets_the_answer() {
-    if !refrain_testing::drawn(12) {
+    if !refrain_testing::drawn(24) {
         return;
     }
     let Some(folders) = Folders::new() else { return };
@@ -106,7 +106,7 @@ fn codex_runs_a_command_and_gets_the_answer() {
 
 #[test]
 fn claude_code_runs_a_command_and_gets_the_answer() {
-    if !refrain_testing::drawn(12) {
+    if !refrain_testing::drawn(24) {
         return;
     }
     let Some(folders) = Folders::new() else { return };

@@ -118,7 +118,7 @@ fn runs(packages: Packages, script: &str) {
 
 #[test]
 fn openai_agents_sdk_works() {
-    if !refrain_testing::drawn(12) {
+    if !refrain_testing::drawn(24) {
         return;
     }
     runs(PYTHON, "openai_agents_sdk.py");
@@ -126,7 +126,7 @@ fn openai_agents_sdk_works() {
 
 #[test]
 fn langchain_works() {
-    if !refrain_testing::drawn(12) {
+    if !refrain_testing::drawn(24) {
         return;
     }
     runs(PYTHON, "langchain_client.py");
@@ -134,7 +134,7 @@ fn langchain_works() {
 
 #[test]
 fn pydantic_ai_works() {
-    if !refrain_testing::drawn(12) {
+    if !refrain_testing::drawn(24) {
         return;
     }
     runs(PYTHON, "pydantic_ai_client.py");
@@ -142,7 +142,7 @@ fn pydantic_ai_works() {
 
 #[test]
 fn litellm_works() {
-    if !refrain_testing::drawn(12) {
+    if !refrain_testing::drawn(24) {
         return;
     }
     runs(PYTHON, "litellm_client.py");
@@ -150,7 +150,7 @@ fn litellm_works() {
 
 #[test]
 fn instructor_works() {
-    if !refrain_testing::drawn(12) {
+    if !refrain_testing::drawn(24) {
         return;
     }
     runs(PYTHON_OPENAI_2, "instructor_client.py");
@@ -158,7 +158,7 @@ fn instructor_works() {
 
 #[test]
 fn llama_index_works() {
-    if !refrain_testing::drawn(12) {
+    if !refrain_testing::drawn(24) {
         return;
     }
     runs(PYTHON_OPENAI_2, "llama_index_client.py");
@@ -166,7 +166,7 @@ fn llama_index_works() {
 
 #[test]
 fn ai_sdk_works() {
-    if !refrain_testing::drawn(12) || !NPM.are_installed_with(&["node"]) {
+    if !refrain_testing::drawn(24) || !NPM.are_installed_with(&["node"]) {
         return;
     }
     let server = ScriptedServer::start();

@@ -15,7 +15,7 @@ const SHARE: usize = 10;
 
 #[test]
 fn answers_conform_to_the_openapi_document() {
-    if !refrain_testing::drawn(16) {
+    if !refrain_testing::drawn(24) {
         return;
     }
     let Some(mut script) = SCHEMATHESIS.script("openapi.py", &[]) else {
