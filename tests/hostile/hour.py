@@ -35,7 +35,9 @@ BASELINE_SECONDS = 600
 HEALTH_TIMEOUT = 30
 COUNTERS = ["refrain:device_restarts_total"]
 # Prompts of so many tokens are more than the KV cache holds.
-FILLING = (16, 1000)
+FILLING_PROMPTS = (16, 1000)
+# Conversations of so many bytes are more than the server stores.
+FILLING_CONVERSATIONS = (20, 4_000_000)
 
 
 def arguments():
@@ -126,14 +128,22 @@ def attack(name, port, program, seconds, seed, cores, results):
     results.put((dict(one.outcomes.counts), one.outcomes.wrong))
 
 
-def fill_cache(server):
-    """Lets the server touch all of its KV cache, whose memory the system provides on first use."""
-    count, length = FILLING
+def fill(server):
+    """Fills what the server bounds: the KV cache, whose memory the system provides on first use, and what is stored."""
+    count, length = FILLING_PROMPTS
     for _ in range(count):
         tokens = [random.randrange(256) for _ in range(length)]
-        status, answer = request(server.port, "POST", "/v1/completions", {"prompt": tokens, "max_tokens": 1})
-        if status != 200:
-            raise SystemExit(f"a prompt of {length} tokens was refused: {answer[:200]}")
+        expect_success(server, "/v1/completions", {"prompt": tokens, "max_tokens": 1})
+    count, length = FILLING_CONVERSATIONS
+    for _ in range(count):
+        items = [{"role": "user", "content": "x" * length}]
+        expect_success(server, "/v1/conversations", {"items": items})
+
+
+def expect_success(server, path, body):
+    status, answer = request(server.port, "POST", path, body)
+    if status != 200:
+        raise SystemExit(f"{path} answered {status} before the first round: {answer[:200]}")
 
 
 def processes(target, *rest):
@@ -242,7 +252,7 @@ def main():
         counters = {name: server.metrics()[name] for name in COUNTERS}
         watch = Watch()
         watchers = [processes(work, server.port, free, watch) for work in (watch_health, ask_politely)]
-        fill_cache(server)
+        fill(server)
         rounds = run_all(options, server, (busy, free), watch)
         for process in watchers:
             process.kill()
