@@ -28,7 +28,7 @@ use reply::Reply;
 pub(crate) use request::ResponsesRequest;
 pub(crate) use routes::{ConversationChange, ConversationRequest};
 pub use store::ResponseStore;
-use store::{Owner, StoredEntry};
+use store::{Owner, StoredEntry, StoredItem};
 
 pub(crate) async fn responses(
     State(models): State<Arc<ServedModels>>,
@@ -92,11 +92,11 @@ pub(crate) async fn compact() -> Refusal {
 /// Renders items as a prompt, and says how the answer is read.
 async fn render(
     request: &ResponsesRequest,
-    items: &[Arc<Value>],
+    items: &[Arc<StoredItem>],
     functions: Option<Vec<Value>>,
     model: &Arc<ServedModel>,
 ) -> Result<(Vec<u32>, AnswerFormat), Refusal> {
-    let items: Vec<Value> = items.iter().map(|item| Value::clone(item)).collect();
+    let items: Vec<Value> = items.iter().map(|item| item.value()).collect();
     let conversation = Conversation {
         messages: items::read(request.instructions.as_deref(), &items)?,
         tools: functions,
@@ -120,7 +120,7 @@ pub(crate) fn exercise(request: &ResponsesRequest) -> Result<(), Refusal> {
 /// The items that a request continues, and its own.
 struct History {
     owner: Owner,
-    items: Vec<Arc<Value>>,
+    items: Vec<Arc<StoredItem>>,
     /// How many of the items are not the request's own.
     earlier: usize,
     /// The conversation that the items belong to.
@@ -158,7 +158,7 @@ impl History {
                 Some(id) => store
                     .item(&owner, id)
                     .ok_or_else(|| Refusal::NoSuchObject(format!("item {id:?}")))?,
-                None => Arc::new(items::stored(item)),
+                None => StoredItem::new(&items::stored(item)),
             });
         }
         Ok(History {
@@ -197,7 +197,7 @@ impl KeptHistory {
             conversation,
         } = self.history;
         let output = response["output"].as_array().into_iter().flatten();
-        items.extend(output.map(|item| Arc::new(item.clone())));
+        items.extend(output.map(StoredItem::new));
         if let Some(conversation) = conversation {
             self.store.put(StoredEntry {
                 items: items.clone(),

@@ -6,6 +6,7 @@ use axum::Json;
 use axum::http::Uri;
 use serde_json::{Value, json};
 
+use super::store::StoredItem;
 use crate::error::Refusal;
 use crate::query;
 
@@ -55,15 +56,15 @@ impl Page {
     ///
     /// # Errors
     /// If the item before the page is not among them.
-    pub fn list(&self, items: &[Arc<Value>]) -> Result<Json<Value>, Refusal> {
-        let mut items: Vec<&Arc<Value>> = items.iter().collect();
+    pub fn list(&self, items: &[Arc<StoredItem>]) -> Result<Json<Value>, Refusal> {
+        let mut items: Vec<&Arc<StoredItem>> = items.iter().collect();
         if !self.oldest_first {
             items.reverse();
         }
         let start = match &self.after {
             None => 0,
             Some(after) => {
-                let before = items.iter().position(|item| item["id"] == after.as_str());
+                let before = items.iter().position(|item| item.id() == Some(after));
                 before.ok_or_else(|| Refusal::field("after", format!("no item has the id {after:?}")))? + 1
             }
         };
@@ -74,8 +75,8 @@ impl Page {
 }
 
 /// Returns items as a list. `has_more` is whether others follow.
-pub(super) fn list<'i>(items: impl Iterator<Item = &'i Arc<Value>>, has_more: bool) -> Json<Value> {
-    let data: Vec<Value> = items.map(|item| Value::clone(item)).collect();
+pub(super) fn list<'i>(items: impl Iterator<Item = &'i Arc<StoredItem>>, has_more: bool) -> Json<Value> {
+    let data: Vec<Value> = items.map(|item| item.value()).collect();
     let id = |item: Option<&Value>| item.and_then(|item| item["id"].as_str()).map(str::to_owned);
     let (first, last) = (id(data.first()), id(data.last()));
     Json(json!({"object": "list", "data": data, "first_id": first, "last_id": last, "has_more": has_more}))
@@ -90,8 +91,8 @@ mod tests {
     }
 
     fn ids(query: &str) -> (Vec<i64>, bool) {
-        let items: Vec<Arc<Value>> = (0..30)
-            .map(|id| Arc::new(json!({"id": format!("msg_{id}"), "n": id})))
+        let items: Vec<Arc<StoredItem>> = (0..30)
+            .map(|id| StoredItem::new(&json!({"id": format!("msg_{id}"), "n": id})))
             .collect();
         let Json(list) = page(query).unwrap().list(&items).unwrap();
         let data = list["data"].as_array().unwrap();
@@ -127,7 +128,7 @@ mod tests {
 
     #[test]
     fn lists_name_the_ids_that_are_strings() {
-        let items = [json!({"id": 7}), json!({"id": "b"})].map(Arc::new);
+        let items = [json!({"id": 7}), json!({"id": "b"})].map(|item| StoredItem::new(&item));
         let Json(list) = list(items.iter(), false);
         assert_eq!((&list["first_id"], &list["last_id"]), (&Value::Null, &json!("b")));
     }

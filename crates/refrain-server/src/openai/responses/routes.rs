@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::items::stored;
 use super::pages::{Page, list};
-use super::store::{Owner, ResponseStore, StoredEntry};
+use super::store::{Owner, ResponseStore, StoredEntry, StoredItem};
 use crate::error::{Body, Refusal};
 use crate::openai::object_id;
 use crate::openapi::items::InputItem;
@@ -56,11 +56,11 @@ fn delete(asked: RequestedResponse, kind: &str) -> Result<Json<Value>, Refusal> 
 ///
 /// # Errors
 /// A value that is no object.
-fn items(given: Option<Vec<Value>>) -> Result<Vec<Arc<Value>>, Refusal> {
+fn items(given: Option<Vec<Value>>) -> Result<Vec<Arc<StoredItem>>, Refusal> {
     let given = given.unwrap_or_default();
     match given.iter().position(|item| !item.is_object()) {
         Some(index) => Err(Refusal::field("items", format!("item {index} is no object"))),
-        None => Ok(given.into_iter().map(|item| Arc::new(stored(item))).collect()),
+        None => Ok(given.into_iter().map(|item| StoredItem::new(&stored(item))).collect()),
     }
 }
 
@@ -127,7 +127,7 @@ impl ConversationRequest {
     ///
     /// # Errors
     /// If one is no object.
-    pub fn items(self) -> Result<Vec<Arc<Value>>, Refusal> {
+    pub fn items(self) -> Result<Vec<Arc<StoredItem>>, Refusal> {
         items(self.items)
     }
 }
@@ -220,7 +220,7 @@ pub(crate) async fn add_conversation_items(
 fn find_item((store, headers, ids): RequestedItem) -> Result<(ResponseStore, StoredEntry, usize), Refusal> {
     let Path((id, item)) = ids?;
     let (store, entry) = find((store, headers, Ok(Path(id))), "conversation")?;
-    let index = entry.items.iter().position(|other| other["id"] == item.as_str());
+    let index = entry.items.iter().position(|other| other.id() == Some(&item));
     let index = index.ok_or_else(|| Refusal::NoSuchObject(format!("item {item:?}")))?;
     Ok((store, entry, index))
 }
@@ -232,7 +232,7 @@ pub(crate) async fn conversation_item(
     ids: Result<Path<(String, String)>, PathRejection>,
 ) -> Result<Json<Value>, Refusal> {
     let (_, entry, index) = find_item((store, headers, ids))?;
-    Ok(Json(Value::clone(&entry.items[index])))
+    Ok(Json(entry.items[index].value()))
 }
 
 /// `DELETE /v1/conversations/{id}/items/{item}`. Returns the conversation.
@@ -254,11 +254,10 @@ mod tests {
 
     #[test]
     fn items_are_objects() {
-        assert_eq!(items(None).unwrap(), []);
-        assert_eq!(
-            items(Some(vec![json!({"id": "a", "type": "reasoning"})])).unwrap(),
-            [Arc::new(json!({"id": "a", "type": "reasoning"}))]
-        );
+        let values = |given| -> Vec<Value> { items(given).unwrap().iter().map(|item| item.value()).collect() };
+        assert!(values(None).is_empty());
+        let reasoning = json!({"id": "a", "type": "reasoning"});
+        assert_eq!(values(Some(vec![reasoning.clone()])), [reasoning]);
         let error = items(Some(vec![json!({}), json!(7)])).unwrap_err();
         assert_eq!(error.to_string(), "items: item 1 is no object");
     }

@@ -4,6 +4,7 @@
 //! store is full. Entries are written to disk only if the operator names a directory.
 
 mod disk;
+mod item;
 
 use std::collections::VecDeque;
 use std::io;
@@ -13,8 +14,10 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use axum::http::HeaderMap;
 use ring::digest::{Context, Digest, SHA256};
 use serde_json::Value;
+use serde_json::value::{RawValue, to_raw_value};
 
 use disk::DiskStore;
+pub(crate) use item::StoredItem;
 
 use crate::access::given_key;
 use crate::digest::hexadecimal;
@@ -23,8 +26,8 @@ use crate::digest::hexadecimal;
 const MAX_BYTES: usize = 64 << 20;
 /// Limit of the number of entries.
 const MAX_ENTRIES: usize = 4096;
-/// Memory that a JSON value takes beside its text, in bytes.
-const VALUE_BYTES: usize = 96;
+/// Memory of an entry beside its text and its items, in bytes.
+const ENTRY_BYTES: usize = 256;
 
 /// The API key of a request. Entries belong to keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,26 +66,58 @@ pub(crate) struct StoredEntry {
     /// The object as clients see it.
     pub object: Value,
     /// All items of the conversation up to its end. Entries share them.
-    pub items: Vec<Arc<Value>>,
+    pub items: Vec<Arc<StoredItem>>,
     /// How many of the items came before the response's own input.
     pub earlier: usize,
 }
 
-impl StoredEntry {
-    fn bytes(&self) -> usize {
-        let items = self.items.iter().map(|item| bytes(item));
-        bytes(&self.object) + items.sum::<usize>() + VALUE_BYTES
+/// Returns a value as JSON text.
+fn text_of(value: &Value) -> Box<RawValue> {
+    to_raw_value(value).expect("values can be written")
+}
+
+/// Returns the value of a JSON text that was a value.
+fn value_of(text: &RawValue) -> Value {
+    serde_json::from_str(text.get()).expect("it was a value")
+}
+
+/// A [`StoredEntry`] in memory, with its object as JSON text: a tree of values takes several times the memory.
+#[derive(Debug, Clone)]
+struct EntryInMemory {
+    id: String,
+    owner: Owner,
+    object: Arc<RawValue>,
+    items: Vec<Arc<StoredItem>>,
+    earlier: usize,
+    /// The memory that it takes, as if it shared no items.
+    bytes: usize,
+}
+
+impl From<StoredEntry> for EntryInMemory {
+    fn from(entry: StoredEntry) -> EntryInMemory {
+        let object = text_of(&entry.object);
+        let items: usize = entry.items.iter().map(|item| item.bytes()).sum();
+        EntryInMemory {
+            bytes: ENTRY_BYTES + entry.id.len() + entry.owner.0.len() + object.get().len() + items,
+            id: entry.id,
+            owner: entry.owner,
+            object: object.into(),
+            items: entry.items,
+            earlier: entry.earlier,
+        }
     }
 }
 
-fn bytes(value: &Value) -> usize {
-    VALUE_BYTES
-        + match value {
-            Value::String(text) => text.len(),
-            Value::Array(items) => items.iter().map(bytes).sum(),
-            Value::Object(fields) => fields.iter().map(|(name, value)| name.len() + bytes(value)).sum(),
-            _ => 0,
+impl From<EntryInMemory> for StoredEntry {
+    fn from(entry: EntryInMemory) -> StoredEntry {
+        StoredEntry {
+            id: entry.id,
+            owner: entry.owner,
+            object: value_of(&entry.object),
+            items: entry.items,
+            earlier: entry.earlier,
         }
+    }
 }
 
 /// Keeps responses and conversations for later requests. Clones share them.
@@ -97,8 +132,8 @@ struct Layers {
 
 #[derive(Debug, Default)]
 struct Entries {
-    /// The oldest first, each with its bytes.
-    entries: VecDeque<(StoredEntry, usize)>,
+    /// The oldest first.
+    entries: VecDeque<EntryInMemory>,
     bytes: usize,
 }
 
@@ -106,17 +141,17 @@ impl Entries {
     fn position(&self, owner: &Owner, id: &str) -> Option<usize> {
         self.entries
             .iter()
-            .position(|(entry, _)| entry.id == id && entry.owner == *owner)
+            .position(|entry| entry.id == id && entry.owner == *owner)
     }
 
     fn remove(&mut self, index: usize) {
-        if let Some((_, bytes)) = self.entries.remove(index) {
-            self.bytes -= bytes;
+        if let Some(entry) = self.entries.remove(index) {
+            self.bytes -= entry.bytes;
         }
     }
 
-    fn put(&mut self, entry: StoredEntry) {
-        let bytes = entry.bytes();
+    fn put(&mut self, entry: EntryInMemory) {
+        let bytes = entry.bytes;
         if let Some(index) = self.position(&entry.owner, &entry.id) {
             self.remove(index);
         }
@@ -127,7 +162,7 @@ impl Entries {
             self.remove(0);
         }
         self.bytes += bytes;
-        self.entries.push_back((entry, bytes));
+        self.entries.push_back(entry);
     }
 }
 
@@ -148,6 +183,7 @@ impl ResponseStore {
     /// If it cannot be written to disk, it is kept in memory only.
     pub(crate) fn put(&self, entry: StoredEntry) {
         self.with_disk(|disk| disk.put(&entry).ok());
+        let entry = entry.into();
         self.lock().put(entry);
     }
 
@@ -155,18 +191,20 @@ impl ResponseStore {
     pub(crate) fn get(&self, owner: &Owner, id: &str) -> Option<StoredEntry> {
         let found = {
             let all = self.lock();
-            all.position(owner, id).map(|index| all.entries[index].0.clone())
+            all.position(owner, id).map(|index| all.entries[index].clone())
         };
-        found.or_else(|| self.with_disk(|disk| disk.get(owner, id)))
+        found
+            .map(StoredEntry::from)
+            .or_else(|| self.with_disk(|disk| disk.get(owner, id)))
     }
 
     /// Returns the item of this id in any entry of this owner.
-    pub(crate) fn item(&self, owner: &Owner, id: &str) -> Option<Arc<Value>> {
+    pub(crate) fn item(&self, owner: &Owner, id: &str) -> Option<Arc<StoredItem>> {
         let found = {
             let all = self.lock();
-            let entries = all.entries.iter().rev().filter(|(entry, _)| entry.owner == *owner);
-            let mut items = entries.flat_map(|(entry, _)| &entry.items);
-            items.find(|item| item["id"] == id).cloned()
+            let entries = all.entries.iter().rev().filter(|entry| entry.owner == *owner);
+            let mut items = entries.flat_map(|entry| &entry.items);
+            items.find(|item| item.id() == Some(id)).cloned()
         };
         found.or_else(|| self.with_disk(|disk| disk.item(owner, id)))
     }
@@ -201,7 +239,9 @@ mod tests {
             id: id.to_owned(),
             owner: Owner(owner.to_owned()),
             object: json!({"id": id}),
-            items: vec![Arc::new(json!({"id": format!("item-{id}"), "text": "x".repeat(text)}))],
+            items: vec![StoredItem::new(
+                &json!({"id": format!("item-{id}"), "text": "x".repeat(text)}),
+            )],
             earlier: 0,
         }
     }

@@ -14,8 +14,9 @@ use fs4::FileExt;
 use refrain_formats::{make_private_directory, private_file};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use serde_json::value::RawValue;
 
-use super::{Owner, StoredEntry};
+use super::{Owner, StoredEntry, StoredItem};
 
 /// Limit of the bytes of all files.
 const MAX_BYTES: u64 = 1 << 30;
@@ -83,7 +84,7 @@ struct BorrowedContent<'e> {
     id: &'e str,
     earlier: usize,
     object: &'e Value,
-    items: Vec<&'e Value>,
+    items: Vec<&'e RawValue>,
 }
 
 impl DiskStore {
@@ -174,7 +175,7 @@ impl DiskStore {
     }
 
     /// Returns the item of this id in any entry of this owner.
-    pub fn item(&self, owner: &Owner, id: &str) -> Option<Arc<Value>> {
+    pub fn item(&self, owner: &Owner, id: &str) -> Option<Arc<StoredItem>> {
         let (wanted, of) = (hash_of(id), owner.hash());
         let names: Vec<String> = {
             let index = self.lock();
@@ -183,7 +184,7 @@ impl DiskStore {
             with_item.map(|file| file.name.clone()).take(1).collect()
         };
         let entry = names.first().and_then(|name| self.read(name, owner))?;
-        entry.items.iter().find(|item| item["id"] == id).cloned()
+        entry.items.into_iter().find(|item| item.id() == Some(id))
     }
 
     /// Removes an entry of this owner. Returns whether there was one.
@@ -203,7 +204,7 @@ impl DiskStore {
             id: content.id,
             owner: owner.clone(),
             object: content.object,
-            items: content.items.into_iter().map(Arc::new).collect(),
+            items: content.items.iter().map(StoredItem::new).collect(),
             earlier: content.earlier,
         })
     }
@@ -237,7 +238,7 @@ impl Index {
 
 /// Writes an entry to a new file. Returns its head and bytes; `None` if it is larger than `limit`.
 fn write(path: &Path, entry: &StoredEntry, limit: u64) -> io::Result<Option<(FileHead, u64)>> {
-    let ids = entry.items.iter().rev().filter_map(|item| item["id"].as_str());
+    let ids = entry.items.iter().rev().filter_map(|item| item.id());
     let head = FileHead {
         format: FORMAT,
         owner: entry.owner.hash(),
@@ -247,7 +248,7 @@ fn write(path: &Path, entry: &StoredEntry, limit: u64) -> io::Result<Option<(Fil
         id: &entry.id,
         earlier: entry.earlier,
         object: &entry.object,
-        items: entry.items.iter().map(|item| &**item).collect(),
+        items: entry.items.iter().map(|item| item.json()).collect(),
     };
     let file = private_file(path, OpenOptions::new().create_new(true))?;
     let mut writer = BufWriter::new(file);
@@ -302,7 +303,9 @@ mod tests {
             id: id.to_owned(),
             owner: owner(key),
             object: json!({"id": id, "object": "response"}),
-            items: vec![Arc::new(json!({"id": format!("item-{id}"), "text": "x".repeat(text)}))],
+            items: vec![StoredItem::new(
+                &json!({"id": format!("item-{id}"), "text": "x".repeat(text)}),
+            )],
             earlier: 0,
         }
     }
