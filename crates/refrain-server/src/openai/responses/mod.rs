@@ -49,7 +49,7 @@ pub(crate) async fn responses(
         constraint,
     } = request.answer_form(&model, &tools)?;
     let history = History::of(&request, &store, owner)?;
-    let (mut prompt, format) = render(&request, &history.items, functions, &model).await?;
+    let (mut prompt, format) = render(&request, &history.values(), functions, &model).await?;
     generation.truncate(&mut prompt, &model);
     let constraint = model.constraint(constraint, &format).await?;
     let output = Output::new(
@@ -78,7 +78,7 @@ pub(crate) async fn input_tokens(
     let model = models.named(request.generation()?.model.as_deref())?;
     let functions = request.answer_form(&model, &request.tools()?)?.tools;
     let history = History::of(&request, &store, Owner::of(&headers))?;
-    let (prompt, _) = render(&request, &history.items, functions, &model).await?;
+    let (prompt, _) = render(&request, &history.values(), functions, &model).await?;
     Ok(Json(
         json!({"object": "response.input_tokens", "input_tokens": prompt.len()}),
     ))
@@ -92,13 +92,12 @@ pub(crate) async fn compact() -> Refusal {
 /// Renders items as a prompt, and says how the answer is read.
 async fn render(
     request: &ResponsesRequest,
-    items: &[Arc<StoredItem>],
+    items: &[Value],
     functions: Option<Vec<Value>>,
     model: &Arc<ServedModel>,
 ) -> Result<(Vec<u32>, AnswerFormat), Refusal> {
-    let items: Vec<Value> = items.iter().map(|item| item.value()).collect();
     let conversation = Conversation {
-        messages: items::read(request.instructions.as_deref(), &items)?,
+        messages: items::read(request.instructions.as_deref(), items)?,
         tools: functions,
         variables: request.chat_template_kwargs.clone(),
         ..Conversation::default()
@@ -120,9 +119,9 @@ pub(crate) fn exercise(request: &ResponsesRequest) -> Result<(), Refusal> {
 /// The items that a request continues, and its own.
 struct History {
     owner: Owner,
-    items: Vec<Arc<StoredItem>>,
-    /// How many of the items are not the request's own.
-    earlier: usize,
+    earlier: Vec<Arc<StoredItem>>,
+    /// The request's own, which become text only if they are kept.
+    own: Vec<Value>,
     /// The conversation that the items belong to.
     conversation: Option<StoredEntry>,
 }
@@ -150,23 +149,30 @@ impl History {
             None => None,
         };
         let before = conversation.as_ref().or(previous.as_ref());
-        let mut items = before.map(|entry| entry.items.clone()).unwrap_or_default();
-        let earlier = items.len();
+        let earlier = before.map(|entry| entry.items.clone()).unwrap_or_default();
+        let mut own = vec![];
         for item in request.input_items()? {
             let reference = item["id"].as_str().filter(|_| item["type"] == "item_reference");
-            items.push(match reference {
+            own.push(match reference {
                 Some(id) => store
                     .item(&owner, id)
-                    .ok_or_else(|| Refusal::NoSuchObject(format!("item {id:?}")))?,
-                None => StoredItem::new(&items::stored(item)),
+                    .ok_or_else(|| Refusal::NoSuchObject(format!("item {id:?}")))?
+                    .value(),
+                None => items::stored(item),
             });
         }
         Ok(History {
             owner,
-            items,
             earlier,
+            own,
             conversation,
         })
+    }
+
+    /// Returns all items.
+    fn values(&self) -> Vec<Value> {
+        let earlier = self.earlier.iter().map(|item| item.value());
+        earlier.chain(self.own.iter().cloned()).collect()
     }
 
     /// Returns how the response is kept, if it is.
@@ -192,12 +198,13 @@ impl KeptHistory {
     fn keep(self, response: &Value) {
         let History {
             owner,
-            mut items,
-            earlier,
+            earlier: mut items,
+            own,
             conversation,
         } = self.history;
+        let earlier = items.len();
         let output = response["output"].as_array().into_iter().flatten();
-        items.extend(output.map(StoredItem::new));
+        items.extend(own.iter().chain(output).map(StoredItem::new));
         if let Some(conversation) = conversation {
             self.store.put(StoredEntry {
                 items: items.clone(),
