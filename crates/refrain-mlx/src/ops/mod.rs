@@ -5,6 +5,7 @@
 mod approximations;
 mod binary;
 mod comparison;
+mod composed;
 mod convolution;
 mod create;
 mod experts;
@@ -21,6 +22,7 @@ mod sort;
 mod unary;
 mod update;
 
+pub(crate) use approximations::sigmoid as sigmoid_steps;
 pub use binary::{
     add, arctan2, bitwise_and, bitwise_or, bitwise_xor, clip, divide, floor_divide, left_shift, logaddexp, logical_and,
     logical_or, maximum, minimum, multiply, power, remainder, right_shift, subtract, where_,
@@ -28,6 +30,7 @@ pub use binary::{
 pub use comparison::{
     allclose, array_equal, equal, greater, greater_equal, isclose, less, less_equal, nan_to_num, not_equal,
 };
+pub(crate) use composed::composed;
 pub use convolution::{conv_general, conv1d};
 pub use create::{arange, eye, full, linspace, ones, tri, zeros};
 pub use experts::gather_mm;

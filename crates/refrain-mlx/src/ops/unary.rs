@@ -5,6 +5,7 @@ use std::f32::consts::{LN_2, LN_10, PI};
 use refrain::Array;
 
 use super::approximations;
+use super::composed::composed;
 use crate::dtype::Category;
 use crate::{DType, Error, Operand, Result, Value};
 
@@ -14,11 +15,28 @@ fn floating(a: &Operand, function: impl Fn(&Array) -> Array) -> Result<Value> {
     Value::of(function(a.cast(a.dtype().at_least_float())?.array()))
 }
 
-/// Applies a function of f32; the result has the float's dtype.
-fn in_f32(a: &Operand, function: impl Fn(&Array) -> Array) -> Result<Value> {
+/// Applies a function of several steps in f32; the result has the float's dtype.
+fn in_f32(name: &'static str, a: &Operand, function: fn(&[Array]) -> Array) -> Result<Value> {
     let a = a.value()?;
-    let computed = Value::of(function(a.cast(DType::F32)?.array()))?;
-    computed.cast(a.dtype().at_least_float())
+    let dtype = a.dtype().at_least_float().stored()?;
+    Value::of(composed(name, function, &[a.array()], a.shape(), dtype))
+}
+
+/// Functions of several steps in f32.
+macro_rules! functions_in_f32 {
+    ($($(#[$doc:meta])* $name:ident($function:expr);)*) => { $(
+        $(#[$doc])*
+        ///
+        /// # Errors
+        /// Fails if the dtype is not supported.
+        pub fn $name(a: &Operand) -> Result<Value> {
+            fn steps(inputs: &[Array]) -> Array {
+                let function: fn(&Array) -> Array = $function;
+                function(&inputs[0].astype(refrain::DType::F32))
+            }
+            in_f32(stringify!($name), a, steps)
+        }
+    )* };
 }
 
 macro_rules! functions {
@@ -36,16 +54,8 @@ macro_rules! functions {
 functions! {
     /// eˣ.
     exp(floating, Array::exp);
-    /// eˣ − 1, exact near 0.
-    expm1(in_f32, approximations::expm1);
     /// Natural logarithm.
     log(floating, Array::log);
-    /// ln(1 + x), exact near 0.
-    log1p(in_f32, approximations::log1p);
-    /// Logarithm to base 2.
-    log2(in_f32, |x| x.log() / LN_2);
-    /// Logarithm to base 10.
-    log10(in_f32, |x| x.log() / LN_10);
     /// Square root.
     sqrt(floating, Array::sqrt);
     /// 1 / √x.
@@ -56,36 +66,56 @@ functions! {
     sin(floating, Array::sin);
     /// Cosine.
     cos(floating, Array::cos);
-    /// Tangent.
-    tan(in_f32, |x| x.sin() / x.cos());
-    /// Hyperbolic sine.
-    sinh(in_f32, approximations::sinh);
-    /// Hyperbolic cosine.
-    cosh(in_f32, approximations::cosh);
     /// Hyperbolic tangent.
     tanh(floating, Array::tanh);
-    /// Inverse sine.
-    arcsin(in_f32, approximations::arcsin);
-    /// Inverse cosine.
-    arccos(in_f32, approximations::arccos);
-    /// Inverse tangent.
-    arctan(in_f32, approximations::arctan);
-    /// Inverse hyperbolic sine.
-    arcsinh(in_f32, approximations::arcsinh);
-    /// Inverse hyperbolic cosine.
-    arccosh(in_f32, approximations::arccosh);
-    /// Inverse hyperbolic tangent.
-    arctanh(in_f32, approximations::arctanh);
-    /// 1 / (1 + e⁻ˣ).
-    sigmoid(floating, approximations::sigmoid);
     /// Gauss's error function.
     erf(floating, Array::erf);
-    /// Inverse of [`erf`].
-    erfinv(in_f32, approximations::erfinv);
     /// Radians to degrees.
     degrees(floating, |x| x * (180.0 / PI));
     /// Degrees to radians.
     radians(floating, |x| x * (PI / 180.0));
+}
+
+functions_in_f32! {
+    /// eˣ − 1, exact near 0.
+    expm1(approximations::expm1);
+    /// ln(1 + x), exact near 0.
+    log1p(approximations::log1p);
+    /// Logarithm to base 2.
+    log2(|x| x.log() / LN_2);
+    /// Logarithm to base 10.
+    log10(|x| x.log() / LN_10);
+    /// Tangent.
+    tan(|x| x.sin() / x.cos());
+    /// Hyperbolic sine.
+    sinh(approximations::sinh);
+    /// Hyperbolic cosine.
+    cosh(approximations::cosh);
+    /// Inverse sine.
+    arcsin(approximations::arcsin);
+    /// Inverse cosine.
+    arccos(approximations::arccos);
+    /// Inverse tangent.
+    arctan(approximations::arctan);
+    /// Inverse hyperbolic sine.
+    arcsinh(approximations::arcsinh);
+    /// Inverse hyperbolic cosine.
+    arccosh(approximations::arccosh);
+    /// Inverse hyperbolic tangent.
+    arctanh(approximations::arctanh);
+    /// Inverse of [`erf`].
+    erfinv(approximations::erfinv);
+}
+
+/// 1 / (1 + e⁻ˣ).
+///
+/// # Errors
+/// Fails if the dtype is not supported.
+pub fn sigmoid(a: &Operand) -> Result<Value> {
+    let a = a.value()?;
+    let a = a.cast(a.dtype().at_least_float())?;
+    let steps = |inputs: &[Array]| approximations::sigmoid(&inputs[0]);
+    Value::of(composed("sigmoid", steps, &[a.array()], a.shape(), a.stored()))
 }
 
 /// Applies a function to floats; other dtypes are returned as they are.

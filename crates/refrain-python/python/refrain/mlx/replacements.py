@@ -1,11 +1,15 @@
-"""Replaces functions of mlx-lm that loop over tokens in Python by functions of `mlx.core` that compute the same."""
+"""Replaces functions of mlx-lm by functions of `mlx.core` that compute the same: one that loops over tokens in Python,
+and one that every layer calls."""
 
 import inspect
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 
-# Module: its function, the names of that function's parameters, and the function of `mlx.core.fast`.
+from refrain import _core
+
+# Module: its function, the names of that function's parameters, and the function of `refrain._core.fast`.
 REPLACED = {
+    "mlx_lm.models.activations": ("swiglu", ("gate", "x"), "_swiglu"),
     "mlx_lm.models.gated_delta": (
         "gated_delta_ops",
         ("q", "k", "v", "g", "beta", "state", "mask"),
@@ -36,8 +40,6 @@ class Finder:
 
 def replace(module: ModuleType, name: str, parameters: tuple[str, ...], replacement: str) -> None:
     """Replaces a function, if it has these parameters: another version may mean something else."""
-    import mlx.core as mx
-
     function = getattr(module, name, None)
     if callable(function) and tuple(inspect.signature(function).parameters) == parameters:
-        setattr(module, name, getattr(mx.fast, replacement))
+        setattr(module, name, getattr(_core.fast, replacement))
