@@ -99,7 +99,20 @@ fn open(choice: &str) -> Result<Device, refrain_vulkan::Error> {
     let vulkan = Vulkan::load(Options::default())?;
     let Ok(choice) = choice.parse::<DeviceChoice>();
     let index = vulkan.choose(&choice)?;
-    Ok(Device::vulkan(vulkan.open(index, &OpenOptions::default())?))
+    let options = OpenOptions {
+        cache_dir: cache_dir(),
+        ..OpenOptions::default()
+    };
+    Ok(Device::vulkan(vulkan.open(index, &options)?))
+}
+
+/// The directory of compiled shaders, which the program `refrain` uses, too: `refrain` in `$XDG_CACHE_HOME`, or in
+/// `~/.cache`.
+fn cache_dir() -> Option<PathBuf> {
+    let absolute = |path: PathBuf| path.is_absolute().then_some(path);
+    let given = std::env::var_os("XDG_CACHE_HOME").and_then(|path| absolute(path.into()));
+    let base = given.or_else(|| Some(std::env::home_dir().and_then(absolute)?.join(".cache")))?;
+    Some(base.join("refrain"))
 }
 
 /// The name of the device that computes, and whether it is the CPU.

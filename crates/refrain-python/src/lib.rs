@@ -32,6 +32,10 @@ mod shapes;
 use pyo3::prelude::*;
 use pyo3::types::PyModule;
 
+/// A program makes and drops some thousand small allocations for each token.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Arrays and functions for `refrain.mlx`.
 #[pymodule(gil_used = true)]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
