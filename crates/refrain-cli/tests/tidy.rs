@@ -27,7 +27,7 @@ const DIRECTIONS: [(&str, &[&str], &[&str]); 17] = [
         &["refrain-lm", "refrain-testing"],
     ),
     ("refrain-lm", &["refrain", "refrain-kernels"], &["refrain-vulkan"]),
-    ("refrain-mlx", &["refrain", "refrain-lm"], &[]),
+    ("refrain-mlx", &["refrain", "refrain-kernels", "refrain-lm"], &[]),
     (
         "refrain-python",
         &[

@@ -26,6 +26,7 @@ pub mod fast;
 pub mod files;
 pub mod index;
 pub mod linalg;
+mod lowering;
 pub mod memory;
 mod number;
 pub mod ops;

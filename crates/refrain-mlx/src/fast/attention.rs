@@ -5,6 +5,7 @@ use std::hash::{Hash, Hasher};
 use refrain::{Array, Composite};
 use refrain_lm::{AttentionParams, BatchTokens};
 
+use crate::lowering::same_position;
 use crate::shape::{self, signed, tuple};
 use crate::{DType, Error, Result, Value, promote};
 
@@ -64,7 +65,7 @@ pub fn scaled_dot_product_attention(
         Mask::Causal => (MaskKind::Causal, None),
         Mask::Value(mask) => (MaskKind::Given, Some(mask.array())),
     };
-    let cache = Cache::of(k, v, kind);
+    let cache = Cache::of(k, v, tq, kind);
     let attention = Attention {
         scale: Scale(scale),
         mask: kind,
@@ -77,7 +78,7 @@ pub fn scaled_dot_product_attention(
         .chain(sinks.map(Value::array))
         .collect();
     let dtype = attention.dtype;
-    Value::of(Array::composed(attention, &inputs, cache.length, &[b, h, tq, e], dtype))
+    Value::of(Array::composed(attention, &inputs, cache.first, &[b, h, tq, e], dtype))
 }
 
 fn check_sinks(sinks: &Value, dtype: DType, heads: usize) -> Result<()> {
@@ -100,28 +101,29 @@ const MAX_UNUSED_SLOTS: usize = 1024;
 struct Cache {
     keys: Array,
     values: Array,
-    /// The number of keys, if arrays hold more slots than that.
-    length: Option<i32>,
+    /// The number of keys before those of the queries, if arrays hold more slots than are used. In a decode loop it is
+    /// RoPE's offset and the start of the cache's update, too, and all three are one word of the program.
+    first: Option<i32>,
 }
 
 impl Cache {
     /// Keys and values that are the beginning of a cache are read from the whole cache, up to a length that is no part
     /// of the program: so a program for a token serves the next one, too.
-    fn of(k: &Value, v: &Value, mask: MaskKind) -> Cache {
+    fn of(k: &Value, v: &Value, queries: usize, mask: MaskKind) -> Cache {
         let (used, whole) = (k.shape()[2], || [k, v].map(|x| x.array().prefix_of(2)));
         if mask != MaskKind::Given
             && let [Some(keys), Some(values)] = whole()
         {
             let slots = keys.shape()[2];
             let is_small = slots <= used.saturating_add(MAX_UNUSED_SLOTS.max(used));
-            if let (true, true, Ok(length)) = (is_small, values.shape()[2] == slots, i32::try_from(used)) {
-                let length = Some(length);
-                return Cache { keys, values, length };
+            let first = used.checked_sub(queries).and_then(|first| i32::try_from(first).ok());
+            if is_small && values.shape()[2] == slots && first.is_some() {
+                return Cache { keys, values, first };
             }
         }
         let [keys, values] = [k, v].map(|x| x.array().clone());
-        let length = None;
-        Cache { keys, values, length }
+        let first = None;
+        Cache { keys, values, first }
     }
 }
 
@@ -134,7 +136,7 @@ enum MaskKind {
 }
 
 /// (q `[B, H, Tq, D]`, keys `[B, KVH, slots, D]`, values `[B, KVH, slots, E]`, {mask}, {sinks `[H]`}) → `[B, H, Tq, E]`.
-/// The composite's integer is the number of slots to attend to, without which all are.
+/// Slots are attended to up to the composite's integer and Tq more; all slots, if there is no integer.
 #[derive(Hash, Debug)]
 struct Attention {
     scale: Scale,
@@ -162,7 +164,7 @@ impl Composite for Attention {
         self.hash(&mut state);
     }
 
-    fn compose(&self, inputs: &[Array], length: Option<&Array>) -> Array {
+    fn compose(&self, inputs: &[Array], first: Option<&Array>) -> Array {
         let [q, keys, values, others @ ..] = inputs else {
             unreachable!("there are three arrays")
         };
@@ -170,8 +172,10 @@ impl Composite for Attention {
             unreachable!("they have four dimensions")
         };
         if self.is_paged([q, keys, values]) {
-            return self.paged([q, keys, values], length);
+            return self.paged([q, keys, values], first);
         }
+        let length = first.map(|first| first + tq as i64);
+        let length = length.as_ref();
         // The query heads of a key head get an axis of their own, so that keys and values are not repeated.
         let group = |x: &Array, heads: usize, t: usize, n: usize| {
             let shape = [b, kvh, heads, t, n].map(|n| n as isize);
@@ -223,7 +227,7 @@ impl Attention {
     }
 
     /// Attention over pages: each key head of each sequence is a sequence of its own, whose pages follow each other.
-    fn paged(&self, [q, keys, values]: [&Array; 3], length: Option<&Array>) -> Array {
+    fn paged(&self, [q, keys, values]: [&Array; 3], first: Option<&Array>) -> Array {
         let (&[b, h, tq, d], &[_, kvh, slots, e]) = (q.shape(), values.shape()) else {
             unreachable!("they have four dimensions")
         };
@@ -246,19 +250,20 @@ impl Attention {
         } else {
             ([1, tq, 1], [b, 1, kvh])
         };
-        let length = match length {
-            Some(length) => length.clone(),
-            None => Array::full(device, refrain::DType::I32, &[], slots as i64),
+        let first = match first {
+            Some(first) => first.clone(),
+            None => Array::full(device, refrain::DType::I32, &[], (slots - tq) as i64),
         };
         let positions = match self.mask {
-            MaskKind::Causal => index(refrain::DType::I32, tq) + (length - tq as i64),
-            _ => (length - 1).broadcast_to(&[tq]),
+            _ if tq == 1 => same_position(&first, sequences),
+            // The kernel reads them without strides. As a copy, all layers share them.
+            MaskKind::Causal => spread(&(index(refrain::DType::I32, tq) + first), along_tokens).contiguous(),
+            _ => same_position(&(first + (tq as i64 - 1)), sequences * tq),
         };
         let page = if slots % PAGE == 0 { PAGE } else { slots };
         let pages = index(refrain::DType::U32, sequences * (slots / page));
         let tokens = BatchTokens {
-            // The kernel reads them without strides. As a copy, all layers share them.
-            positions: &spread(&positions, along_tokens).contiguous(),
+            positions: &positions,
             sequences: &spread(&index(refrain::DType::U32, sequences), along_heads),
             pages: &pages.reshape(&[sequences as isize, -1]),
         };

@@ -5,6 +5,7 @@ use std::hash::Hasher;
 use refrain::{Array, Composite, DType};
 use refrain_lm::RopeParams;
 
+use crate::lowering::same_position;
 use crate::shape::{signed, tuple};
 use crate::{Error, Result, Value};
 
@@ -198,17 +199,18 @@ impl Rotation {
             return None;
         }
         let tokens = Array::arange(x.device(), DType::I32, t);
+        let spread = |positions: Array| positions.broadcast_to(&[b, t]).reshape(&[-1]);
         let positions = match (&self.first, offset, inputs.last()) {
-            (First::Integer, Some(first), _) => tokens + first,
+            (First::Integer, Some(first), _) if t == 1 => same_position(first, b),
+            (First::Integer, Some(first), _) => spread(tokens + first),
             (First::Common, _, Some(first)) if !first.dtype().is_float() => {
-                tokens + first.astype(DType::I32).reshape(&[1])
+                spread(tokens + first.astype(DType::I32).reshape(&[1]))
             }
             (First::Each, _, Some(first)) if !first.dtype().is_float() => {
-                tokens + first.astype(DType::I32).reshape(&[-1, 1])
+                spread(tokens + first.astype(DType::I32).reshape(&[-1, 1]))
             }
             _ => return None,
         };
-        let positions = positions.broadcast_to(&[b, t]).reshape(&[-1]);
         let split = [b, h, t, d].map(|n| n as isize);
         let by_token = x.reshape(&split).permute(&[0, 2, 1, 3]);
         let rows = by_token.reshape(&[-1, h as isize, d as isize]);

@@ -6,6 +6,7 @@ use refrain::{Array, Composite, QuantFormat, Quantised};
 
 use super::experts::{batch_indices, chosen, gathered_product};
 use super::low_precision::{MAX_FP4, MAX_FP8, fp8_codes, fp8_values, from_e8m0, from_fp4, to_e8m0, to_fp4};
+use crate::lowering::rounded;
 use crate::shape::{signed, tuple};
 use crate::{DType, Error, Result, Value, ops};
 
@@ -357,7 +358,7 @@ impl Composite for Product {
             scales: scales.clone(),
             biases: biases.first().cloned(),
         };
-        matrix.matmul(x).astype(x.dtype())
+        rounded(&matrix.matmul(x), x.dtype())
     }
 }
 

@@ -1,0 +1,123 @@
+//! What lowering knows of MLX's programs: graph passes that bring them into the form that the kernels for inference
+//! expect ([`refrain::rewrite`]).
+//!
+//! Two operations mark such programs and bring the passes with them. [`rounded`] marks the result of a product in half
+//! precision, [`same_position`] the position of a token that attends to a cache.
+
+mod caches;
+mod widen;
+
+use std::hash::{Hash, Hasher};
+
+use refrain::operation::{
+    ArraySpec, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, Values, exact_inputs, operands,
+};
+use refrain::rewrite::{Rewrite, RewriteStage};
+use refrain::{Array, DType};
+use refrain_kernels::elementwise::{self, Expression};
+
+/// (x f32) → x in half precision.
+#[derive(Hash, Debug)]
+struct Rounded(DType);
+
+impl Operation for Rounded {
+    fn name(&self) -> &'static str {
+        "rounded"
+    }
+
+    fn key(&self, mut state: &mut dyn Hasher) {
+        self.hash(&mut state);
+    }
+
+    fn results(&self, inputs: &[&ArraySpec]) -> Result<Vec<ArraySpec>, String> {
+        let [x] = exact_inputs(inputs)?;
+        if x.dtype != DType::F32 {
+            return Err(format!("{x} is not f32"));
+        }
+        Ok(vec![ArraySpec {
+            dtype: self.0,
+            ..(*x).clone()
+        }])
+    }
+
+    fn lower(&self, traits: &Traits, operands: &[OperandSpec]) -> Result<Kernels, Unsupported> {
+        converted(traits, operands)
+    }
+
+    fn reference(&self, step: &HostStep<'_>) {
+        step.result(|x| Values::F32(x.f32(0)));
+    }
+
+    fn rewrites(&self) -> &'static [Rewrite] {
+        &[Rewrite {
+            stage: RewriteStage::BeforeProducts,
+            run: widen::run,
+        }]
+    }
+}
+
+/// (position, an i32 without dimensions) → i32 `[T]`, T times the same.
+#[derive(Hash, Debug)]
+struct SamePosition {
+    tokens: usize,
+}
+
+impl Operation for SamePosition {
+    fn name(&self) -> &'static str {
+        "same_position"
+    }
+
+    fn key(&self, mut state: &mut dyn Hasher) {
+        self.hash(&mut state);
+    }
+
+    fn results(&self, inputs: &[&ArraySpec]) -> Result<Vec<ArraySpec>, String> {
+        let [position] = exact_inputs(inputs)?;
+        if position.dtype != DType::I32 || position.rank() != 0 {
+            return Err(format!("{position} is no position"));
+        }
+        Ok(vec![ArraySpec {
+            shape: vec![self.tokens],
+            dtype: DType::I32,
+        }])
+    }
+
+    fn lower(&self, traits: &Traits, operands: &[OperandSpec]) -> Result<Kernels, Unsupported> {
+        converted(traits, operands)
+    }
+
+    fn reference(&self, step: &HostStep<'_>) {
+        step.result(|x| Values::I32(vec![x.i32(0)[0]; self.tokens]));
+    }
+
+    fn rewrites(&self) -> &'static [Rewrite] {
+        &[Rewrite {
+            stage: RewriteStage::BeforeProducts,
+            run: caches::run,
+        }]
+    }
+}
+
+/// The kernel that converts the first operand, broadcast, to the dtype of the second.
+fn converted(traits: &Traits, all: &[OperandSpec]) -> Result<Kernels, Unsupported> {
+    let [x, out] = operands(all);
+    let layout = x.layout.broadcast(&out.layout.shape).expect("checked by `results`");
+    let x = OperandSpec { layout, ..x.clone() };
+    let call = elementwise::call(traits, &Expression::cast(x.dtype, out.dtype), &[&x, out])?;
+    Ok(Kernels::one(call))
+}
+
+/// x (f32), rounded to `dtype`. Where a program goes on with the result, lowering may leave the rounding out.
+pub(crate) fn rounded(x: &Array, dtype: DType) -> Array {
+    if x.dtype() != DType::F32 || !matches!(dtype, DType::F16 | DType::BF16) {
+        return x.astype(dtype);
+    }
+    let [rounded] = Array::apply(Rounded(dtype), &[x]);
+    rounded
+}
+
+/// The positions of `tokens` tokens that are all at `position`, an i32 without dimensions.
+pub(crate) fn same_position(position: &Array, tokens: usize) -> Array {
+    let [positions] = Array::apply(SamePosition { tokens }, &[position]);
+    positions
+}
