@@ -208,22 +208,26 @@ fn used_values(values: Array, length: Option<&Array>) -> Array {
 /// Maximum number of tokens for which attention over pages needs no matrix cores.
 const MAX_SCALAR_TOKENS: usize = 8;
 
+/// The largest number of f16.
+const MAX_F16: f32 = 65504.0;
+
 /// Slots of a page. MLX's caches grow by as many.
 const PAGE: usize = 256;
 
 impl Attention {
     /// Whether the kernel of paged attention computes this well: it has no masks, heads of up to 256 features, and matrix
-    /// cores for f16 only.
+    /// cores in half precision only.
     fn is_paged(&self, [q, keys, values]: [&Array; 3]) -> bool {
         let (tokens, slots) = (q.dim(2), keys.dim(2));
         let dims = [keys.dim(3), values.dim(3)];
-        let in_f16 = [keys, values].iter().all(|x| x.dtype() == refrain::DType::F16);
+        let is_half = |x: &&Array| matches!(x.dtype(), refrain::DType::F16 | refrain::DType::BF16);
+        let in_half = [keys, values].iter().all(is_half);
         self.mask != MaskKind::Given
             && !self.has_sinks
             && dims.iter().all(|dim| dim % 2 == 0 && (2..=256).contains(dim))
             && q.count() > 0
             && slots >= tokens
-            && (tokens <= MAX_SCALAR_TOKENS || in_f16)
+            && (tokens <= MAX_SCALAR_TOKENS || in_half)
     }
 
     /// Attention over pages: each key head of each sequence is a sequence of its own, whose pages follow each other.
@@ -274,12 +278,21 @@ impl Attention {
             decode: tq == 1,
             blocks: [None; 2],
         };
-        let queries = q
-            .astype(self.dtype)
-            .reshape(&[b, kvh, groups, tq, d].map(|n| n as isize));
+        // Matrix cores take f16, which has more bits than bf16, but a smaller range.
+        let is_converted = is_grouped && [keys, values].iter().any(|x| x.dtype() == refrain::DType::BF16);
+        let stored = |x: &Array| {
+            if !is_converted || x.dtype() == refrain::DType::F16 {
+                return x.clone();
+            }
+            let clamped = x.astype(refrain::DType::F32).maximum(-MAX_F16).minimum(MAX_F16);
+            clamped.astype(refrain::DType::F16)
+        };
+        let queries = q.astype(if is_converted { refrain::DType::F32 } else { self.dtype });
+        let queries = queries.reshape(&[b, kvh, groups, tq, d].map(|n| n as isize));
         let queries = queries.permute(&order).reshape(&[-1, groups as isize, d as isize]);
-        let rows = |x: &Array, dim: usize| x.reshape(&[-1, 1, dim as isize]);
+        let rows = |x: &Array, dim: usize| stored(x).reshape(&[-1, 1, dim as isize]);
         let attended = refrain_lm::paged_attention(&queries, &rows(keys, d), &rows(values, e), tokens, params);
+        let attended = attended.astype(self.dtype);
         let [first, second, third] = by_token.map(|n| n as isize);
         let attended = attended.reshape(&[first, second, third, groups as isize, e as isize]);
         attended.permute(&back).reshape(&[b, h, tq, e].map(|n| n as isize))
