@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use pyo3::exceptions::{PyRuntimeError, PyTypeError};
@@ -100,19 +101,20 @@ fn open(choice: &str) -> Result<Device, refrain_vulkan::Error> {
     let Ok(choice) = choice.parse::<DeviceChoice>();
     let index = vulkan.choose(&choice)?;
     let options = OpenOptions {
-        cache_dir: cache_dir(),
+        cache_dir: SHADERS.get().cloned(),
         ..OpenOptions::default()
     };
     Ok(Device::vulkan(vulkan.open(index, &options)?))
 }
 
-/// The directory of compiled shaders, which the program `refrain` uses, too: `refrain` in `$XDG_CACHE_HOME`, or in
-/// `~/.cache`.
-fn cache_dir() -> Option<PathBuf> {
-    let absolute = |path: PathBuf| path.is_absolute().then_some(path);
-    let given = std::env::var_os("XDG_CACHE_HOME").and_then(|path| absolute(path.into()));
-    let base = given.or_else(|| Some(std::env::home_dir().and_then(absolute)?.join(".cache")))?;
-    Some(base.join("refrain"))
+/// The directory of compiled shaders.
+static SHADERS: OnceLock<PathBuf> = OnceLock::new();
+
+/// Keeps compiled shaders in a directory, if none was named before.
+#[pyfunction]
+#[pyo3(name = "_keep_shaders")]
+fn keep_shaders(directory: PathBuf) {
+    SHADERS.get_or_init(|| directory);
 }
 
 /// The name of the device that computes, and whether it is the CPU.
@@ -236,6 +238,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
         wrap_pyfunction!(async_eval, module)?,
         wrap_pyfunction!(synchronize, module)?,
         wrap_pyfunction!(open_device, module)?,
+        wrap_pyfunction!(keep_shaders, module)?,
         wrap_pyfunction!(device, module)?,
         wrap_pyfunction!(gpu_names, module)?,
         wrap_pyfunction!(refuse_after_fork, module)?,

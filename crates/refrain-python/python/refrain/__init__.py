@@ -8,6 +8,10 @@
 `load` opens a model, `serve` also serves it over HTTP. `refrain.mlx` runs programs that are written for MLX.
 """
 
+import os
+from pathlib import Path
+
+from refrain._core import _keep_shaders
 from refrain._core import __version__ as __version__
 from refrain.model import Answer as Answer
 from refrain.model import Error as Error
@@ -17,3 +21,13 @@ from refrain.model import Server as Server
 from refrain.model import ToolCall as ToolCall
 from refrain.model import load as load
 from refrain.model import serve as serve
+
+
+def _shader_directory() -> Path | None:
+    """`refrain` in `$XDG_CACHE_HOME`, or in `~/.cache`, as the program `refrain` has it."""
+    base = os.path.expanduser(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
+    return Path(base, "refrain") if os.path.isabs(base) else None
+
+
+if (_directory := _shader_directory()) is not None:
+    _keep_shaders(_directory)
