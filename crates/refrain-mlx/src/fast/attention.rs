@@ -5,7 +5,7 @@ use std::hash::{Hash, Hasher};
 use refrain::{Array, Composite};
 use refrain_lm::{AttentionParams, BatchTokens};
 
-use crate::lowering::same_position;
+use crate::lowering::{is_half, same_position};
 use crate::shape::{self, signed, tuple};
 use crate::{DType, Error, Result, Value, promote};
 
@@ -208,9 +208,6 @@ fn used_values(values: Array, length: Option<&Array>) -> Array {
 /// Maximum number of tokens for which attention over pages needs no matrix cores.
 const MAX_SCALAR_TOKENS: usize = 8;
 
-/// The largest number of f16.
-const MAX_F16: f32 = 65504.0;
-
 /// Slots of a page. MLX's caches grow by as many.
 const PAGE: usize = 256;
 
@@ -220,8 +217,7 @@ impl Attention {
     fn is_paged(&self, [q, keys, values]: [&Array; 3]) -> bool {
         let (tokens, slots) = (q.dim(2), keys.dim(2));
         let dims = [keys.dim(3), values.dim(3)];
-        let is_half = |x: &&Array| matches!(x.dtype(), refrain::DType::F16 | refrain::DType::BF16);
-        let in_half = [keys, values].iter().all(is_half);
+        let in_half = [keys, values].iter().all(|x| is_half(x.dtype()));
         self.mask != MaskKind::Given
             && !self.has_sinks
             && dims.iter().all(|dim| dim % 2 == 0 && (2..=256).contains(dim))
@@ -284,7 +280,8 @@ impl Attention {
             if !is_converted || x.dtype() == refrain::DType::F16 {
                 return x.clone();
             }
-            let clamped = x.astype(refrain::DType::F32).maximum(-MAX_F16).minimum(MAX_F16);
+            let [least, most] = [half::f16::MIN, half::f16::MAX].map(half::f16::to_f32);
+            let clamped = x.astype(refrain::DType::F32).maximum(least).minimum(most);
             clamped.astype(refrain::DType::F16)
         };
         let queries = q.astype(if is_converted { refrain::DType::F32 } else { self.dtype });

@@ -107,9 +107,14 @@ fn converted(traits: &Traits, all: &[OperandSpec]) -> Result<Kernels, Unsupporte
     Ok(Kernels::one(call))
 }
 
+/// Whether this is a float of 16 bits.
+pub(crate) fn is_half(dtype: DType) -> bool {
+    matches!(dtype, DType::F16 | DType::BF16)
+}
+
 /// x (f32), rounded to `dtype`. Where a program goes on with the result, lowering may leave the rounding out.
 pub(crate) fn rounded(x: &Array, dtype: DType) -> Array {
-    if x.dtype() != DType::F32 || !matches!(dtype, DType::F16 | DType::BF16) {
+    if x.dtype() != DType::F32 || !is_half(dtype) {
         return x.astype(dtype);
     }
     let [rounded] = Array::apply(Rounded(dtype), &[x]);

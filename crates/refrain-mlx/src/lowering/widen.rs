@@ -9,7 +9,7 @@ use refrain::operation::{ArraySpec, WriteRows};
 use refrain::{DType, Device, Layout, Primitive};
 use refrain_kernels::elementwise::{Expression, ExpressionStep};
 
-use super::Rounded;
+use super::{Rounded, is_half};
 
 /// Maximum number of elements of a softmax that becomes one of f32. Larger ones are the scores of prompts, whose memory
 /// would double.
@@ -35,10 +35,6 @@ pub(super) fn run(graph: Graph, _device: &Device) -> Graph {
         nodes: widener.nodes,
         outputs,
     }
-}
-
-fn is_half(dtype: DType) -> bool {
-    matches!(dtype, DType::F16 | DType::BF16)
 }
 
 /// Whether node `user` may read its input `number`, of half precision, in f32.
@@ -142,11 +138,9 @@ impl Widener<'_> {
             _ => None,
         };
         match wide {
-            Some(made) => {
-                let results = node.results();
-                for result in 0..results {
-                    let source = Some((made.0, made.1 + result));
-                    let slot = &mut self.made[number][result];
+            Some((made, first)) => {
+                for (result, slot) in self.made[number].iter_mut().enumerate() {
+                    let source = Some((made, first + result));
                     if is_half(node.dtype_of(result)) {
                         slot.wide = source;
                     } else {
