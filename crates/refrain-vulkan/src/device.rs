@@ -86,6 +86,7 @@ impl Device {
         let open_options = OpenOptions {
             stall_timeout: options.stall_timeout,
             cache_dir: options.cache_dir.clone(),
+            keep_scratch: options.keep_scratch,
             ..OpenOptions::default()
         };
         let features = info.features;
@@ -115,7 +116,13 @@ impl Device {
         let period = info.limits.timestamp_period_ns;
         let stall_timeout = options.stall_timeout_for(info.kind);
         let queues = Arc::new(Queues::new(backend.clone(), counters.clone(), period, stall_timeout));
-        let memory = Allocator::new(backend.clone(), queues.clone(), counters.clone(), info.clone());
+        let memory = Allocator::new(
+            backend.clone(),
+            queues.clone(),
+            counters.clone(),
+            info.clone(),
+            options.keep_scratch,
+        );
         let ring = memory.allocate(MemoryClass::Staging, SLOTS * SLOT_BYTES)?;
         let copies = if features.contains(Feature::TransferQueue) {
             Queue::Transfer

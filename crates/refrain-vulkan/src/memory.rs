@@ -152,7 +152,12 @@ pub(crate) struct Allocator {
     counters: Arc<SharedCounters>,
     info: Arc<DeviceInfo>,
     pools: Mutex<Pools>,
+    /// Bytes of empty scratch blocks that are kept ([`crate::OpenOptions::keep_scratch`]).
+    kept_scratch: u64,
 }
+
+/// The share of the device's memory that [`crate::OpenOptions::keep_scratch`] keeps, as its divisor.
+const KEPT_SHARE: u64 = 16;
 
 /// Returns the size of the next shared block of a class, which already holds `held` bytes. Block sizes double, so a
 /// small model uses little memory and a large one needs few blocks.
@@ -172,8 +177,14 @@ impl Allocator {
         queues: Arc<Queues>,
         counters: Arc<SharedCounters>,
         info: Arc<DeviceInfo>,
+        keep_scratch: bool,
     ) -> Arc<Self> {
         Arc::new(Self {
+            kept_scratch: if keep_scratch {
+                info.device_memory() / KEPT_SHARE
+            } else {
+                0
+            },
             backend,
             queues,
             counters,
@@ -241,9 +252,12 @@ impl Allocator {
 
     /// Sub-allocates a buffer from an existing block.
     fn sub_allocate(self: &Arc<Self>, pools: &mut Pools, class: MemoryClass, bytes: u64) -> Option<Buffer> {
+        let own = align_up(bytes);
         let blocks = &mut pools.blocks[class.index()];
-        blocks.iter_mut().find_map(|block| {
-            let start = block.free.allocate(align_up(bytes))?;
+        // A small buffer would keep a large block from the next large one.
+        let suits = |block: &&mut MemoryBlock| !block.dedicated || own > block.raw.bytes / 2;
+        blocks.iter_mut().filter(suits).find_map(|block| {
+            let start = block.free.allocate(own)?;
             Some(Buffer(Arc::new(BufferInner {
                 memory: self.clone(),
                 class,
@@ -367,9 +381,13 @@ impl Allocator {
         if !block.free.is_empty() {
             return;
         }
+        let empty = || blocks.iter().filter(|block| block.free.is_empty());
+        if range.class == MemoryClass::Scratch && empty().map(|block| block.raw.bytes).sum::<u64>() <= self.kept_scratch
+        {
+            return;
+        }
         // One empty shared block is kept, so that allocating and dropping one buffer repeatedly makes no driver calls.
-        let idle = |block: &&MemoryBlock| block.free.is_empty() && !block.dedicated;
-        if blocks[at].dedicated || blocks.iter().filter(idle).count() > 1 {
+        if blocks[at].dedicated || empty().filter(|block| !block.dedicated).count() > 1 {
             let block = blocks.swap_remove(at);
             self.free_block(range.class, &block);
         }

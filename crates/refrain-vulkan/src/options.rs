@@ -24,6 +24,10 @@ pub struct OpenOptions {
     /// Whether to run kernels on a queue family without graphics, if the device has one. By default the first family
     /// with compute is used, which usually has graphics too. Which one is faster differs between devices.
     pub compute_only_queue: bool,
+    /// Whether to keep scratch memory for the next buffers after its buffers are dropped, up to a sixteenth of the
+    /// device's memory. It is freed when other buffers need it. A driver takes 20 ms or more to allocate what a prompt
+    /// needs.
+    pub keep_scratch: bool,
     /// How long the device may run without completing a command list before it counts as hanging. `None` means two
     /// minutes, or twenty for a driver that computes on the CPU.
     pub stall_timeout: Option<Duration>,

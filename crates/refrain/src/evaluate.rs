@@ -112,7 +112,7 @@ fn evaluate_keeping(arrays: &[&Array], reason: Flush, kept: Kept) -> Result<(), 
         }
     });
     if is_repeated {
-        rotation.keep(&program, executable);
+        rotation.keep(device, &program, executable);
     }
     Ok(())
 }

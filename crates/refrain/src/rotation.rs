@@ -17,10 +17,15 @@ const MAX_SETS: usize = 4;
 /// Number of sets of memory for all programs of a device.
 const MAX_ALL_SETS: usize = 8;
 
-/// Maximum memory of a set in bytes. Prompts need more, and take long enough to record their commands.
-const MAX_SET_BYTES: u64 = 64 << 20;
+/// Memory in bytes that a set may have on any device. Prompts need more, and take long enough to record their commands.
+const SET_BYTES: u64 = 64 << 20;
 
-/// Maximum memory in bytes that a set may keep although nothing refers to it: a cache that has grown since, say.
+/// A set may also have one part in this many of the device's memory: tokens of a model with large recurrent states have
+/// more than [`SET_BYTES`], and the cards that hold such models are large.
+const SET_SHARE: u64 = 256;
+
+/// Maximum memory in bytes of leaves that a set may keep although nothing refers to them: a cache that has grown since,
+/// say.
 const MAX_DEAD_BYTES: u64 = 16 << 20;
 
 /// A device's idle executables, the one that ran longest ago first.
@@ -73,10 +78,10 @@ impl Rotation {
         Some((all.remove(number).executable, bound.is_some()))
     }
 
-    /// Keeps an executable after its run, in place of those that are useless by now.
-    pub fn keep(&self, program: &Arc<Program>, executable: Arc<Executable>) {
+    /// Keeps an executable after its run.
+    pub fn keep(&self, device: &Device, program: &Arc<Program>, executable: Arc<Executable>) {
         let plan = program.plan();
-        if plan.scratch_bytes + plan.output_bytes.iter().sum::<u64>() > MAX_SET_BYTES {
+        if plan.scratch_bytes + plan.output_bytes.iter().sum::<u64>() > max_set_bytes(device) {
             return;
         }
         let Some(executable) = IdleExecutable::of(executable) else {
@@ -87,15 +92,18 @@ impl Rotation {
         if sets >= MAX_SETS {
             return;
         }
-        let is_dead = |idle: &mut Idle| idle.executable.dead_bytes() > MAX_DEAD_BYTES;
-        let mut dropped: Vec<Idle> = all.extract_if(.., is_dead).collect();
-        if all.len() >= MAX_ALL_SETS {
-            dropped.push(all.remove(0));
-        }
         all.push(Idle {
             program: program.clone(),
             executable,
         });
+        // The results of one set are the leaves of the next: a recurrent state, say.
+        let outputs = all.iter().flat_map(|idle| idle.executable.output_keys()).collect();
+        for idle in all.iter_mut() {
+            if idle.executable.dead_bytes(&outputs) > MAX_DEAD_BYTES {
+                idle.executable.release_leaves();
+            }
+        }
+        let dropped = (all.len() > MAX_ALL_SETS).then(|| all.remove(0));
         // Device resources are freed after the lock is released.
         drop(all);
         drop(dropped);
@@ -110,4 +118,9 @@ impl Rotation {
     fn lock(&self) -> MutexGuard<'_, Vec<Idle>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn max_set_bytes(device: &Device) -> u64 {
+    let memory = device.as_vulkan().map_or(0, |device| device.info().device_memory());
+    SET_BYTES.max(memory / SET_SHARE)
 }

@@ -168,6 +168,24 @@ fn a_loop_that_reads_its_last_result_is_replayed() {
 }
 
 #[test]
+fn a_loop_over_a_large_state_is_replayed() {
+    for device in [Device::cpu(), vulkan().tuned("").expect("a device of its own counters")] {
+        // More than may be kept of memory that nothing refers to: the first state is not kept.
+        let mut state = Array::full(&device, DType::F32, &[5 << 20], 1) + 0.0;
+        for step in 0..10 {
+            let before = device.program_counts().replays;
+            let next = &state * 0.5 + 1.0;
+            drop(std::mem::replace(&mut state, next));
+            eval_referenced(&[&state]).expect("computes");
+            let is_replayed = device.program_counts().replays > before;
+            assert!(is_replayed || step < 7, "step {step}: {}", device.explain());
+        }
+        let last = state.slice(0, (5 << 20) - 1, 5 << 20).to_vec::<f32>().expect("reads");
+        assert_eq!(last, [2.0 - 0.5f32.powi(10)]);
+    }
+}
+
+#[test]
 fn a_kept_executable_does_not_hinder_updates_in_place() {
     for device in [Device::cpu(), vulkan().tuned("").expect("a device of its own counters")] {
         let mut cache = Array::from_slice(&device, &[0.0f32; 8], &[8, 1]);

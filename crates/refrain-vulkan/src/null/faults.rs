@@ -50,6 +50,8 @@ pub struct NullOptions {
     pub stall_timeout: Option<Duration>,
     /// Directory of the shader cache; as [`crate::OpenOptions::cache_dir`].
     pub cache_dir: Option<PathBuf>,
+    /// Whether scratch memory is kept; as [`crate::OpenOptions::keep_scratch`].
+    pub keep_scratch: bool,
     /// Replacement for kernels.
     pub kernel_stub: Option<KernelStub>,
     /// Counts the reads of timeline values.

@@ -157,6 +157,34 @@ fn small_buffers_share_blocks_and_large_ones_are_dedicated() {
 }
 
 #[test]
+fn kept_scratch_memory_serves_the_next_large_buffers() {
+    let options = NullOptions {
+        keep_scratch: true,
+        ..NullOptions::default()
+    };
+    let device = Device::null_with(DeviceInfo::mock("card"), options);
+    let allocate = |bytes| device.allocate(MemoryClass::Scratch, bytes).unwrap();
+    let large = allocate(GIB / 4);
+    let address = large.address();
+    drop(large);
+    // A small buffer takes memory of its own.
+    let small = allocate(1000);
+    let before = device.counters().allocations;
+    let large = allocate(GIB / 4 - 1000);
+    assert_eq!((large.address(), device.counters().allocations), (address, before));
+    // A sixteenth of the 8 GiB is kept.
+    let others = [allocate(GIB / 4), allocate(GIB / 4)];
+    let held = device.counters().bytes(MemoryClass::Scratch);
+    drop(large);
+    drop(others);
+    assert_eq!(device.counters().bytes(MemoryClass::Scratch), held - GIB / 4);
+    // Other buffers get it.
+    let weights = [2 * GIB; 3].map(|bytes| device.allocate(MemoryClass::Weight, bytes).unwrap());
+    assert!(device.allocate(MemoryClass::Weight, GIB + GIB / 4 * 3).is_ok());
+    drop((small, weights));
+}
+
+#[test]
 fn rejects_buffers_above_the_driver_limit() {
     let error = card().allocate(MemoryClass::Weight, 5 * GIB).unwrap_err();
     assert!(matches!(error, Error::BufferTooLarge { .. }), "{error}");

@@ -1,5 +1,6 @@
 //! What an executable leaves for the next run of its program: its memory, and the commands with the addresses of that.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -57,13 +58,27 @@ impl IdleExecutable {
         own.len() == slots.len() && own.iter().zip(slots).all(|(own, slot)| own.same(slot))
     }
 
-    /// Bytes of leaves that no array refers to any more.
-    pub(crate) fn dead_bytes(&self) -> u64 {
+    /// The memory of its outputs, as [`Storage::key`].
+    pub(crate) fn output_keys(&self) -> impl Iterator<Item = usize> {
+        self.parts().memory.outputs.iter().map(Storage::key)
+    }
+
+    /// Bytes of leaves that no array refers to any more, without those in `outputs`.
+    pub(crate) fn dead_bytes(&self, outputs: &HashSet<usize>) -> u64 {
         let slots = self.parts().memory.slots.iter();
         slots
-            .filter(|storage| storage.handle_count() == 0)
+            .filter(|storage| storage.handle_count() == 0 && !outputs.contains(&storage.key()))
             .map(Storage::bytes)
             .sum()
+    }
+
+    /// Lets go of its leaves. It serves as memory for the results of another run.
+    pub(crate) fn release_leaves(&mut self) {
+        let parts = self.0.as_mut().expect("it is not taken");
+        parts.bound = None;
+        for storage in parts.memory.slots.drain(..) {
+            storage.set_idle(false);
+        }
     }
 
     /// The executable that runs again over the same memory.
