@@ -58,24 +58,34 @@ pub fn gated_delta_update(
 /// Outputs and the last state by the kernel, which has one decay per head.
 fn by_kernel([q, k, v, gamma, beta]: [&Array; 5], mut state: Array, mask: Option<&Value>) -> (Array, Array) {
     let (device, batch, steps) = (q.device(), q.dim(0), q.dim(1));
-    let sequences = Array::arange(device, refrain::DType::U32, batch).expand_dims(-1);
     // A masked step is padding, which has a negative position. The state continues at positions above 0.
-    let next = Array::full(device, refrain::DType::I32, &[batch, steps], 1);
-    let positions = match mask {
-        Some(mask) => mask.array().astype(F32).ne(0.0).select(&next, &-&next),
-        None => next,
-    };
+    let positions = mask.map(|mask| {
+        let next = Array::full(device, refrain::DType::I32, &[batch, steps], 1);
+        mask.array().astype(F32).ne(0.0).select(&next, &-&next)
+    });
     let mut outputs = Vec::new();
     for first in (0..steps).step_by(MAX_STEPS) {
         let count = (steps - first).min(MAX_STEPS);
         // All tokens on one axis.
         let flat = |x: &Array| {
-            let part = x.slice(1, first, first + count);
+            let part = if count == steps {
+                x.clone()
+            } else {
+                x.slice(1, first, first + count)
+            };
             let shape = [&[batch * count][..], &part.shape()[2..]].concat();
             part.reshape(&signed(&shape))
         };
-        let [q, k, v, gamma, beta, positions] = [q, k, v, gamma, beta, &positions].map(flat);
-        let sequences = flat(&sequences.broadcast_to(&[batch, steps]));
+        let [q, k, v, gamma, beta] = [q, k, v, gamma, beta].map(flat);
+        let tokens = [batch * count];
+        let next = || Array::full(device, refrain::DType::I32, &tokens, 1);
+        let positions = positions.as_ref().map_or_else(next, flat);
+        let sequences = if batch == 1 {
+            Array::zeros(device, refrain::DType::U32, &tokens)
+        } else {
+            let sequences = Array::arange(device, refrain::DType::U32, batch).expand_dims(-1);
+            sequences.broadcast_to(&[batch, count]).reshape(&signed(&tokens))
+        };
         let gates = [&gamma, &beta];
         let (y, last) = gated_delta_from([&q, &k, &v], gates, [&positions, &sequences], &state);
         outputs.push(y.reshape(&signed(&[batch, count, v.dim(1), v.dim(2)])));

@@ -2,9 +2,10 @@
 
 use refrain::Array;
 
-use super::{approximations, integer};
+use super::{approximations, composed, integer};
 use crate::dtype::Category;
 use crate::promotion::promoted;
+use crate::shape::broadcast;
 use crate::{DType, Error, ErrorKind, Operand, Result, Value, promote};
 
 /// A function of two arrays of one dtype.
@@ -20,11 +21,31 @@ fn floating(a: &Operand, b: &Operand, function: impl Fn(&Array, &Array) -> Array
     Value::of(function(a.cast(dtype)?.array(), b.cast(dtype)?.array()))
 }
 
-/// A function of two arrays of f32; the result has the operands' floating dtype.
-fn in_f32(a: &Operand, b: &Operand, function: impl Fn(&Array, &Array) -> Array) -> Result<Value> {
-    let ([a, b], dtype) = promoted(a, b)?;
-    let computed = function(a.cast(DType::F32)?.array(), b.cast(DType::F32)?.array());
-    Value::of(computed)?.cast(dtype.at_least_float())
+/// Functions of several steps and two arrays of f32; the result has the operands' floating dtype.
+macro_rules! functions_in_f32 {
+    ($($(#[$doc:meta])* $name:ident($function:path);)*) => { $(
+        $(#[$doc])*
+        ///
+        /// # Errors
+        /// As [`add`].
+        pub fn $name(a: &Operand, b: &Operand) -> Result<Value> {
+            fn steps(inputs: &[Array]) -> Array {
+                let [a, b] = [&inputs[0], &inputs[1]].map(|x| x.astype(refrain::DType::F32));
+                $function(&a, &b)
+            }
+            let ([a, b], dtype) = promoted(a, b)?;
+            let shape = broadcast(stringify!($name), &[a.shape(), b.shape()])?;
+            let dtype = dtype.at_least_float().stored()?;
+            Value::of(composed(stringify!($name), steps, &[a.array(), b.array()], &shape, dtype))
+        }
+    )* };
+}
+
+functions_in_f32! {
+    /// ln(eᵃ + eᵇ) without overflow.
+    logaddexp(log_add_exp);
+    /// The angle of the point (b, a).
+    arctan2(approximations::arctan2);
 }
 
 /// a + b; logical or for bool.
@@ -149,28 +170,12 @@ pub fn minimum(a: &Operand, b: &Operand) -> Result<Value> {
     binary(a, b, |a, b| a.minimum(b))
 }
 
-/// ln(eᵃ + eᵇ) without overflow.
-///
-/// # Errors
-/// As [`add`].
-pub fn logaddexp(a: &Operand, b: &Operand) -> Result<Value> {
-    in_f32(a, b, log_add_exp)
-}
-
 /// ln(eᵃ + eᵇ) of f32.
 pub(super) fn log_add_exp(a: &Array, b: &Array) -> Array {
     let (larger, smaller) = (a.maximum(b), a.minimum(b));
     let is_extreme = smaller.eq(f32::NEG_INFINITY).bit_or(larger.eq(f32::INFINITY));
     let sum = &larger + &approximations::log1p(&(&smaller - &larger).exp());
     is_extreme.select(&larger, &sum)
-}
-
-/// The angle of the point (b, a).
-///
-/// # Errors
-/// As [`add`].
-pub fn arctan2(a: &Operand, b: &Operand) -> Result<Value> {
-    in_f32(a, b, approximations::arctan2)
 }
 
 /// A bitwise function, logical for bool.

@@ -1,8 +1,10 @@
 //! Convolutions, as sums over the positions of the kernel.
 
-use refrain::Array;
+use std::hash::{Hash, Hasher};
 
-use crate::{DType, Error, Number, Operand, Result, Value, ops, promote};
+use refrain::{Array, Composite};
+
+use crate::{Error, Number, Operand, Result, Value, ops, promote};
 
 /// A convolution of one dimension: `[N, L, C]` with weights `[O, K, C / groups]` → `[N, L', O]`.
 ///
@@ -39,40 +41,64 @@ pub fn conv_general(
             "[conv] Invalid arguments for a convolution of {dtype}."
         )));
     }
-    // Sums are accumulated in f32 and rounded once.
-    let (input, weight) = (input.cast(DType::F32)?, weight.cast(DType::F32)?);
     let widths = [&[(0, 0)], padding, &[(0, 0)]].concat();
-    let padded = ops::pad(
-        &input,
-        &widths,
-        &ops::Padding::Constant(Operand::Number(Number::Float(0.0))),
-    )?;
-    let mut extents = Vec::with_capacity(dimensions);
-    for d in 0..dimensions {
-        let (n, reach) = (
-            padded.shape()[d + 1],
-            problem.dilation[d] * (weight.shape()[d + 1] - 1) + 1,
-        );
+    let zeros = ops::Padding::Constant(Operand::Number(Number::Float(0.0)));
+    let padded = ops::pad(&input.cast(dtype)?, &widths, &zeros)?;
+    let (lengths, kernel) = (&padded.shape()[1..=dimensions], &weight.shape()[1..=dimensions]);
+    if kernel.contains(&0) {
+        return Err(Error::value("[conv] The kernel has no elements."));
+    }
+    for (d, &n) in lengths.iter().enumerate() {
+        let reach = problem.reach(kernel, d);
         if n < reach {
             let message = format!("[conv] The kernel reaches over {reach} elements, but there are {n}.");
             return Err(Error::value(message));
         }
-        extents.push((n - reach) / problem.strides[d] + 1);
     }
-    let positions: usize = weight.shape()[1..=dimensions].iter().product();
-    let mut total: Option<Array> = None;
-    for position in 0..positions {
-        let term = problem.term(padded.array(), weight.array(), &extents, position);
-        total = Some(match total {
-            None => term,
-            Some(total) => total + term,
-        });
+    let extents = problem.extents(lengths, kernel);
+    let shape = [&input.shape()[..1], &extents, &weight.shape()[..1]].concat();
+    let inputs = [padded.array(), weight.array()];
+    let dtype = dtype.stored()?;
+    Value::of(Array::composed(
+        Convolution { problem, dtype },
+        &inputs,
+        None,
+        &shape,
+        dtype,
+    ))
+}
+
+/// (Padded input, weights) → the convolution.
+#[derive(Hash, Debug)]
+struct Convolution {
+    problem: Problem,
+    /// The result's dtype.
+    dtype: refrain::DType,
+}
+
+impl Composite for Convolution {
+    fn name(&self) -> &'static str {
+        "conv"
     }
-    let total = total.ok_or_else(|| Error::value("[conv] The kernel has no elements."))?;
-    Value::of(total)?.cast(dtype)
+
+    fn key(&self, mut state: &mut dyn Hasher) {
+        self.hash(&mut state);
+    }
+
+    fn compose(&self, inputs: &[Array], _integer: Option<&Array>) -> Array {
+        // Sums are accumulated in f32 and rounded once.
+        let [padded, weight] = [&inputs[0], &inputs[1]].map(|x| x.astype(refrain::DType::F32));
+        let kernel = &weight.shape()[1..weight.rank() - 1];
+        let positions: usize = kernel.iter().product();
+        let extents = self.problem.extents(&padded.shape()[1..=kernel.len()], kernel);
+        let term = |position| self.problem.term(&padded, &weight, &extents, position);
+        let total = (1..positions).fold(term(0), |total, position| total + term(position));
+        total.astype(self.dtype)
+    }
 }
 
 /// Checked arguments of a convolution.
+#[derive(Hash, Debug)]
 struct Problem {
     strides: Vec<usize>,
     dilation: Vec<usize>,
@@ -115,6 +141,17 @@ impl Problem {
             dilation,
             groups,
         })
+    }
+
+    /// Number of elements over which a kernel reaches along a dimension.
+    fn reach(&self, kernel: &[usize], d: usize) -> usize {
+        self.dilation[d] * (kernel[d] - 1) + 1
+    }
+
+    /// Extents of the result of a kernel over dimensions of these lengths.
+    fn extents(&self, lengths: &[usize], kernel: &[usize]) -> Vec<usize> {
+        let extent = |d: usize| (lengths[d] - self.reach(kernel, d)) / self.strides[d] + 1;
+        (0..lengths.len()).map(extent).collect()
     }
 
     /// The products with the weights at one position of the kernel.

@@ -1,6 +1,8 @@
 //! Sorting.
 
-use refrain::Array;
+use std::hash::{Hash, Hasher};
+
+use refrain::{Array, Composite};
 
 use super::integer::all_ones;
 use crate::shape::{self, from_last, to_last};
@@ -44,14 +46,39 @@ pub fn argsort(a: &Value, axis: Option<i64>) -> Result<Value> {
     if x.count() == 0 {
         return Value::of(x.astype(refrain::DType::U32));
     }
-    let (rank, n) = (x.rank(), x.shape()[axis]);
-    let rows = x.permute(&to_last(axis, rank));
-    let mut keys = reversed_order(&rows, a.dtype());
-    if a.dtype().is_floating() {
-        keys = keys.ne(&keys).select(f32::NEG_INFINITY, &keys);
+    let dtype = a.dtype();
+    let sorted = ArgSort { axis, dtype };
+    Value::of(Array::composed(sorted, &[&x], None, x.shape(), refrain::DType::U32))
+}
+
+/// x → the indices that sort it along an axis.
+#[derive(Hash, Debug)]
+struct ArgSort {
+    axis: usize,
+    /// The dtype of x, which may be stored in wider words.
+    dtype: DType,
+}
+
+impl Composite for ArgSort {
+    fn name(&self) -> &'static str {
+        "argsort"
     }
-    // The largest of the reversed order come first.
-    Value::of(keys.top_k(n).permute(&from_last(axis, rank)))
+
+    fn key(&self, mut state: &mut dyn Hasher) {
+        self.hash(&mut state);
+    }
+
+    fn compose(&self, inputs: &[Array], _integer: Option<&Array>) -> Array {
+        let x = &inputs[0];
+        let (rank, n) = (x.rank(), x.shape()[self.axis]);
+        let rows = x.permute(&to_last(self.axis, rank));
+        let mut keys = reversed_order(&rows, self.dtype);
+        if self.dtype.is_floating() {
+            keys = keys.ne(&keys).select(f32::NEG_INFINITY, &keys);
+        }
+        // The largest of the reversed order come first.
+        keys.top_k(n).permute(&from_last(self.axis, rank))
+    }
 }
 
 fn check_position(op: &str, a: &Value, kth: i64, axis: Option<i64>) -> Result<()> {
