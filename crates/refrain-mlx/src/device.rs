@@ -5,8 +5,6 @@ use std::sync::{PoisonError, RwLock};
 
 use refrain::Device;
 
-use crate::Result;
-
 /// A kind of device, as MLX names it. Here it is a label: all values are computed by one device
 /// ([`set_compute_device`]).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -48,19 +46,4 @@ pub fn default_device() -> DeviceKind {
 /// Sets the label of the default device. Where values are computed stays.
 pub fn set_default_device(kind: DeviceKind) {
     DEFAULT_IS_GPU.store(kind == DeviceKind::Gpu, Ordering::Relaxed);
-}
-
-/// Waits until everything that was submitted is computed.
-///
-/// # Errors
-/// Fails if the device fails.
-pub fn synchronize() -> Result<()> {
-    // Work runs in the order of its submission, and reading waits for the memory that is read.
-    let device = compute_device();
-    if device.is_cpu() {
-        return Ok(());
-    }
-    let marker = refrain::Array::full(&device, refrain::DType::U32, &[1], 0) + 1;
-    marker.to_bytes()?;
-    Ok(())
 }

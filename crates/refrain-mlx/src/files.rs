@@ -52,7 +52,7 @@ pub fn save_safetensors(path: &Path, values: &[(&str, &Value)], metadata: &[(Str
         return Err(Error::not_implemented(message));
     }
     let all: Vec<Value> = values.iter().map(|(_, value)| (*value).clone()).collect();
-    crate::async_eval(&all)?;
+    crate::evaluation::evaluate(&all)?;
     let arrays = values.iter().map(|(name, value)| (*name, value.array()));
     Ok(refrain::save_safetensors_with(path, arrays, metadata)?)
 }

@@ -5,7 +5,8 @@
 //! numbers, [`fast`] the operations of `mlx.core.fast`. All of them check their arguments at once and return an
 //! [`Error`] whose [`ErrorKind`] says which exception MLX raises.
 //!
-//! [`eval`] computes values, and with them every value on the way that is still referenced.
+//! [`eval`] computes values, and with them every value on the way that is still referenced. [`async_eval`] does so on a
+//! thread of its own.
 //!
 //! ```
 //! use refrain_mlx::{DType, Operand, Value, ops};
@@ -22,6 +23,7 @@
 mod device;
 mod dtype;
 mod error;
+mod evaluation;
 pub mod fast;
 pub mod files;
 pub mod index;
@@ -35,9 +37,10 @@ pub mod random;
 mod shape;
 mod value;
 
-pub use device::{DeviceKind, compute_device, default_device, set_compute_device, set_default_device, synchronize};
+pub use device::{DeviceKind, compute_device, default_device, set_compute_device, set_default_device};
 pub use dtype::{Category, DType};
 pub use error::{Error, ErrorKind, Result};
+pub use evaluation::{async_eval, eval, finish_submitting, synchronize};
 pub use number::{Number, Operand};
 pub use promotion::promote;
-pub use value::{Value, async_eval, eval};
+pub use value::Value;

@@ -6,7 +6,7 @@ use refrain::{Array, Element};
 
 use crate::device::compute_device;
 use crate::dtype::Category;
-use crate::{DType, Error, Number, Result};
+use crate::{DType, Error, Number, Result, evaluation};
 
 /// A value: an array that never changes, computed when it is needed. Clones are the same value.
 ///
@@ -146,9 +146,9 @@ impl Value {
     /// The little-endian elements in row-major order. Computes the value if needed, and waits for it.
     ///
     /// # Errors
-    /// As [`eval`].
+    /// As [`crate::eval`].
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
-        refrain::eval_referenced(&[&self.array])?;
+        evaluation::evaluate(std::slice::from_ref(self))?;
         let bytes = self.array.to_bytes()?;
         Ok(if self.dtype.is_native() {
             bytes
@@ -160,16 +160,16 @@ impl Value {
     /// The elements in row-major order.
     ///
     /// # Errors
-    /// As [`eval`]; also fails if `T` is not the dtype in which elements are stored.
+    /// As [`crate::eval`]; also fails if `T` is not the dtype in which elements are stored.
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
-        refrain::eval_referenced(&[&self.array])?;
+        evaluation::evaluate(std::slice::from_ref(self))?;
         Ok(self.array.to_vec()?)
     }
 
     /// The elements as numbers.
     ///
     /// # Errors
-    /// As [`eval`].
+    /// As [`crate::eval`].
     pub fn to_numbers(&self) -> Result<Vec<Number>> {
         fn each<T: Element>(value: &Value, number: impl Fn(T) -> Number) -> Result<Vec<Number>> {
             Ok(value.to_vec::<T>()?.into_iter().map(number).collect())
@@ -188,7 +188,7 @@ impl Value {
     /// The only element.
     ///
     /// # Errors
-    /// Fails if there is not exactly one element, and as [`eval`].
+    /// Fails if there is not exactly one element, and as [`crate::eval`].
     pub fn item(&self) -> Result<Number> {
         if self.size() != 1 {
             return Err(Error::value("item can only be called on arrays of size 1."));
@@ -241,29 +241,4 @@ impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&self.array, f)
     }
-}
-
-/// Computes values and waits for them. Every value on the way that is still referenced is kept, too.
-///
-/// # Errors
-/// Fails if memory runs out, if the device does not support an operation, or if it fails.
-pub fn eval(values: &[Value]) -> Result<()> {
-    async_eval(values)?;
-    match values.last() {
-        // Work runs in the order of its submission.
-        Some(_) => crate::synchronize(),
-        None => Ok(()),
-    }
-}
-
-/// [`eval`] that returns when the work is submitted.
-///
-/// # Errors
-/// As [`eval`].
-pub fn async_eval(values: &[Value]) -> Result<()> {
-    let arrays: Vec<&Array> = values.iter().map(Value::array).collect();
-    if arrays.is_empty() {
-        return Ok(());
-    }
-    Ok(refrain::eval_referenced(&arrays)?)
 }

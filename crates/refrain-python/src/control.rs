@@ -51,14 +51,21 @@ fn eval(py: Python<'_>, args: &Bound<'_, PyTuple>) -> PyResult<()> {
         .map_err(|error| raise(py, error))
 }
 
-/// Starts to compute the arrays in the arguments.
+/// Starts to compute the arrays in the arguments. Reading an array raises the error, if there is one.
 #[pyfunction]
 #[pyo3(signature = (*args))]
 fn async_eval(py: Python<'_>, args: &Bound<'_, PyTuple>) -> PyResult<()> {
     check_process()?;
     let values = arrays_in(args)?;
-    py.detach(move || refrain_mlx::async_eval(&values))
-        .map_err(|error| raise(py, error))
+    py.detach(move || refrain_mlx::async_eval(&values));
+    Ok(())
+}
+
+/// Waits until everything that was started is with the device, so that the process can end.
+#[pyfunction]
+#[pyo3(name = "_finish_submitting")]
+fn finish_submitting(py: Python<'_>) {
+    py.detach(refrain_mlx::finish_submitting);
 }
 
 /// Waits for everything that was started.
@@ -102,6 +109,7 @@ fn open(choice: &str) -> Result<Device, refrain_vulkan::Error> {
     let index = vulkan.choose(&choice)?;
     let options = OpenOptions {
         cache_dir: SHADERS.get().cloned(),
+        keep_scratch: true,
         ..OpenOptions::default()
     };
     Ok(Device::vulkan(vulkan.open(index, &options)?))
@@ -162,21 +170,24 @@ fn gpu_names() -> Vec<String> {
 /// Bytes of memory: in use, and the most that ever were.
 #[pyfunction]
 #[pyo3(name = "_memory")]
-fn memory_bytes() -> (u64, u64) {
+fn memory_bytes(py: Python<'_>) -> (u64, u64) {
+    py.detach(refrain_mlx::finish_submitting);
     (memory::active(), memory::peak())
 }
 
 /// What the last evaluations did, as text.
 #[pyfunction]
 #[pyo3(name = "_explain")]
-fn explain() -> String {
+fn explain(py: Python<'_>) -> String {
+    py.detach(refrain_mlx::finish_submitting);
     compute_device().explain()
 }
 
 /// Counters: programs lowered, programs found in the cache, updates in place, updates that copied, replays.
 #[pyfunction]
 #[pyo3(name = "_program_counts")]
-fn program_counts() -> (u64, u64, u64, u64, u64) {
+fn program_counts(py: Python<'_>) -> (u64, u64, u64, u64, u64) {
+    py.detach(refrain_mlx::finish_submitting);
     let counts = compute_device().program_counts();
     (
         counts.lowerings,
@@ -236,6 +247,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     for function in [
         wrap_pyfunction!(eval, module)?,
         wrap_pyfunction!(async_eval, module)?,
+        wrap_pyfunction!(finish_submitting, module)?,
         wrap_pyfunction!(synchronize, module)?,
         wrap_pyfunction!(open_device, module)?,
         wrap_pyfunction!(keep_shaders, module)?,

@@ -1,5 +1,8 @@
 """How often programs are lowered, and arrays copied."""
 
+import subprocess
+import sys
+
 import mlx.core as mx
 import refrain.mlx
 from refrain import _core
@@ -91,3 +94,33 @@ def test_a_cache_that_grows_costs_two_programs_and_one_copy():
     lowered, copied = decoded(cache, range(10, 24), grow)
     assert lowered[2:] == [0] * 4 + [1, 1] + [0] * 6, refrain.mlx.explain()
     assert copied == [0] * 6 + [2] + [0] * 7
+
+
+def test_a_loop_that_is_a_token_ahead_reads_every_token():
+    weight = mx.eye(4) * 0.5
+    token = mx.ones((4,))
+    mx.async_eval(token)
+    found = []
+    for _ in range(20):
+        following = token @ weight + 1
+        mx.async_eval(following)
+        found.append(token[0].item())
+        token = following
+    expected = [1.0]
+    for _ in range(19):
+        expected.append(expected[-1] * 0.5 + 1)
+    assert found == expected
+
+
+def test_a_process_ends_while_arrays_are_computed():
+    program = """
+import refrain.mlx
+refrain.mlx.install()
+import mlx.core as mx
+x = mx.ones((300, 300))
+for _ in range(30):
+    x = x @ x * 0.001
+    mx.async_eval(x)
+"""
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stderr) == (0, "")

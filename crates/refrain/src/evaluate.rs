@@ -54,6 +54,10 @@ pub(crate) fn evaluate(arrays: &[&Array], reason: Flush) -> Result<(), Error> {
 }
 
 fn evaluate_keeping(arrays: &[&Array], reason: Flush, kept: Kept) -> Result<(), Error> {
+    // What is ready stays ready. Found without the lock, which another thread holds while it traces.
+    if arrays.iter().all(|array| array.is_evaluated()) {
+        return Ok(());
+    }
     let (pending, lock) = WorkLock::acquire(|| pending(arrays, kept))?;
     let Some(Pending { traced, found }) = pending else {
         return Ok(());

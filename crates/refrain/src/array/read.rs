@@ -40,7 +40,14 @@ impl Array {
     /// As [`Array::to_vec`].
     pub fn to_bytes(&self) -> Result<Vec<u8>, Error> {
         evaluate(&[self], Flush::ReadBack)?;
-        let (value, reading) = WorkLock::acquire(|| self.value_to_read())?;
+        let (value, reading) = match self.value_to_read()? {
+            // Memory that is no state keeps its contents: read it also while another thread traces.
+            (value, keys) if keys.is_empty() => (value, None),
+            _ => {
+                let (value, lock) = WorkLock::acquire(|| self.value_to_read())?;
+                (value, Some(lock))
+            }
+        };
         if !value.layout.is_contiguous() {
             drop(reading);
             return self.contiguous().to_bytes();

@@ -1,0 +1,158 @@
+//! Evaluation: on the thread that asks for it, or on one of its own while the program goes on.
+//!
+//! A program that makes the next token's arrays while the last token's are traced and submitted uses two cores. Whichever
+//! thread is faster, the same programs are evaluated: an evaluation on the caller's thread first waits for those that were
+//! started before.
+
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use refrain::{Array, DType};
+
+use crate::{Result, Value, compute_device};
+
+/// Maximum number of evaluations that wait. A program that is further ahead waits itself, so that its arrays do not
+/// fill the memory.
+const MAX_WAITING: usize = 4;
+
+/// Computes values and waits for them. Every value on the way that is still referenced is kept, too.
+///
+/// # Errors
+/// Fails if memory runs out, if the device does not support an operation, or if it fails.
+pub fn eval(values: &[Value]) -> Result<()> {
+    if values.is_empty() {
+        return Ok(());
+    }
+    evaluate(values)?;
+    // Work runs in the order of its submission.
+    synchronize()
+}
+
+/// Starts [`eval`] on a thread of its own.
+///
+/// If it fails, the values stay as they are, and whoever reads them gets the error.
+pub fn async_eval(values: &[Value]) {
+    if !values.iter().all(Value::is_evaluated) {
+        STARTED.push(values.to_vec());
+    }
+}
+
+/// Waits until everything that [`async_eval`] started is submitted to the device.
+pub fn finish_submitting() {
+    STARTED.wait(|| false);
+}
+
+/// Waits until everything that was started is computed.
+///
+/// # Errors
+/// Fails if the device fails.
+pub fn synchronize() -> Result<()> {
+    finish_submitting();
+    // Work runs in the order of its submission, and reading waits for the memory that is read.
+    let device = compute_device();
+    if !device.is_cpu() {
+        (Array::full(&device, DType::U32, &[1], 0) + 1).to_bytes()?;
+    }
+    Ok(())
+}
+
+/// [`eval`] that returns when the work is submitted.
+///
+/// # Errors
+/// As [`eval`].
+pub(crate) fn evaluate(values: &[Value]) -> Result<()> {
+    STARTED.wait(|| values.iter().all(Value::is_evaluated));
+    submit(values)
+}
+
+fn submit(values: &[Value]) -> Result<()> {
+    let arrays: Vec<&Array> = values.iter().map(Value::array).collect();
+    Ok(refrain::eval_referenced(&arrays)?)
+}
+
+/// The evaluations that were started, in their order.
+struct Started {
+    state: Mutex<State>,
+    /// Notified when an evaluation begins and when it ends.
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    waiting: VecDeque<Vec<Value>>,
+    /// Number of evaluations that were ever started, and of those that ended.
+    started: u64,
+    ended: u64,
+    has_thread: bool,
+}
+
+static STARTED: Started = Started {
+    state: Mutex::new(State {
+        waiting: VecDeque::new(),
+        started: 0,
+        ended: 0,
+        has_thread: false,
+    }),
+    changed: Condvar::new(),
+};
+
+impl Started {
+    fn push(&'static self, values: Vec<Value>) {
+        let mut state = self.lock();
+        if !state.has_thread {
+            let thread = std::thread::Builder::new().name("evaluation".to_owned());
+            // Without a thread, the values are computed when they are read.
+            let Ok(_) = thread.spawn(|| self.run()) else {
+                return;
+            };
+            state.has_thread = true;
+        }
+        while state.waiting.len() >= MAX_WAITING {
+            state = self.changed(state);
+        }
+        state.waiting.push_back(values);
+        state.started += 1;
+        self.changed.notify_all();
+    }
+
+    /// Waits until all evaluations that were started by now have ended, or until `is_enough`.
+    fn wait(&self, is_enough: impl Fn() -> bool) {
+        if is_enough() {
+            return;
+        }
+        let mut state = self.lock();
+        let started = state.started;
+        while state.ended < started && !is_enough() {
+            state = self.changed(state);
+        }
+    }
+
+    /// Evaluates in the order in which evaluations were started, until the process ends.
+    fn run(&self) {
+        let mut state = self.lock();
+        loop {
+            let Some(values) = state.waiting.pop_front() else {
+                state = self.changed(state);
+                continue;
+            };
+            drop(state);
+            self.changed.notify_all();
+            // What fails here, fails again where the values are read.
+            let _ = catch_unwind(AssertUnwindSafe(|| submit(&values)));
+            // Before the end is told: arrays must not seem to be in use.
+            drop(values);
+            state = self.lock();
+            state.ended += 1;
+            self.changed.notify_all();
+        }
+    }
+
+    fn changed<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
