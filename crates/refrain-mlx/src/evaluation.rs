@@ -57,6 +57,15 @@ pub fn synchronize() -> Result<()> {
     Ok(())
 }
 
+/// [`synchronize`] before a process ends, if it has computed anything: drivers may crash if it ends while they compute.
+/// Failures are ignored.
+pub fn finish() {
+    finish_submitting();
+    if compute_device().program_counts().lowerings > 0 {
+        let _ = synchronize();
+    }
+}
+
 /// [`eval`] that returns when the work is submitted.
 ///
 /// # Errors

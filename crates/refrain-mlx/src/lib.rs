@@ -40,7 +40,7 @@ mod value;
 pub use device::{DeviceKind, compute_device, default_device, set_compute_device, set_default_device};
 pub use dtype::{Category, DType};
 pub use error::{Error, ErrorKind, Result};
-pub use evaluation::{async_eval, eval, finish_submitting, synchronize};
+pub use evaluation::{async_eval, eval, finish, finish_submitting, synchronize};
 pub use number::{Number, Operand};
 pub use promotion::promote;
 pub use value::Value;

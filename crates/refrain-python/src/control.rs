@@ -61,17 +61,28 @@ fn async_eval(py: Python<'_>, args: &Bound<'_, PyTuple>) -> PyResult<()> {
     Ok(())
 }
 
-/// Waits until everything that was started is with the device, so that the process can end.
-#[pyfunction]
-#[pyo3(name = "_finish_submitting")]
+/// Waits until everything that was started is with the device.
 fn finish_submitting(py: Python<'_>) {
-    py.detach(refrain_mlx::finish_submitting);
+    // A child that `fork` made has no thread that evaluates.
+    if check_process().is_ok() {
+        py.detach(refrain_mlx::finish_submitting);
+    }
+}
+
+/// Waits for everything that was started, whether it fails or not, so that the process can end.
+#[pyfunction]
+#[pyo3(name = "_finish")]
+fn finish(py: Python<'_>) {
+    if check_process().is_ok() {
+        py.detach(refrain_mlx::finish);
+    }
 }
 
 /// Waits for everything that was started.
 #[pyfunction]
 #[pyo3(name = "_synchronize")]
 fn synchronize(py: Python<'_>) -> PyResult<()> {
+    check_process()?;
     py.detach(refrain_mlx::synchronize).map_err(|error| raise(py, error))
 }
 
@@ -171,7 +182,7 @@ fn gpu_names() -> Vec<String> {
 #[pyfunction]
 #[pyo3(name = "_memory")]
 fn memory_bytes(py: Python<'_>) -> (u64, u64) {
-    py.detach(refrain_mlx::finish_submitting);
+    finish_submitting(py);
     (memory::active(), memory::peak())
 }
 
@@ -179,7 +190,7 @@ fn memory_bytes(py: Python<'_>) -> (u64, u64) {
 #[pyfunction]
 #[pyo3(name = "_explain")]
 fn explain(py: Python<'_>) -> String {
-    py.detach(refrain_mlx::finish_submitting);
+    finish_submitting(py);
     compute_device().explain()
 }
 
@@ -187,7 +198,7 @@ fn explain(py: Python<'_>) -> String {
 #[pyfunction]
 #[pyo3(name = "_program_counts")]
 fn program_counts(py: Python<'_>) -> (u64, u64, u64, u64, u64) {
-    py.detach(refrain_mlx::finish_submitting);
+    finish_submitting(py);
     let counts = compute_device().program_counts();
     (
         counts.lowerings,
@@ -247,7 +258,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     for function in [
         wrap_pyfunction!(eval, module)?,
         wrap_pyfunction!(async_eval, module)?,
-        wrap_pyfunction!(finish_submitting, module)?,
+        wrap_pyfunction!(finish, module)?,
         wrap_pyfunction!(synchronize, module)?,
         wrap_pyfunction!(open_device, module)?,
         wrap_pyfunction!(keep_shaders, module)?,

@@ -127,8 +127,8 @@ def build(device: str | None = None) -> types.ModuleType:
     """Opens the device and makes the module."""
     _core._open_device(device or os.environ.get(DEVICE_VARIABLE) or "auto")
     os.register_at_fork(after_in_child=_core._refuse_after_fork)
-    # A driver must not end while another thread submits to it.
-    atexit.register(_core._finish_submitting)
+    # A driver must not end while it computes.
+    atexit.register(_core._finish)
     module = types.ModuleType("mlx.core", "MLX's arrays and functions, computed by Refrain.")
     namespace = module.__dict__
     for name in surface.TOP_LEVEL:
