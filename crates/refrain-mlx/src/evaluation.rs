@@ -87,7 +87,6 @@ struct Started {
     changed: Condvar,
 }
 
-#[derive(Default)]
 struct State {
     waiting: VecDeque<Vec<Value>>,
     /// Number of evaluations that were ever started, and of those that ended.

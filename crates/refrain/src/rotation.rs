@@ -98,15 +98,13 @@ impl Rotation {
         });
         // The results of one set are the leaves of the next: a recurrent state, say.
         let outputs = all.iter().flat_map(|idle| idle.executable.output_keys()).collect();
-        for idle in all.iter_mut() {
-            if idle.executable.dead_bytes(&outputs) > MAX_DEAD_BYTES {
-                idle.executable.release_leaves();
-            }
-        }
+        let is_dead = |idle: &&mut Idle| idle.executable.dead_bytes(&outputs) > MAX_DEAD_BYTES;
+        let dead = all.iter_mut().filter(is_dead);
+        let leaves: Vec<_> = dead.map(|idle| idle.executable.take_leaves()).collect();
         let dropped = (all.len() > MAX_ALL_SETS).then(|| all.remove(0));
         // Device resources are freed after the lock is released.
         drop(all);
-        drop(dropped);
+        drop((leaves, dropped));
     }
 
     /// Frees all idle executables. Returns whether there were any.

@@ -72,13 +72,13 @@ impl IdleExecutable {
             .sum()
     }
 
-    /// Lets go of its leaves. It serves as memory for the results of another run.
-    pub(crate) fn release_leaves(&mut self) {
+    /// Takes out its leaves and the commands that read them, for the caller to drop. It serves as memory for the results
+    /// of another run.
+    pub(crate) fn take_leaves(&mut self) -> impl Sized + use<> {
         let parts = self.0.as_mut().expect("it is not taken");
-        parts.bound = None;
-        for storage in parts.memory.slots.drain(..) {
-            storage.set_idle(false);
-        }
+        let leaves = std::mem::take(&mut parts.memory.slots);
+        leaves.iter().for_each(|storage| storage.set_idle(false));
+        (leaves, parts.bound.take())
     }
 
     /// The executable that runs again over the same memory.
