@@ -11,7 +11,7 @@ use refrain_testing::sample;
 
 use crate::common::{Random, rows};
 use crate::decode::assert_within_steps;
-use crate::support::{FLOATS, all_traits, device_traits, floats, outcome_with, padded, stored, swapped};
+use crate::support::{FLOATS, all_traits, device_traits, floats, in_turn, outcome_with, padded, stored, swapped};
 use case::Case;
 
 #[test]
@@ -53,36 +53,35 @@ fn supports_values_of_another_size_than_keys() {
         return;
     }
     let mut random = Random::new(7);
-    for traits in sample(all_traits(), 3) {
-        for (head_dim, value_dim) in [(192, 128), (24, 16), (16, 40), (2, 34), (254, 2), (50, 256)] {
-            let mut pick = |count: usize| random.bits() as usize % count;
-            let mut tuning = *tuning::choose(&traits);
-            // One workgroup for all positions, or several splits.
-            tuning.attention.target_groups = GroupCount::fixed([1, 1000][pick(2)]);
-            let kv_heads = 1 + pick(3);
-            Case {
-                heads: kv_heads * (1 + pick(4)),
-                kv_heads,
-                head_dim,
-                value_dim: Some(value_dim),
-                dtypes: [0; 4].map(|_| FLOATS[pick(3)]),
-                sequence_count: 2,
-                slots: 2 * 12 * 64,
-                pages: (0..24).map(|page| (page * 5 + 3) % 24).collect(),
-                positions: vec![767, 300, 2, -1, 65, 64],
-                sequences: vec![1, 0, 0, 1, 1, 0],
-                sinks: [None, Some(DType::BF16)][pick(2)],
-                params: attention::AttentionParams {
-                    scale: 0.2,
-                    page_size: 64,
-                    window: [None, Some(100)][pick(2)],
-                    decode: false,
-                    blocks: [None; 2],
-                },
-                infinite_keys: false,
-            }
-            .check(&tuning, &traits);
+    let dims = [(192, 128), (24, 16), (16, 40), (2, 34), (254, 2), (50, 256)];
+    for ((head_dim, value_dim), traits) in sample(in_turn(dims), 3) {
+        let mut pick = |count: usize| random.bits() as usize % count;
+        let mut tuning = *tuning::choose(&traits);
+        // One workgroup for all positions, or several splits.
+        tuning.attention.target_groups = GroupCount::fixed([1, 1000][pick(2)]);
+        let kv_heads = 1 + pick(3);
+        Case {
+            heads: kv_heads * (1 + pick(4)),
+            kv_heads,
+            head_dim,
+            value_dim: Some(value_dim),
+            dtypes: [0; 4].map(|_| FLOATS[pick(3)]),
+            sequence_count: 2,
+            slots: 2 * 12 * 64,
+            pages: (0..24).map(|page| (page * 5 + 3) % 24).collect(),
+            positions: vec![767, 300, 2, -1, 65, 64],
+            sequences: vec![1, 0, 0, 1, 1, 0],
+            sinks: [None, Some(DType::BF16)][pick(2)],
+            params: attention::AttentionParams {
+                scale: 0.2,
+                page_size: 64,
+                window: [None, Some(100)][pick(2)],
+                decode: false,
+                blocks: [None; 2],
+            },
+            infinite_keys: false,
         }
+        .check(&tuning, &traits);
     }
 }
 
@@ -97,27 +96,25 @@ fn block_formats_match_the_reference() {
         .clone()
         .flat_map(|a| formats.clone().map(move |b| [a, b]))
         .collect();
-    for traits in sample(all_traits(), 3) {
-        for &blocks in &pairs {
-            for (head_dim, value_dim) in [(32, 32), (128, 128), (192, 128), (96, 96)] {
-                let mut pick = |count: usize| random.bits() as usize % count;
-                let mut tuning = *tuning::choose(&traits);
-                tuning.attention.target_groups = GroupCount::fixed([1, 1000][pick(2)]);
-                let kv_heads = 1 + pick(3);
-                Case {
-                    heads: kv_heads * (1 + pick(4)),
-                    kv_heads,
-                    head_dim,
-                    value_dim: Some(value_dim),
-                    params: attention::AttentionParams {
-                        blocks,
-                        ..Case::default().params
-                    },
-                    ..Case::default()
-                }
-                .check(&tuning, &traits);
-            }
+    let dims = [(32, 32), (128, 128), (192, 128), (96, 96)];
+    let cases = pairs.into_iter().flat_map(|blocks| dims.map(|dims| (blocks, dims)));
+    for ((blocks, (head_dim, value_dim)), traits) in sample(in_turn(cases), 3) {
+        let mut pick = |count: usize| random.bits() as usize % count;
+        let mut tuning = *tuning::choose(&traits);
+        tuning.attention.target_groups = GroupCount::fixed([1, 1000][pick(2)]);
+        let kv_heads = 1 + pick(3);
+        Case {
+            heads: kv_heads * (1 + pick(4)),
+            kv_heads,
+            head_dim,
+            value_dim: Some(value_dim),
+            params: attention::AttentionParams {
+                blocks,
+                ..Case::default().params
+            },
+            ..Case::default()
         }
+        .check(&tuning, &traits);
     }
 }
 

@@ -9,7 +9,7 @@ use refrain_kernels::{DType, OperandSpec, Traits, rope};
 use refrain_testing::sample;
 
 use crate::common::{Random, rows};
-use crate::support::{FLOATS, all_traits, device_traits};
+use crate::support::{FLOATS, all_traits, device_traits, in_turn};
 pub use case::assert_within_steps;
 use case::{Case, NORM, halves};
 
@@ -51,20 +51,20 @@ fn block_formats_match_separate_steps() {
         return;
     }
     let mut random = Random::new(23);
-    for traits in sample(all_traits(), 3) {
-        for format in BlockFormat::ALL {
-            for (head_dim, value_dim) in [(32, 32), (64, 64), (128, 128), (96, 96), (192, 128), (256, 256)] {
-                let mut pick = |count: usize| random.bits() as usize % count;
-                let mut tuning = *tuning::choose(&traits);
-                tuning.decode.target_groups = GroupCount::fixed([1, 1 << 20][pick(2)]);
-                Case {
-                    blocks: Some(format),
-                    gated: pick(2) == 0,
-                    ..varied(&mut pick, [head_dim, value_dim])
-                }
-                .check(&tuning, &traits);
-            }
+    let dims = [(32, 32), (64, 64), (128, 128), (96, 96), (192, 128), (256, 256)];
+    let cases = BlockFormat::ALL
+        .into_iter()
+        .flat_map(|format| dims.map(|dims| (format, dims)));
+    for ((format, (head_dim, value_dim)), traits) in sample(in_turn(cases), 3) {
+        let mut pick = |count: usize| random.bits() as usize % count;
+        let mut tuning = *tuning::choose(&traits);
+        tuning.decode.target_groups = GroupCount::fixed([1, 1 << 20][pick(2)]);
+        Case {
+            blocks: Some(format),
+            gated: pick(2) == 0,
+            ..varied(&mut pick, [head_dim, value_dim])
         }
+        .check(&tuning, &traits);
     }
 }
 

@@ -8,7 +8,8 @@ use refrain_kernels::{DType, Layout, OperandSpec, Traits, Unsupported, Values};
 use crate::common::Random;
 use crate::quantised::RandomWeights;
 use crate::support::{
-    FLOATS, all_traits, assert_close, device_traits, floats, outcome, outcome_with, padded, stored, with_matrix_cores,
+    FLOATS, all_traits, assert_close, device_traits, floats, in_turn, outcome, outcome_with, padded, stored,
+    with_matrix_cores,
 };
 use refrain_testing::sample;
 
@@ -131,23 +132,20 @@ fn expert_products_match_the_reference() {
 
 #[test]
 fn quantised_expert_products_match_the_reference() {
-    for traits in sample(all_traits(), 3) {
-        let step = if traits == device_traits() { 1 } else { 3 };
-        for (i, format) in QuantFormat::ALL.into_iter().enumerate().step_by(step) {
-            let (sizes, k) = ([3, 13, 2 + i % 3, 2], if format.has_records() { 768 } else { 384 });
-            let weights = RandomWeights::random(format, [sizes[0] * sizes[1], k], FLOATS[i % 3]);
-            let (quants, parameters) = weights.operands();
-            let biases = format.has_biases().then_some(&parameters);
-            let planes = weights.inputs(&quants, &parameters);
-            let values: Vec<f32> = (0..sizes[0] * sizes[1]).flat_map(|row| weights.expand(row)).collect();
-            let matrices = Matrices::Quantised(format, [&quants, &parameters], biases);
-            let rows = SliceRows::new(&values, k);
-            for x in [
-                shared(FLOATS[i % 3], sizes, k),
-                OperandSpec::contiguous(FLOATS[(i + 1) % 3], &[sizes[2], sizes[3], k]),
-            ] {
-                check(&traits, sizes, &x, matrices, &planes, &rows, FLOATS[(i + 2) % 3]);
-            }
+    for ((i, format), traits) in in_turn(QuantFormat::ALL.into_iter().enumerate()) {
+        let (sizes, k) = ([3, 13, 2 + i % 3, 2], if format.has_records() { 768 } else { 384 });
+        let weights = RandomWeights::random(format, [sizes[0] * sizes[1], k], FLOATS[i % 3]);
+        let (quants, parameters) = weights.operands();
+        let biases = format.has_biases().then_some(&parameters);
+        let planes = weights.inputs(&quants, &parameters);
+        let values: Vec<f32> = (0..sizes[0] * sizes[1]).flat_map(|row| weights.expand(row)).collect();
+        let matrices = Matrices::Quantised(format, [&quants, &parameters], biases);
+        let rows = SliceRows::new(&values, k);
+        for x in [
+            shared(FLOATS[i % 3], sizes, k),
+            OperandSpec::contiguous(FLOATS[(i + 1) % 3], &[sizes[2], sizes[3], k]),
+        ] {
+            check(&traits, sizes, &x, matrices, &planes, &rows, FLOATS[(i + 2) % 3]);
         }
     }
 }

@@ -1,6 +1,6 @@
 use crate::common::{self, Random, rows, tolerance};
 use crate::support::{
-    FLOATS, all_traits, device_traits, floats, is_fixed, outcome, outcome_of, padded, stored, swapped,
+    FLOATS, all_traits, device_traits, floats, in_turn, is_fixed, outcome, outcome_of, padded, stored, swapped,
 };
 use refrain_kernels::matmul::{self, WeightRows};
 use refrain_kernels::quantised::{self, QuantFormat, QuantRows};
@@ -242,41 +242,39 @@ fn every_tuning_row_computes_the_same_product() {
 
 #[test]
 fn row_lookup_is_bit_exact_and_missing_rows_are_zero() {
-    for traits in sample(all_traits(), 3) {
-        for format in sample(QuantFormat::ALL, 6) {
-            for (dtype, signed) in [(DType::I32, true), (DType::U32, false)] {
-                for parameters in FLOATS {
-                    let weights = RandomWeights::random(format, [9, 256], parameters);
-                    let (quants, planes) = weights.operands();
-                    let biases = format.has_biases().then_some(&planes);
-                    let indices = OperandSpec::contiguous(dtype, &[5]);
-                    let out = padded(DType::F32, &[5, 256]);
-                    let call = quantised::take_rows(&traits, &format, &quants, &planes, biases, &indices, &out)
-                        .expect("supported");
-                    let chosen = [8, 0, 9, 3, u32::MAX];
-                    let mut inputs = weights.inputs(&quants, &planes);
-                    inputs.push((
-                        &indices,
-                        if signed {
-                            Values::I32(chosen.iter().map(|&i| i as i32).collect())
-                        } else {
-                            Values::U32(chosen.to_vec())
-                        },
-                    ));
-                    let expected: Vec<f32> = chosen
-                        .iter()
-                        .flat_map(|&row| {
-                            if row < 9 {
-                                weights.expand(row as usize)
-                            } else {
-                                vec![0.0; 256]
-                            }
-                        })
-                        .collect();
-                    let actual = outcome(&[call], &inputs, &out);
-                    assert_eq!(actual.f32(), expected, "{format} with {parameters}");
-                }
-            }
+    let parameters = |format| FLOATS.map(|dtype| (format, dtype));
+    let cases = QuantFormat::ALL.into_iter().flat_map(parameters);
+    for ((format, parameters), traits) in sample(in_turn(cases), 9) {
+        for (dtype, signed) in [(DType::I32, true), (DType::U32, false)] {
+            let weights = RandomWeights::random(format, [9, 256], parameters);
+            let (quants, planes) = weights.operands();
+            let biases = format.has_biases().then_some(&planes);
+            let indices = OperandSpec::contiguous(dtype, &[5]);
+            let out = padded(DType::F32, &[5, 256]);
+            let call =
+                quantised::take_rows(&traits, &format, &quants, &planes, biases, &indices, &out).expect("supported");
+            let chosen = [8, 0, 9, 3, u32::MAX];
+            let mut inputs = weights.inputs(&quants, &planes);
+            inputs.push((
+                &indices,
+                if signed {
+                    Values::I32(chosen.iter().map(|&i| i as i32).collect())
+                } else {
+                    Values::U32(chosen.to_vec())
+                },
+            ));
+            let expected: Vec<f32> = chosen
+                .iter()
+                .flat_map(|&row| {
+                    if row < 9 {
+                        weights.expand(row as usize)
+                    } else {
+                        vec![0.0; 256]
+                    }
+                })
+                .collect();
+            let actual = outcome(&[call], &inputs, &out);
+            assert_eq!(actual.f32(), expected, "{format} with {parameters}");
         }
     }
 }

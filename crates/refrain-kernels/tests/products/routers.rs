@@ -9,7 +9,9 @@ use refrain_testing::sample;
 use crate::common::Random;
 use crate::projections::epilogue;
 use crate::quantised::RandomWeights as Quantised;
-use crate::support::{FLOATS, all_traits, assert_product_close, device_traits, floats, outcomes_of, padded, stored};
+use crate::support::{
+    FLOATS, all_traits, assert_product_close, device_traits, floats, in_turn, outcomes_of, padded, stored,
+};
 
 struct Case {
     tokens: usize,
@@ -146,13 +148,15 @@ fn router_top_k_picks_the_largest_and_first_of_equals() {
         has_epilogue: tokens.is_multiple_of(2),
     };
     let tickets = device_traits().tickets;
+    let sizes = [1, 2, 3, 8, 61, 128, 255, 256, 257, 511, 512];
+    let cases = sizes.into_iter().flat_map(|n| (1..=8).map(move |t| (n, t)));
+    for ((experts, tokens), traits) in sample(in_turn(cases), 12).into_iter().filter(|_| tickets) {
+        let traits = &Traits { tickets, ..traits };
+        let max_vectors = tuning::choose(traits).dense.max_vectors as usize;
+        dense(experts, tokens.min(max_vectors)).check(traits);
+    }
     for traits in all_traits().into_iter().filter(|_| tickets) {
         let traits = &Traits { tickets, ..traits };
-        let sizes = [1, 2, 3, 8, 61, 128, 255, 256, 257, 511, 512];
-        for (experts, tokens) in sample(sizes.into_iter().flat_map(|n| (1..=8).map(move |t| (n, t))), 12) {
-            let max_vectors = tuning::choose(traits).dense.max_vectors as usize;
-            dense(experts, tokens.min(max_vectors)).check(traits);
-        }
         // All of them, sorted.
         Case {
             count: 67,

@@ -25,6 +25,15 @@ pub fn all_traits() -> Vec<Traits> {
     traits
 }
 
+/// Each of many cases with one of [`all_traits`], in turn: compiling every case for all of them would take most of the
+/// tests' time.
+pub fn in_turn<T>(cases: impl IntoIterator<Item = T>) -> impl Iterator<Item = (T, Traits)> {
+    let traits = all_traits();
+    let cases = cases.into_iter().enumerate();
+    // Shifted after each round, so that cases which differ in two ways do not meet the same traits in step.
+    cases.map(move |(number, case)| (case, traits[(number + number / traits.len()) % traits.len()].clone()))
+}
+
 /// The device's traits and matrix cores, if it has any; otherwise prints why the test is skipped. With
 /// `REFRAIN_NEEDS_MATRIX_CORES` set, tests fail instead.
 pub fn matrix_cores() -> Option<(Traits, MatrixCores)> {
