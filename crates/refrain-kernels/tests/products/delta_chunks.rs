@@ -3,7 +3,6 @@
 use refrain_kernels::DType;
 use refrain_kernels::Traits;
 use refrain_kernels::tuning::{self, DeltaTuning, Tuning};
-use refrain_testing::sample;
 
 use crate::delta_rules::DeltaCase;
 use crate::recurrences::TokenSequences;

@@ -8,8 +8,7 @@ use refrain_kernels::{DType, Layout, OperandSpec, Traits, Unsupported, Values};
 use crate::common::Random;
 use crate::quantised::RandomWeights;
 use crate::support::{
-    FLOATS, all_traits, assert_close, device_traits, floats, in_turn, outcome, outcome_with, padded, stored,
-    with_matrix_cores,
+    FLOATS, all_traits, assert_close, floats, in_turn, outcome, outcome_with, padded, stored, with_matrix_cores,
 };
 use refrain_testing::sample;
 
