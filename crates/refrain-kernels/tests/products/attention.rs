@@ -5,8 +5,8 @@ mod prompts;
 
 use refrain_kernels::attention::{BlockFormat, BlockRows};
 use refrain_kernels::matmul::WeightRows;
-use refrain_kernels::tuning::{self, GroupCount};
-use refrain_kernels::{DType, OperandSpec, Unsupported, Values, attention};
+use refrain_kernels::tuning::{self, GroupCount, Tuning};
+use refrain_kernels::{DType, OperandSpec, Traits, Unsupported, Values, attention};
 use refrain_testing::sample;
 
 use crate::common::{Random, rows};
@@ -47,6 +47,21 @@ fn supports_even_head_dims_and_any_head_ratio() {
     }
 }
 
+/// A case with random numbers of heads, and a tuning with one workgroup for all positions, or several splits.
+fn varied(pick: &mut impl FnMut(usize) -> usize, traits: &Traits, [head_dim, value_dim]: [usize; 2]) -> (Tuning, Case) {
+    let mut tuning = *tuning::choose(traits);
+    tuning.attention.target_groups = GroupCount::fixed([1, 1000][pick(2)]);
+    let kv_heads = 1 + pick(3);
+    let case = Case {
+        heads: kv_heads * (1 + pick(4)),
+        kv_heads,
+        head_dim,
+        value_dim: Some(value_dim),
+        ..Case::default()
+    };
+    (tuning, case)
+}
+
 #[test]
 fn supports_values_of_another_size_than_keys() {
     if !refrain_testing::drawn(6) {
@@ -56,15 +71,8 @@ fn supports_values_of_another_size_than_keys() {
     let dims = [(192, 128), (24, 16), (16, 40), (2, 34), (254, 2), (50, 256)];
     for ((head_dim, value_dim), traits) in sample(in_turn(dims), 3) {
         let mut pick = |count: usize| random.bits() as usize % count;
-        let mut tuning = *tuning::choose(&traits);
-        // One workgroup for all positions, or several splits.
-        tuning.attention.target_groups = GroupCount::fixed([1, 1000][pick(2)]);
-        let kv_heads = 1 + pick(3);
+        let (tuning, case) = varied(&mut pick, &traits, [head_dim, value_dim]);
         Case {
-            heads: kv_heads * (1 + pick(4)),
-            kv_heads,
-            head_dim,
-            value_dim: Some(value_dim),
             dtypes: [0; 4].map(|_| FLOATS[pick(3)]),
             sequence_count: 2,
             slots: 2 * 12 * 64,
@@ -79,7 +87,7 @@ fn supports_values_of_another_size_than_keys() {
                 decode: false,
                 blocks: [None; 2],
             },
-            infinite_keys: false,
+            ..case
         }
         .check(&tuning, &traits);
     }
@@ -100,19 +108,10 @@ fn block_formats_match_the_reference() {
     let cases = pairs.into_iter().flat_map(|blocks| dims.map(|dims| (blocks, dims)));
     for ((blocks, (head_dim, value_dim)), traits) in sample(in_turn(cases), 3) {
         let mut pick = |count: usize| random.bits() as usize % count;
-        let mut tuning = *tuning::choose(&traits);
-        tuning.attention.target_groups = GroupCount::fixed([1, 1000][pick(2)]);
-        let kv_heads = 1 + pick(3);
+        let (tuning, case) = varied(&mut pick, &traits, [head_dim, value_dim]);
         Case {
-            heads: kv_heads * (1 + pick(4)),
-            kv_heads,
-            head_dim,
-            value_dim: Some(value_dim),
-            params: attention::AttentionParams {
-                blocks,
-                ..Case::default().params
-            },
-            ..Case::default()
+            params: attention::AttentionParams { blocks, ..case.params },
+            ..case
         }
         .check(&tuning, &traits);
     }

@@ -147,16 +147,24 @@ fn router_top_k_picks_the_largest_and_first_of_equals() {
         dtypes: [DType::F32, FLOATS[tokens % 3], DType::F32],
         has_epilogue: tokens.is_multiple_of(2),
     };
-    let tickets = device_traits().tickets;
+    if !device_traits().tickets {
+        return;
+    }
     let sizes = [1, 2, 3, 8, 61, 128, 255, 256, 257, 511, 512];
     let cases = sizes.into_iter().flat_map(|n| (1..=8).map(move |t| (n, t)));
-    for ((experts, tokens), traits) in sample(in_turn(cases), 12).into_iter().filter(|_| tickets) {
-        let traits = &Traits { tickets, ..traits };
+    for ((experts, tokens), traits) in sample(in_turn(cases), 12) {
+        let traits = &Traits {
+            tickets: true,
+            ..traits
+        };
         let max_vectors = tuning::choose(traits).dense.max_vectors as usize;
         dense(experts, tokens.min(max_vectors)).check(traits);
     }
-    for traits in all_traits().into_iter().filter(|_| tickets) {
-        let traits = &Traits { tickets, ..traits };
+    for traits in all_traits() {
+        let traits = &Traits {
+            tickets: true,
+            ..traits
+        };
         // All of them, sorted.
         Case {
             count: 67,

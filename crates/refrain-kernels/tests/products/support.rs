@@ -1,6 +1,7 @@
 use refrain_kernels::fragments::{FragmentOrder, MatrixCores};
 use refrain_kernels::projection::ProjectionCalls;
 use refrain_kernels::{Call, DType, Layout, OperandSpec, Traits, Values};
+use refrain_vulkan::DeviceKind;
 
 use crate::common::{self, Arena, Random};
 
@@ -25,13 +26,22 @@ pub fn all_traits() -> Vec<Traits> {
     traits
 }
 
-/// Each of many cases with one of [`all_traits`], in turn: compiling every case for all of them would take most of the
-/// tests' time.
-pub fn in_turn<T>(cases: impl IntoIterator<Item = T>) -> impl Iterator<Item = (T, Traits)> {
+/// Whether a software driver runs the tests. It takes long to compile a kernel.
+pub fn is_software() -> bool {
+    common::device().info().kind == DeviceKind::Software
+}
+
+/// Each of many cases with all of [`all_traits`]; on a software driver with one of them, in turn.
+pub fn in_turn<T: Clone>(cases: impl IntoIterator<Item = T>) -> impl Iterator<Item = (T, Traits)> {
     let traits = all_traits();
+    let each = if is_software() { 1 } else { traits.len() };
     let cases = cases.into_iter().enumerate();
-    // Shifted after each round, so that cases which differ in two ways do not meet the same traits in step.
-    cases.map(move |(number, case)| (case, traits[(number + number / traits.len()) % traits.len()].clone()))
+    cases.flat_map(move |(number, case)| {
+        // Shifted after each round, so that cases which differ in two ways do not meet the same traits in step.
+        let first = number + number / traits.len();
+        let chosen = traits.iter().cycle().skip(first % traits.len()).take(each);
+        chosen.map(|traits| (case.clone(), traits.clone())).collect::<Vec<_>>()
+    })
 }
 
 /// The device's traits and matrix cores, if it has any; otherwise prints why the test is skipped. With
