@@ -36,6 +36,8 @@ const DIRECTIONS: [(&str, &[&str], &[&str]); 17] = [
             "refrain-hub",
             "refrain-mlx",
             "refrain-models",
+            // For a feature of it alone.
+            "refrain-quant",
             "refrain-server",
             "refrain-vulkan",
         ],
