@@ -24,14 +24,15 @@ pub struct Array {
     node: Arc<ArrayNode>,
     /// Index among the node's results.
     result: usize,
+    /// Of a result among several.
+    _handle: Option<Arc<()>>,
 }
 
 impl Array {
     /// The first result of a computation whose other results have the specs `extra_results`. [`Array::sibling`] returns
     /// those.
     pub(crate) fn new(device: &Device, first: ArraySpec, extra_results: Vec<ArraySpec>, content: Content) -> Array {
-        let node = Arc::new(ArrayNode::new(device, first, extra_results, content));
-        Array { node, result: 0 }
+        Array::result_of(&Arc::new(ArrayNode::new(device, first, extra_results, content)), 0)
     }
 
     /// An array whose elements are already computed.
@@ -51,10 +52,17 @@ impl Array {
         Array::new(device, ArraySpec { shape, dtype }, vec![], Content::Invalid(error))
     }
 
+    fn result_of(node: &Arc<ArrayNode>, result: usize) -> Array {
+        Array {
+            node: node.clone(),
+            result,
+            _handle: node.handles.get(result).cloned(),
+        }
+    }
+
     /// Result `result` of the computation that makes this array.
     pub(crate) fn sibling(&self, result: usize) -> Array {
-        let node = self.node.clone();
-        Array { node, result }
+        Array::result_of(&self.node, result)
     }
 
     /// Index of this array among the results of its computation.
@@ -74,6 +82,14 @@ impl Array {
             _ => 0,
         };
         self.specs().len() - updated
+    }
+
+    /// Number of `Array` handles to result `result` of this array's computation.
+    pub(crate) fn handles_of(&self, result: usize) -> usize {
+        match self.node.handles.get(result) {
+            Some(handle) => Arc::strong_count(handle) - 1,
+            None => self.handle_count(),
+        }
     }
 
     /// Number of `Array` handles to results of this array's computation.

@@ -11,7 +11,8 @@ use crate::{Array, DType, Error, Primitive};
 
 /// A function of arrays that is composed of other operations. [`Array::composed`] calls it.
 ///
-/// Its result is one array, which costs the host as much as one operation. The arrays that it is composed of are made
+/// Its result is one array, which costs the host as much as one operation. It may have several, which are computed
+/// together. The arrays that it is composed of are made
 /// only when a program is lowered, and are fused as ever. A program that repeats itself never makes them again.
 pub trait Composite: fmt::Debug + Any + Send + Sync {
     /// Name in error messages and tables.
@@ -24,6 +25,12 @@ pub trait Composite: fmt::Debug + Any + Send + Sync {
     /// The result, made of `inputs` and of `integer`, an i32 without dimensions, by lazy operations that update no
     /// state. Inputs have the shapes and dtypes of the call's, but no elements.
     fn compose(&self, inputs: &[Array], integer: Option<&Array>) -> Array;
+
+    /// All results, of which [`Composite::compose`] is the first. A composite with several
+    /// ([`Array::composed_results`]) overrides this.
+    fn compose_results(&self, inputs: &[Array], integer: Option<&Array>) -> Vec<Array> {
+        vec![self.compose(inputs, integer)]
+    }
 }
 
 impl Array {
@@ -68,20 +75,43 @@ impl Array {
         let composite = Arc::new(composite);
         call_site.node(Primitive::Composite { composite, integer }, inputs, shape, dtype)
     }
+
+    /// The results of a composite with several, of which shapes and dtypes are known. Whoever needs one of them computes
+    /// all.
+    ///
+    /// Invalid as [`Array::composed`].
+    #[track_caller]
+    pub fn composed_results(composite: impl Composite, inputs: &[&Array], results: &[(&[usize], DType)]) -> Vec<Array> {
+        let call_site = CallSite::new(composite.name());
+        if inputs.is_empty() {
+            let invalid = call_site.invalid(inputs, "it needs an input".to_string());
+            return vec![invalid; results.len()];
+        }
+        let spec = |&(shape, dtype): &(&[usize], DType)| ArraySpec {
+            shape: shape.to_vec(),
+            dtype,
+        };
+        let composite = Arc::new(composite);
+        let primitive = Primitive::Composite {
+            composite,
+            integer: None,
+        };
+        call_site.results(primitive, inputs, results.iter().map(spec).collect())
+    }
 }
 
 /// The arrays of which a composite is composed, and the stand-ins for its inputs and its integer.
 pub(crate) struct Composition {
     pub inputs: Vec<Array>,
     pub integer: Option<Array>,
-    pub result: Array,
+    pub results: Vec<Array>,
 }
 
 impl Composition {
-    /// Composes `array`, the result of `composite` for `inputs`.
+    /// Composes `array`, a result of `composite` for `inputs`, and its other results.
     ///
     /// # Errors
-    /// Returns the error of the composed array. Fails if that has another shape or dtype than `array`.
+    /// Returns the error of a composed array. Fails if one has another shape or dtype than it should.
     pub fn of(
         array: &Array,
         composite: &dyn Composite,
@@ -93,18 +123,22 @@ impl Composition {
         };
         let integer = has_integer.then(|| Array::input(array.device(), "an integer", DType::I32, &[]));
         let inputs: Vec<Array> = inputs.iter().map(|input| stand_in(input.spec())).collect();
-        let result = composite.compose(&inputs, integer.as_ref());
-        if let Some(error) = result.error() {
+        let results = composite.compose_results(&inputs, integer.as_ref());
+        if let Some(error) = results.iter().find_map(Array::error) {
             return Err(error);
         }
-        if result.spec() != array.spec() {
-            let (name, expected, found) = (composite.name(), array.spec(), result.spec());
+        if !results.iter().map(Array::spec).eq(array.specs()) {
+            let text =
+                |specs: &mut dyn Iterator<Item = &ArraySpec>| specs.map(|spec| spec.to_string()).collect::<Vec<_>>();
+            let found = text(&mut results.iter().map(Array::spec)).join(", ");
+            let expected = text(&mut array.specs()).join(", ");
+            let name = composite.name();
             return Err(Error::Call(format!("{name} is composed of {found}, not of {expected}")));
         }
         Ok(Composition {
             inputs,
             integer,
-            result,
+            results,
         })
     }
 }

@@ -147,6 +147,7 @@ pub mod self_test;
 mod signature;
 pub mod speed;
 mod storage;
+mod subgraph;
 mod traced_graph;
 
 pub use self::safetensors::{load_safetensors, save_safetensors, save_safetensors_with};
@@ -173,3 +174,4 @@ pub use refrain_kernels::combine_rows::Combine;
 pub use refrain_kernels::{DType, Dimensions, Layout, quantised::QuantFormat};
 pub use refrain_vulkan::{Counters, DeviceInfo, MemoryClass};
 pub use storage::{Bindings, Storage};
+pub use subgraph::Subgraph;

@@ -207,26 +207,37 @@ fn referenced(outputs: &[&Array], computed: &[Array], kept: Kept) -> Vec<Array> 
     }
     let asked: FastMap<(u64, usize), ()> = outputs.iter().map(|o| ((o.id(), o.result()), ())).collect();
     let mut uses = vec![0; computed.len()];
+    // Of results of computations that have several, by computation and result.
+    let mut uses_of_several: FastMap<(u64, usize), usize> = FastMap::default();
     for array in computed {
         if let Content::Lazy(_, inputs) = &*array.content() {
             for input in inputs {
-                if let ArrayNumber::Computed(number) = input.number() {
-                    uses[number as usize] += 1;
+                match input.number() {
+                    ArrayNumber::Computed(number) if input.is_only_result() => uses[number as usize] += 1,
+                    ArrayNumber::Computed(_) => *uses_of_several.entry(input.identity()).or_default() += 1,
+                    _ => {}
                 }
             }
         }
     }
     let mut found = vec![];
     for (array, uses) in computed.iter().zip(uses) {
-        // `computed` itself holds one handle.
-        if !is_kept(array) || array.handle_count() <= 1 + uses {
+        if !is_kept(array) {
             continue;
         }
-        let is_requested = |result: usize| asked.contains_key(&(array.id(), result));
-        let requested = (0..array.specs().len()).filter(|&result| is_requested(result)).count();
-        if array.handle_count() > 1 + uses + requested {
-            let new = (0..array.new_results()).filter(|&result| !is_requested(result));
-            found.extend(new.map(|result| array.sibling(result)));
+        for result in 0..array.specs().len() {
+            let identity = (array.id(), result);
+            let uses = if array.is_only_result() {
+                uses
+            } else {
+                uses_of_several.get(&identity).copied().unwrap_or(0)
+            };
+            // `computed` itself holds one handle.
+            let own = usize::from(result == array.result());
+            let is_held = array.handles_of(result) > own + uses && !asked.contains_key(&identity);
+            if is_held && result < array.new_results() {
+                found.push(array.sibling(result));
+            }
         }
     }
     found

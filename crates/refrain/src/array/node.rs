@@ -18,6 +18,8 @@ pub(super) struct ArrayNode {
     pub device: Device,
     pub content: Mutex<Content>,
     pub mark: Mark,
+    /// One for each result of a computation with several. Arrays hold clones, which tell how many refer to the result.
+    pub handles: Vec<Arc<()>>,
 }
 
 /// The number of a computation in a program.
@@ -111,7 +113,12 @@ static NEXT_ID: AtomicU64 = AtomicU64::new(0);
 
 impl ArrayNode {
     pub fn new(device: &Device, first: ArraySpec, extra_results: Vec<ArraySpec>, content: Content) -> ArrayNode {
+        let handles = match extra_results.len() {
+            0 => vec![],
+            extra => (0..=extra).map(|_| Arc::default()).collect(),
+        };
         ArrayNode {
+            handles,
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             first,
             extra_results,

@@ -12,7 +12,7 @@ use crate::traced_graph::reachable;
 use crate::{Error, Primitive};
 
 impl Builder<'_> {
-    /// Adds the arrays of which `array`, the result of `composite` for `inputs`, is composed.
+    /// Adds the arrays of which `array`, a result of `composite` for `inputs`, and its other results are composed.
     pub fn add_composite(
         &mut self,
         array: &Array,
@@ -28,7 +28,7 @@ impl Builder<'_> {
         if let (Some(stand_in), Some(source)) = (&composed.integer, integer) {
             self.add_integer(stand_in, source);
         }
-        let (computed, leaves) = reachable(&[&composed.result])?;
+        let (computed, leaves) = reachable(&composed.results.iter().collect::<Vec<_>>())?;
         let is_foreign = |array: &Array| {
             let is_input = matches!(&*array.content(), Content::Lazy(Primitive::Input { .. }, _));
             is_input && !self.edges.contains_key(&array.identity())
@@ -45,8 +45,10 @@ impl Builder<'_> {
                 self.add_computed(array, None)?;
             }
         }
-        let edge = self.edge(&composed.result);
-        self.edges.insert(array.identity(), edge);
+        for (result, made) in composed.results.iter().enumerate() {
+            let edge = self.edge(made);
+            self.edges.insert((array.id(), result), edge);
+        }
         Ok(())
     }
 

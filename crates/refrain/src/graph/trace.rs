@@ -214,9 +214,10 @@ impl Builder<'_> {
             extra_results,
             ..Node::new(primitive, inputs, shape, first.dtype)
         };
-        let node = match number {
-            Some(_) => self.push(node, versions),
-            None => self.push_shared(node, versions),
+        let node = if number.is_none() || self.is_shared_constant(&node, array) {
+            self.push_shared(node, versions)
+        } else {
+            self.push(node, versions)
         };
         for (result, spec) in array.specs().enumerate() {
             let layout = Layout::contiguous(&spec.shape);
@@ -224,6 +225,12 @@ impl Builder<'_> {
             self.edges.insert((array.id(), result), edge);
         }
         Ok(())
+    }
+
+    /// Whether a node is a constant that other layers of a program may need, too. Each output has memory of its own.
+    fn is_shared_constant(&self, node: &Node, array: &Array) -> bool {
+        let is_constant = node.inputs.is_empty() && matches!(node.primitive, Primitive::Elementwise(_));
+        is_constant && !self.traced.outputs.iter().any(|output| output.id() == array.id())
     }
 
     /// Slot and version of the state that an edge reads, if it reads one.
