@@ -67,7 +67,7 @@ pub fn calls_tuned(
         OP,
         traits,
         [positions, sequences, state],
-        2,
+        [2, 3, 4],
         [tokens, 2],
         &[taps - 1, channels],
     )?;

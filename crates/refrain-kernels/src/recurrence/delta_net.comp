@@ -37,7 +37,13 @@ uint channel_of(uint own) {
     return 2u * KEY_HEADS * KEY_DIM + head() * VALUE_DIM + own - 2u * KEY_DIM;
 }
 
-uint conv_state_at(uint own, uint tap) { return (sequence() * (TAPS - 1u) + tap - 1u) * channels() + channel_of(own); }
+#ifndef NEXT_STATES
+#define CONV_STATE_STRIDE ((TAPS - 1u) * channels())
+#endif
+
+uint conv_state_at(uint own, uint tap) {
+    return sequence() * CONV_STATE_STRIDE + (tap - 1u) * channels() + channel_of(own);
+}
 
 // The head's value (row of S) of component c of run r.
 uint value_of(uint r, uint c) { return (r * 4u + c) * ROWS + row_in_group(); }
@@ -54,6 +60,24 @@ uint stored_at(uint value) {
 }
 #else
 #define stored_at state_at
+#endif
+
+#ifdef NEXT_STATES
+const bool KEEPS_STATES = true;
+// The first tap of which the next conv state holds the input: 1, or 0 if it also holds the oldest.
+const uint FIRST_TAP = uint(NEXT_FROM_TAP);
+void write_conv_state(uint own, uint tap, float value) {
+    uint row = sequence() * (TAPS - FIRST_TAP) + tap - FIRST_TAP;
+    store_next_conv_state(pc.next_conv_state, row * channels() + channel_of(own), value);
+}
+void write_state(uint at, float value) { store_next_state(pc.next_state, at, value); }
+#else
+const bool KEEPS_STATES = false;
+const uint FIRST_TAP = 1u;
+void write_conv_state(uint own, uint tap, float value) {
+    store_conv_state(pc.conv_state, conv_state_at(own, tap), value);
+}
+void write_state(uint at, float value) { store_state(pc.state, at, value); }
 #endif
 
 float silu(float x) { return x / (1.0 + exp(-x)); }
@@ -190,9 +214,7 @@ void store_conv_states(uint from, uint to) {
     [[unroll]] for (uint i = 0u; i < OWN_EACH; ++i) {
         uint own = gl_LocalInvocationIndex + i * THREADS;
         if (own < from || own >= to) continue;
-        [[unroll]] for (uint tap = 1u; tap < TAPS; ++tap) {
-            store_conv_state(pc.conv_state, conv_state_at(own, tap), taps[i * TAPS + tap]);
-        }
+        [[unroll]] for (uint tap = FIRST_TAP; tap < TAPS; ++tap) write_conv_state(own, tap, taps[i * TAPS + tap]);
     }
 }
 
@@ -202,14 +224,16 @@ void store_states() {
             uint d = lane() + i * LANES;
             [[unroll]] for (uint c = 0u; c < 4u; ++c) {
                 uint value = value_of(r, c);
-                if (in_key(d) && in_value(value)) store_state(pc.state, stored_at(value) + d, state[r * EACH + i][c]);
+                if (in_key(d) && in_value(value)) write_state(stored_at(value) + d, state[r * EACH + i][c]);
             }
         }
     }
     store_conv_states(2u * KEY_DIM, OWN);
-#if RATIO > 1
-    // Value heads that share a key head also share its conv state. The last workgroup alone writes it, when all have
-    // read it.
+    // Value heads that share a key head also share its conv state. One workgroup alone writes it: the last, when all
+    // have read it, or any if the state stays as it is.
+#if RATIO > 1 && defined(NEXT_STATES)
+    if (head() % uint(RATIO) != 0u) return;
+#elif RATIO > 1
     if (!arrives_last(sequence() * KEY_HEADS + key_head(), uint(RATIO))) return;
 #endif
     store_conv_states(0u, 2u * KEY_DIM);
@@ -245,5 +269,5 @@ void main() UNIFORM_FLOW {
 #endif
         finish(t, outputs, gates);
     }
-    if (changed) store_states();
+    if (changed || KEEPS_STATES) store_states();
 }

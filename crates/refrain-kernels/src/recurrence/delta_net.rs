@@ -8,25 +8,29 @@
 //! `[S, H, E, D]` gives `[T, H, E]`, which is normalised over each head ([`crate::rms_norm`]) and multiplied by
 //! silu(z), z `[T, H·E]` → `out` `[T, H·E]`. All in f32 (Yang et al. 2024, arXiv:2412.06464, section 3.4).
 //!
+//! The states are updated, or given with memory for the next ones ([`DeltaNetOperands::next_states`]).
+//!
 //! Tokens belong to sequences as in [`crate::gated_delta`]. The kernel is meant for few tokens: a workgroup for each
 //! value head takes them sequentially.
 
+mod operands;
 mod reference;
 
+pub use operands::DeltaNetOperands;
 pub use reference::{DeltaNetInputs, reference};
 
 use std::hash::{Hash, Hasher};
 
+use operands::DeltaNetSizes;
+
 use crate::kit::arguments::PushArguments;
 use crate::kit::iterations::lane_reduction;
-use crate::kit::text::{SourceBuilder, address, require_float, require_shape};
+use crate::kit::text::{SourceBuilder, address};
 use crate::kit::tickets;
 use crate::rms_norm::Norm;
-use crate::{Architecture, Call, OperandSpec, Push, Traits, Unsupported, recurrence, tuning};
+use crate::{Architecture, Call, Push, Traits, Unsupported, recurrence, tuning};
 
 const OP: &str = "delta_net";
-/// Maximum number of taps of the convolution: an invocation keeps them in registers.
-const MAX_TAPS: usize = 16;
 /// Maximum number of values of the state that an invocation keeps in registers.
 const MAX_STATE_REGISTERS: usize = 128;
 /// Rows of the state that one vec4 reduction covers.
@@ -46,172 +50,6 @@ pub struct DeltaNetParams {
 impl Hash for DeltaNetParams {
     fn hash<H: Hasher>(&self, state: &mut H) {
         (self.eps.to_bits(), self.scales.map(f32::to_bits), self.norm).hash(state);
-    }
-}
-
-/// Operands, numbered in this order. `conv_state` and `state` are updated.
-#[derive(Clone, Copy)]
-pub struct DeltaNetOperands<'a> {
-    /// 0: `[T, C]`.
-    pub x: &'a OperandSpec,
-    /// 1: `[C, W]`.
-    pub weights: &'a OperandSpec,
-    /// 2: `[T, H]`.
-    pub decay: &'a OperandSpec,
-    /// 3: `[T, H]`.
-    pub beta: &'a OperandSpec,
-    /// 4: `[T, H·E]`.
-    pub z: &'a OperandSpec,
-    /// 5: `[T]`.
-    pub positions: &'a OperandSpec,
-    /// 6: `[T]`.
-    pub sequences: &'a OperandSpec,
-    /// 7: `[S, W−1, C]`.
-    pub conv_state: &'a OperandSpec,
-    /// 8: `[S, H, E, D]`.
-    pub state: &'a OperandSpec,
-    /// 9, if there is one: the norm's weight `[E]`.
-    pub norm_weight: Option<&'a OperandSpec>,
-    /// The last: `[T, H·E]`.
-    pub out: &'a OperandSpec,
-}
-
-/// Extents of checked operands.
-struct DeltaNetSizes {
-    tokens: usize,
-    taps: usize,
-    key_heads: usize,
-    key_dim: usize,
-    heads: usize,
-    value_dim: usize,
-    states: usize,
-}
-
-impl DeltaNetSizes {
-    /// Value heads per key head.
-    fn ratio(&self) -> usize {
-        self.heads / self.key_heads
-    }
-}
-
-impl DeltaNetOperands<'_> {
-    /// Names `operands`, given in order.
-    ///
-    /// # Panics
-    /// Panics if there are fewer than ten.
-    pub fn of<'a>(operands: &[&'a OperandSpec]) -> DeltaNetOperands<'a> {
-        let [
-            x,
-            weights,
-            decay,
-            beta,
-            z,
-            positions,
-            sequences,
-            conv_state,
-            state,
-            rest @ ..,
-            out,
-        ] = operands
-        else {
-            panic!("{} operands", operands.len())
-        };
-        DeltaNetOperands {
-            x,
-            weights,
-            decay,
-            beta,
-            z,
-            positions,
-            sequences,
-            conv_state,
-            state,
-            norm_weight: rest.first().copied(),
-            out,
-        }
-    }
-
-    fn sizes(&self, params: &DeltaNetParams) -> Result<DeltaNetSizes, Unsupported> {
-        let size = |what: String| Unsupported::Size { op: OP, what };
-        let floats = [self.x, self.weights, self.decay, self.beta, self.z, self.out];
-        for operand in floats.into_iter().chain(self.norm_weight) {
-            require_float(OP, operand)?;
-        }
-        let (&[tokens, channels], &[_, taps], &[states, heads, value_dim, key_dim]) = (
-            &self.x.layout.shape[..],
-            &self.weights.layout.shape[..],
-            &self.state.layout.shape[..],
-        ) else {
-            return Err(size(format!(
-                "x {:?}, weights {:?} and state {:?} must have 2, 2 and 4 dimensions",
-                self.x.layout.shape, self.weights.layout.shape, self.state.layout.shape
-            )));
-        };
-        let values = heads * value_dim;
-        let keys = channels.saturating_sub(values) / 2;
-        let key_heads = keys / key_dim.max(1);
-        let divides = 2 * key_heads * key_dim + values == channels && key_heads > 0 && heads.is_multiple_of(key_heads);
-        if !divides
-            || values == 0
-            || !(1..=MAX_TAPS).contains(&taps)
-            || self.norm_weight.is_some() != params.norm.weighted
-        {
-            return Err(size(format!(
-                "{channels} channels, {taps} taps, {heads} heads of {value_dim} × {key_dim} values are unsupported"
-            )));
-        }
-        require_shape(OP, "the weights", self.weights, &[channels, taps])?;
-        require_shape(OP, "the decay", self.decay, &[tokens, heads])?;
-        require_shape(OP, "beta", self.beta, &[tokens, heads])?;
-        require_shape(OP, "z", self.z, &[tokens, values])?;
-        require_shape(OP, "the result", self.out, &[tokens, values])?;
-        if let Some(norm_weight) = self.norm_weight {
-            require_shape(OP, "the norm's weight", norm_weight, &[value_dim])?;
-        }
-        Ok(DeltaNetSizes {
-            tokens,
-            taps,
-            key_heads,
-            key_dim,
-            heads,
-            value_dim,
-            states,
-        })
-    }
-
-    /// Names of the operands in the shader.
-    fn names(&self) -> Vec<&'static str> {
-        let first = [
-            "x",
-            "weights",
-            "decay",
-            "beta",
-            "z",
-            "positions",
-            "sequences",
-            "conv_state",
-            "state",
-        ];
-        first
-            .into_iter()
-            .chain(self.norm_weight.map(|_| "norm_weight"))
-            .chain(["y"])
-            .collect()
-    }
-
-    fn all(&self) -> Vec<&OperandSpec> {
-        let first = [
-            self.x,
-            self.weights,
-            self.decay,
-            self.beta,
-            self.z,
-            self.positions,
-            self.sequences,
-            self.conv_state,
-            self.state,
-        ];
-        first.into_iter().chain(self.norm_weight).chain([self.out]).collect()
     }
 }
 
@@ -275,17 +113,21 @@ pub fn call(
     let mut text = SourceBuilder::new(traits, OP)
         .define("LANE_VALUE", "vec4")
         .flag("NORM_WEIGHT", params.norm.weighted)
+        .flag("NEXT_STATES", operands.next_states.is_some())
+        .define("NEXT_FROM_TAP", usize::from(!operands.is_joined(&sizes)))
         .define("RATIO", sizes.ratio())
         // Sixteen subgroups of 64 leave 64 registers per lane, and each address takes two.
         .flag("SCARCE_REGISTERS", traits.architecture == Architecture::Gcn);
     for (name, operand) in operands.names().into_iter().zip(operands.all()) {
         text = match name {
-            "conv_state" | "state" | "y" => text.output(name, operand.dtype),
+            "conv_state" | "state" if operands.next_states.is_none() => text.output(name, operand.dtype),
+            "y" | "next_conv_state" | "next_state" => text.output(name, operand.dtype),
             _ => text.input(name, operand.dtype),
         };
     }
-    let [counters, arrives_last] = match sizes.ratio() {
-        1 => [""; 2],
+    let count = operands.tickets(&sizes);
+    let [counters, arrives_last] = match count {
+        0 => [""; 2],
         _ => [tickets::COUNTERS, tickets::TEXT],
     };
     let kernel = text
@@ -309,14 +151,7 @@ pub fn call(
         groups: [sizes.heads.max(1) as u32, sizes.states.max(1) as u32, 1],
         push: arguments.push(),
     };
-    Ok((
-        call,
-        if sizes.ratio() > 1 {
-            sizes.states * sizes.key_heads
-        } else {
-            0
-        },
-    ))
+    Ok((call, count))
 }
 
 /// Returns the error of [`call`], without building the call.
@@ -346,7 +181,7 @@ fn check_sizes(
     variant: &DeltaNetVariant,
 ) -> Result<(), Unsupported> {
     let size = |what: String| Unsupported::Size { op: OP, what };
-    if sizes.ratio() > 1 && !traits.tickets {
+    if operands.tickets(sizes) > 0 && !traits.tickets {
         return Err(size(
             "value heads that share key heads need writes that are visible across workgroups".into(),
         ));
@@ -361,10 +196,12 @@ fn check_sizes(
     let conv_state: &[usize] = &[sizes.taps - 1, channels];
     let delta_state: &[usize] = &[heads, sizes.value_dim, sizes.key_dim];
     let tokens = [sizes.tokens, variant.iterations_per_token(traits, sizes.taps)];
-    for (state, slice) in [(operands.conv_state, conv_state), (operands.state, delta_state)] {
+    let window = operands.window()?;
+    for (number, state, slice) in [(7, &window, conv_state), (8, operands.state, delta_state)] {
         let indices = [operands.positions, operands.sequences, state];
-        recurrence::check(OP, traits, indices, 5, tokens, slice)?;
+        recurrence::check(OP, traits, indices, [5, 6, number], tokens, slice)?;
     }
+    operands.check_next_states(sizes)?;
     for (number, operand) in [(1, Some(operands.weights)), (9, operands.norm_weight)] {
         if operand.is_some_and(|operand| !operand.layout.is_contiguous()) {
             return Err(Unsupported::NeedsContiguous {
@@ -387,17 +224,26 @@ fn arguments(
     for (number, (name, operand)) in operands.names().into_iter().zip(&all).enumerate() {
         arguments.address(format!("{name}_ref {name}"), address(OP, number, operand)?);
     }
-    if sizes.ratio() > 1 {
+    if operands.tickets(sizes) > 0 {
         let operand = all.len();
         arguments.address("counters_ref tickets", Push::Address { operand, bytes: 0 });
     }
     arguments.number("TOKENS", sizes.tokens);
     arguments.number("KEY_HEADS", sizes.key_heads);
+    if operands.next_states.is_some() {
+        arguments.stride("CONV_STATE_STRIDE", operands.conv_state.layout.strides[0]);
+    }
     let floats = [params.eps, params.scales[0], params.scales[1], params.norm.eps];
     for (name, value) in ["EPS", "Q_SCALE", "K_SCALE", "NORM_EPS"].iter().zip(floats) {
         arguments.number(name, value.to_bits() as usize);
     }
-    for (name, number) in [("X", 0), ("DECAY", 2), ("BETA", 3), ("Z", 4), ("Y", all.len() - 1)] {
+    for (name, number) in [
+        ("X", 0),
+        ("DECAY", 2),
+        ("BETA", 3),
+        ("Z", 4),
+        ("Y", operands.out_number()),
+    ] {
         let layout = &all[number].layout;
         if layout.strides[1] != 1 && layout.shape[1] > 1 {
             return Err(Unsupported::NeedsContiguous {

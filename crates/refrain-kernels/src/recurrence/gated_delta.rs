@@ -170,7 +170,7 @@ fn check(
         OP,
         traits,
         [positions, sequences, state],
-        5,
+        [5, 6, 7],
         [tokens, iterations],
         &slice,
     )?;

@@ -41,13 +41,12 @@ pub(crate) fn tokens<'a>(
 
 /// Checks the operands of a recurrence: `tokens` positions and sequences, and a contiguous f32 state `[S, slice..]`.
 ///
-/// `first` is the operand number of the positions; sequences and state follow. `work` is the number of loop iterations
-/// of an invocation per token.
+/// `numbers` are those of the three operands. `work` is the number of loop iterations of an invocation per token.
 pub(crate) fn check(
     op: &'static str,
     traits: &Traits,
     [positions, sequences, state]: [&OperandSpec; 3],
-    first: usize,
+    numbers: [usize; 3],
     [tokens, work]: [usize; 2],
     slice: &[usize],
 ) -> Result<(), Unsupported> {
@@ -61,7 +60,7 @@ pub(crate) fn check(
     require_shape(op, "the state", state, &shape)?;
     let iterations = tokens.saturating_mul(work);
     iterations::check(op, traits, iterations, || format!("{tokens} tokens at once"))?;
-    for (operand, number) in [positions, sequences, state].into_iter().zip(first..) {
+    for (operand, number) in [positions, sequences, state].into_iter().zip(numbers) {
         require_contiguous(op, operand, number)?;
     }
     Ok(())

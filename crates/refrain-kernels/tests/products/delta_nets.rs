@@ -1,17 +1,75 @@
 use refrain_kernels::delta_net::{self, DeltaNetParams};
 use refrain_kernels::rms_norm::Norm;
-use refrain_kernels::{Architecture, DType, OperandSpec, Traits, Unsupported, Values};
+use refrain_kernels::{Architecture, DType, Layout, OperandSpec, Traits, Unsupported, Values};
 use refrain_testing::sample;
 
 use crate::common::{self, Arena, Random};
 use crate::recurrences::{STATES, TokenSequences};
 use crate::support::{FLOATS, all_traits, assert_close, device_traits, encode, floats, padded, stored};
 
-/// Checks the sizes HK, D, H, E, taps.
-fn check(traits: &Traits, sizes: [usize; 5], dtype: DType, weighted: bool) {
+/// How states are kept.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Kept {
+    Updated,
+    /// In memory for the next ones; the conv state has this dtype.
+    Next(DType),
+    /// So too, with one token of each sequence, whose conv state is joined with it and lies in that of the token before.
+    Joined(DType),
+}
+
+/// Random inputs and states, in the order of the operands.
+fn drawn(
+    batch: &TokenSequences,
+    sizes: [usize; 5],
+    dtype: DType,
+    weighted: bool,
+    kept: Kept,
+) -> Vec<(OperandSpec, Values)> {
     let [key_heads, key_dim, heads, value_dim, taps] = sizes;
-    let what = format!("{sizes:?} of {dtype}, subgroups of {}", traits.subgroup_size);
-    let batch = TokenSequences::new();
+    let tokens = batch.positions.len();
+    let (channels, values) = (2 * key_heads * key_dim + heads * value_dim, heads * value_dim);
+    let random = &mut Random::new(key_dim as u64);
+    let mut given: Vec<(OperandSpec, Values)> = Vec::new();
+    let mut add = |operand: OperandSpec, scale: f32, offset: f32| {
+        let drawn = floats(random, operand.layout.count());
+        let drawn: Vec<f32> = drawn.iter().map(|x| x * scale + offset).collect();
+        let kept = stored(&operand, &drawn);
+        given.push((operand, Values::F32(kept)));
+    };
+    add(padded(dtype, &[tokens, channels]), 2.0, 0.0);
+    add(OperandSpec::contiguous(FLOATS[taps % 3], &[channels, taps]), 1.0, 0.0);
+    add(padded(DType::F32, &[tokens, heads]), 0.5, 0.5);
+    add(padded(dtype, &[tokens, heads]), 0.5, 0.5);
+    add(padded(dtype, &[tokens, values]), 3.0, 0.0);
+    let conv_state = match kept {
+        Kept::Updated => OperandSpec::contiguous(DType::F32, &[STATES, taps - 1, channels]),
+        Kept::Next(dtype) => OperandSpec::contiguous(dtype, &[STATES, taps - 1, channels]),
+        Kept::Joined(dtype) => {
+            let before = Layout::contiguous(&[STATES, taps, channels]);
+            let layout = before.slice(&[0, 1, 0], &[STATES, taps, channels], &[1; 3]);
+            OperandSpec { dtype, layout }
+        }
+    };
+    add(conv_state, 1.0, 0.0);
+    let state = OperandSpec::contiguous(DType::F32, &[STATES, heads, value_dim, key_dim]);
+    add(state, 1.0, 0.0);
+    if weighted {
+        add(OperandSpec::contiguous(dtype, &[value_dim]), 1.0, 1.0);
+    }
+    for (number, (operand, values)) in batch.inputs().into_iter().enumerate() {
+        given.insert(5 + number, (operand.clone(), values));
+    }
+    given
+}
+
+/// Checks the sizes HK, D, H, E, taps.
+fn check(traits: &Traits, sizes: [usize; 5], dtype: DType, weighted: bool, kept: Kept) {
+    let [key_heads, key_dim, heads, value_dim, taps] = sizes;
+    let what = format!("{sizes:?} of {dtype}, {kept:?}, subgroups of {}", traits.subgroup_size);
+    let batch = match kept {
+        Kept::Joined(_) => TokenSequences::of((0..STATES as u32).map(|sequence| (7, sequence))),
+        _ => TokenSequences::new(),
+    };
     let tokens = batch.positions.len();
     let (channels, values) = (2 * key_heads * key_dim + heads * value_dim, heads * value_dim);
     let params = DeltaNetParams {
@@ -19,40 +77,21 @@ fn check(traits: &Traits, sizes: [usize; 5], dtype: DType, weighted: bool) {
         scales: [0.25, (key_dim as f32).powf(-0.5)],
         norm: Norm { eps: 1e-5, weighted },
     };
-    let random = &mut Random::new(key_dim as u64);
-    let mut given: Vec<(OperandSpec, Values)> = Vec::new();
-    let mut add = |operand: OperandSpec, scale: f32, offset: f32| {
-        let drawn: Vec<f32> = floats(random, operand.layout.count())
-            .iter()
-            .map(|x| x * scale + offset)
-            .collect();
-        let kept = stored(&operand, &drawn);
-        given.push((operand, Values::F32(kept.clone())));
-        kept
-    };
-    let x = add(padded(dtype, &[tokens, channels]), 2.0, 0.0);
-    let weights = add(OperandSpec::contiguous(FLOATS[taps % 3], &[channels, taps]), 1.0, 0.0);
-    let decay = add(padded(DType::F32, &[tokens, heads]), 0.5, 0.5);
-    let beta = add(padded(dtype, &[tokens, heads]), 0.5, 0.5);
-    let z = add(padded(dtype, &[tokens, values]), 3.0, 0.0);
-    let mut window = add(
-        OperandSpec::contiguous(DType::F32, &[STATES, taps - 1, channels]),
-        1.0,
-        0.0,
-    );
-    let mut memory = add(
-        OperandSpec::contiguous(DType::F32, &[STATES, heads, value_dim, key_dim]),
-        1.0,
-        0.0,
-    );
-    let norm_weight = weighted.then(|| add(OperandSpec::contiguous(dtype, &[value_dim]), 1.0, 1.0));
-    for (number, (operand, values)) in batch.inputs().into_iter().enumerate() {
-        given.insert(5 + number, (operand.clone(), values));
-    }
+    let given = drawn(&batch, sizes, dtype, weighted, kept);
     let out = padded(DType::F32, &[tokens, values]);
-    let all: Vec<&OperandSpec> = given.iter().map(|(operand, _)| operand).chain([&out]).collect();
-    let (call, tickets) = delta_net::call(traits, &delta_net::DeltaNetOperands::of(&all), &params)
-        .unwrap_or_else(|error| panic!("{what}: {error}"));
+    let mut states = [7, 8].map(|number| given[number].0.clone());
+    if let Kept::Joined(dtype) = kept {
+        states[0] = OperandSpec::contiguous(dtype, &[STATES, taps, channels]);
+    }
+    let mut all: Vec<&OperandSpec> = given.iter().map(|(operand, _)| operand).chain([&out]).collect();
+    let operands = if kept == Kept::Updated {
+        delta_net::DeltaNetOperands::of(&all)
+    } else {
+        all.extend(&states);
+        delta_net::DeltaNetOperands::with_next_states(&all)
+    };
+    let (call, tickets) = delta_net::call(traits, &operands, &params).unwrap_or_else(|error| panic!("{what}: {error}"));
+    assert!(kept == Kept::Updated || tickets == 0, "{what}: {tickets} counters");
 
     let mut arena = Arena::new();
     given
@@ -60,30 +99,74 @@ fn check(traits: &Traits, sizes: [usize; 5], dtype: DType, weighted: bool) {
         .for_each(|(operand, values)| arena.add(&encode(operand, values)));
     let blank = vec![0xff; out.layout.end() * 4];
     arena.add(&blank);
-    arena.add(&vec![0; tickets * 4]);
-    // Runs twice: counters must be zero again, and states must continue.
+    if kept == Kept::Updated {
+        arena.add(&vec![0; tickets * 4]);
+    } else {
+        states
+            .iter()
+            .for_each(|state| arena.add(&encode(state, &Values::F32(vec![f32::NAN; state.layout.count()]))));
+    }
+    // Runs twice: counters must be zero again, and states must continue, or be computed again from the same.
     arena.run(&[call.clone(), call]);
+    let of = |number: usize| given[number].1.f32();
+    let [mut window, mut memory] = [7, 8].map(|number| of(number).to_vec());
     let inputs = delta_net::DeltaNetInputs {
-        x: &x,
-        weights: &weights,
-        decay: &decay,
-        beta: &beta,
-        z: &z,
+        x: of(0),
+        weights: of(1),
+        decay: of(2),
+        beta: of(3),
+        z: of(4),
         positions: &batch.positions,
         sequences: &batch.sequences,
-        norm_weight: norm_weight.as_deref(),
+        norm_weight: weighted.then(|| of(9)),
         sizes: [key_heads, key_dim, heads, value_dim],
     };
-    delta_net::reference(&inputs, &params, &mut window, &mut memory);
+    if kept == Kept::Updated {
+        delta_net::reference(&inputs, &params, &mut window, &mut memory);
+    }
+    let before = window.clone();
     let expected = delta_net::reference(&inputs, &params, &mut window, &mut memory);
+    if let Kept::Joined(_) = kept {
+        let part = |all: &[f32], each: usize, sequence: usize| all[sequence * each..][..each].to_vec();
+        let joined = |sequence| {
+            [
+                part(&before, (taps - 1) * channels, sequence),
+                part(of(0), channels, sequence),
+            ]
+            .concat()
+        };
+        window = (0..STATES).flat_map(joined).collect();
+    }
     let actual = common::values(&out, &blank, &arena.read(given.len()));
     assert_close(&actual, expected, DType::F32, &what);
-    for (number, expected) in [(7, window), (8, memory)] {
-        let operand = &given[number].0;
+    assert_states(&arena, &given, &states, [window, memory], kept, &what);
+}
+
+/// Checks what became of the states: those in `states`, updated or in memory of their own.
+fn assert_states(
+    arena: &Arena,
+    given: &[(OperandSpec, Values)],
+    states: &[OperandSpec; 2],
+    expected: [Vec<f32>; 2],
+    kept: Kept,
+    what: &str,
+) {
+    let first = if kept == Kept::Updated { 7 } else { given.len() + 1 };
+    for ((number, operand), expected) in (first..).zip(states).zip(expected) {
         let found = Values::load(operand.dtype, &operand.layout, &arena.read(number));
-        assert_close(&found, expected, DType::F32, &format!("{what}, state {number}"));
+        assert_close(&found, expected, operand.dtype, &format!("{what}, state {number}"));
     }
-    assert!(arena.read(given.len() + 1).iter().all(|&b| b == 0), "{what}: counters");
+    if kept == Kept::Updated {
+        assert!(arena.read(given.len() + 1).iter().all(|&b| b == 0), "{what}: counters");
+        return;
+    }
+    for number in [7, 8] {
+        let (operand, values) = &given[number];
+        assert!(
+            arena.read(number) == encode(operand, values),
+            "{what}: state {number} was written"
+        );
+    }
 }
 
 #[test]
@@ -106,8 +189,22 @@ fn fused_delta_nets_match_separate_steps() {
         for (i, sizes) in all.into_iter().enumerate() {
             // Without counters, value heads cannot share the window of a key head.
             if traits.tickets || sizes[0] == sizes[2] {
-                check(&traits, sizes, FLOATS[i % 3], i % 2 == 1);
+                check(&traits, sizes, FLOATS[i % 3], i % 2 == 1, Kept::Updated);
             }
+            check(
+                &traits,
+                sizes,
+                FLOATS[(i + 1) % 3],
+                i % 2 == 0,
+                Kept::Next(FLOATS[i % 3]),
+            );
+            check(
+                &traits,
+                sizes,
+                FLOATS[(i + 2) % 3],
+                i % 2 == 1,
+                Kept::Joined(FLOATS[i % 3]),
+            );
         }
     }
 }

@@ -338,9 +338,22 @@ fn scores_of(graph: &Graph, weights: &Edge, experts: &Edge) -> Option<Edge> {
     let (Some(TakeAlong), [all, chosen]) = (source.primitive.operation(), &source.inputs[..]) else {
         return None;
     };
-    let fits = is_sum && of_each && total.inputs[0] == *taken && whole(taken) && chosen == experts;
-    let contiguous = weights.layout == graph.nodes[weights.node].layout;
-    (fits && contiguous).then(|| softmax_of(graph, all))?
+    let fits = is_sum && of_each && total.inputs[0] == *taken && whole(taken) && in_same_order(chosen, experts);
+    if !fits || !graph.is_whole(weights) {
+        return None;
+    }
+    let scores = softmax_of(graph, all)?;
+    let &[tokens, _] = &weights.layout.shape[..] else {
+        return None;
+    };
+    let &each = scores.layout.shape.last()?;
+    Some(scores.through(scores.layout.reshape(&[tokens, each])?))
+}
+
+/// Whether both read the same elements in the same order. One may have further dimensions, such as a batch.
+fn in_same_order(a: &Edge, b: &Edge) -> bool {
+    let seen = b.layout.reshape(&a.layout.shape);
+    a.source() == b.source() && seen.is_some_and(|seen| same_elements(&seen, &a.layout))
 }
 
 /// A fused product with experts that may replace a node.

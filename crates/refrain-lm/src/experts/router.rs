@@ -112,7 +112,7 @@ fn fused(graph: &Graph, number: usize, device: &Device) -> Option<(usize, Replac
     let node = Node {
         primitive: Primitive::Operation(Arc::new(router)),
         extra_results: vec![ArraySpec {
-            shape: top_k_node.shape.clone(),
+            shape: vec![products.shape[0], k],
             dtype: DType::U32,
         }],
         ..node.clone()
@@ -141,7 +141,9 @@ fn section_of(node: &Node, products: &JoinedProducts, scores: &Edge) -> Option<(
             strides: vec![width, 1].into(),
             offset: first,
         };
-        if node.layout.is_contiguous() && same_elements(&scores.layout, &whole) {
+        // The scores may have further dimensions, such as a batch.
+        let seen = scores.layout.reshape(&whole.shape);
+        if node.layout.is_contiguous() && seen.is_some_and(|seen| same_elements(&seen, &whole)) {
             return Some((number, [first, count]));
         }
         plane += section.parts.iter().map(|part| part.planes()).sum::<usize>();

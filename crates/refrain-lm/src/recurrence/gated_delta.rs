@@ -97,7 +97,7 @@ fn computed(x: &HostInputs<'_>) -> [Vec<f32>; 2] {
 
 /// The inputs of [`GatedDelta`] → its result, and the last state, for which the given state is not written over.
 #[derive(Debug)]
-struct GatedDeltaFrom;
+pub(super) struct GatedDeltaFrom;
 
 impl Operation for GatedDeltaFrom {
     fn name(&self) -> &'static str {
@@ -135,6 +135,10 @@ impl Operation for GatedDeltaFrom {
             calls.push(call);
         }
         Ok(Kernels::with_workspace((calls, workspace)))
+    }
+
+    fn rewrites(&self) -> &'static [Rewrite] {
+        GatedDelta.rewrites()
     }
 
     fn reference(&self, step: &HostStep<'_>) {

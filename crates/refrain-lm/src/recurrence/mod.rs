@@ -2,10 +2,12 @@
 
 mod causal_conv;
 mod delta_net;
+mod depthwise_conv;
 mod gated_delta;
 mod rewrite;
 
 pub use causal_conv::causal_conv;
+pub use depthwise_conv::{MAX_DEPTHWISE_TAPS, depthwise_conv};
 pub use gated_delta::{gated_delta, gated_delta_from};
 
 use refrain::DType;

@@ -1,18 +1,22 @@
 //! Rewrite that fuses Gated DeltaNet over few tokens: convolution, activation, norms of queries and keys, the delta
 //! rule, the output norm and the gate.
+//!
+//! Programs keep their states in two ways. They update them, or they compute the next ones ([`GatedDeltaFrom`]). These
+//! hold a window of inputs, which they join with the new inputs, convolve, and keep the end of ([`window`]).
+
+mod window;
 
 use std::sync::Arc;
 
 use refrain::graph::{Edge, Graph, Node};
-use refrain::operation::ArraySpec;
+use refrain::operation::{ArraySpec, Operation};
 use refrain::rewrite::{Norm, Replacement, computes, norm_of, replace, same_elements};
 use refrain::{DType, Device, Layout, Primitive};
 use refrain_kernels::delta_net::DeltaNetParams;
-use refrain_kernels::elementwise::{BinaryOp, Expression, ExpressionStep, Scalar, UnaryOp};
+use refrain_kernels::elementwise::{BinaryOp, Expression, ExpressionStep, UnaryOp};
 
-use super::causal_conv::CausalConv;
-use super::delta_net::FusedDeltaNet;
-use super::gated_delta::GatedDelta;
+use super::delta_net::{FusedDeltaNet, FusedDeltaNetFrom};
+use super::gated_delta::{GatedDelta, GatedDeltaFrom};
 
 /// Maximum number of tokens: for more, separate kernels that process all tokens in parallel are faster.
 const MAX_TOKENS: usize = 8;
@@ -33,91 +37,139 @@ fn fused(graph: &Graph, uses: &[usize], number: usize, device: &Device) -> Optio
     // The output norm.
     let norm = single(graph, uses, normed.node)?;
     let norm_params = norm_of(norm)?;
-    let delta_out = &norm.inputs[0];
-    let delta = exact(graph, delta_out.node)?;
-    let (Some(GatedDelta), [q, k, v, decay, beta, positions, sequences, delta_state]) =
-        (delta.primitive.operation(), &delta.inputs[..])
-    else {
-        return None;
-    };
-    let &[tokens, heads, value_dim] = &delta.shape[..] else {
-        return None;
-    };
-    if tokens > MAX_TOKENS || !graph.is_whole(delta_out) || !graph.is_whole(normed) {
+    let rule = DeltaRule::of(graph, &norm.inputs[0])?;
+    if !graph.is_whole(normed) {
         return None;
     }
     // Queries and keys come from the same rows as values.
-    let (q_eps, q_scale, q) = unit_norm(graph, uses, q)?;
-    let (k_eps, k_scale, k) = unit_norm(graph, uses, k)?;
-    let conv = convolution(graph, uses, [&q, &k, v])?;
-    let (convolved, [x, weights, conv_positions, conv_sequences, conv_state]) = conv;
-    if q_eps != k_eps || positions != conv_positions || sequences != conv_sequences {
+    let [(q_eps, q_scale, q), (k_eps, k_scale, k)] = [
+        unit_norm(graph, uses, &rule.rows[0])?,
+        unit_norm(graph, uses, &rule.rows[1])?,
+    ];
+    let convolved = convolved(graph, uses, [&q, &k, &rule.rows[2]])?;
+    let conv = if rule.is_updating {
+        window::updating(graph, &convolved, &rule)?
+    } else {
+        window::computing(graph, &convolved, &rule)?
+    };
+    // The node takes the place of the gate: nothing before it may read what comes of the states, but for the
+    // convolution, which it computes.
+    let before = (0..=number).filter(|&n| n != convolved.node);
+    let read: Vec<(usize, usize)> = before
+        .flat_map(|n| graph.nodes[n].inputs.iter().map(Edge::source))
+        .collect();
+    let is_unread = |of: &(usize, usize)| !read.contains(of);
+    // Another window may be kept as it was.
+    let window = conv.next.filter(|(of, _)| rule.is_updating || is_unread(of));
+    let next: Vec<((usize, usize), usize)> = window.into_iter().chain([((rule.out.node, 1), 2)]).collect();
+    let unread = next.iter().all(|(of, _)| is_unread(of));
+    if q_eps != k_eps || !unread || reads(graph, &rule.out) != 1 {
         return None;
     }
-    let updates = [(conv_state, convolved), (delta_state, delta_out)];
-    // Nothing else may read the states before the update, nor their next versions before the fused node.
-    let next = updates.map(|(_, by)| (by.node, 1));
-    let before = graph.nodes[..=number].iter().flat_map(|node| &node.inputs);
-    let unread = !before.map(Edge::source).any(|source| next.contains(&source));
-    let edges = || graph.nodes.iter().flat_map(|node| &node.inputs).chain(&graph.outputs);
-    let reads = |edge: &Edge| edges().filter(|other| other.source() == edge.source()).count();
-    let alone = updates
-        .into_iter()
-        .all(|(state, by)| reads(state) == 1 && reads(by) == 1);
+    let [tokens, heads, value_dim] = rule.sizes;
     let columns = heads * value_dim;
     let z = z.through(z.layout.reshape(&[tokens, columns])?);
-    let states = [conv_state.clone(), delta_state.clone()];
-    let mut inputs: Vec<Edge> = [x, weights, decay, beta, &z, positions, sequences]
-        .map(Edge::clone)
-        .to_vec();
-    inputs.extend(states);
+    let mut inputs = vec![conv.x, conv.weights];
+    inputs.extend(rule.gates);
+    inputs.push(z);
+    inputs.extend(rule.places);
+    let states = [conv.state, rule.state];
+    inputs.extend(states.clone());
     inputs.extend(norm.inputs[1..].iter().cloned());
     let params = DeltaNetParams {
         eps: q_eps,
         scales: [q_scale, k_scale],
         norm: norm_params,
     };
-    let next_states = updates.map(|(state, _)| ArraySpec {
+    let mut next_states = states.map(|state| ArraySpec {
         shape: state.layout.shape.to_vec(),
-        dtype: graph.dtype(state),
+        dtype: graph.dtype(&state),
     });
+    next_states[0].shape[1] += usize::from(conv.is_joined);
+    let operation: Arc<dyn Operation> = if rule.is_updating {
+        Arc::new(FusedDeltaNet(params))
+    } else {
+        let is_joined = conv.is_joined;
+        Arc::new(FusedDeltaNetFrom { params, is_joined })
+    };
     let node = Node {
         extra_results: next_states.to_vec(),
         ..Node::new(
-            Primitive::Operation(Arc::new(FusedDeltaNet(params))),
+            Primitive::Operation(operation),
             inputs,
             vec![tokens, columns],
             gate.dtype,
         )
     };
-    (alone && unread && computes(graph, &node, device)).then(|| Replacement {
+    computes(graph, &node, device).then(|| Replacement {
         node,
-        dropped: updates.map(|(_, by)| by.node).to_vec(),
-        next: next.into_iter().zip([1, 2]).collect(),
+        dropped: next.iter().map(|((node, _), _)| *node).collect(),
+        next,
         absorbed: None,
     })
 }
 
-/// Returns the convolution whose activated output queries, keys and values are slices of, and its inputs.
-fn convolution<'g>(graph: &'g Graph, uses: &[usize], [q, k, v]: [&Edge; 3]) -> Option<(&'g Edge, [&'g Edge; 5])> {
+/// The gated delta rule over few tokens.
+struct DeltaRule {
+    /// Its whole output.
+    out: Edge,
+    /// Queries, keys and values.
+    rows: [Edge; 3],
+    /// Decay and beta.
+    gates: [Edge; 2],
+    /// Positions and sequences.
+    places: [Edge; 2],
+    state: Edge,
+    /// Whether the state is updated, or another one computed.
+    is_updating: bool,
+    /// Tokens, heads, and values of a head.
+    sizes: [usize; 3],
+}
+
+impl DeltaRule {
+    fn of(graph: &Graph, out: &Edge) -> Option<DeltaRule> {
+        let delta = exact(graph, out.node)?;
+        let is_updating = delta.primitive.operation::<GatedDelta>().is_some();
+        let is_rule = is_updating || delta.primitive.operation::<GatedDeltaFrom>().is_some();
+        let [q, k, v, decay, beta, positions, sequences, state] = &delta.inputs[..] else {
+            return None;
+        };
+        let &[tokens, heads, value_dim] = &delta.shape[..] else {
+            return None;
+        };
+        let fits = is_rule && out.result == 0 && tokens <= MAX_TOKENS && graph.is_whole(out);
+        fits.then(|| DeltaRule {
+            out: out.clone(),
+            rows: [q, k, v].map(Edge::clone),
+            gates: [decay, beta].map(Edge::clone),
+            places: [positions, sequences].map(Edge::clone),
+            state: state.clone(),
+            is_updating,
+            sizes: [tokens, heads, value_dim],
+        })
+    }
+}
+
+/// Number of inputs and graph outputs that read the same result.
+fn reads(graph: &Graph, edge: &Edge) -> usize {
+    let edges = graph.nodes.iter().flat_map(|node| &node.inputs).chain(&graph.outputs);
+    edges.filter(|other| other.source() == edge.source()).count()
+}
+
+/// Returns the convolution's output, if queries, keys and values are slices of it after activation.
+fn convolved(graph: &Graph, uses: &[usize], [q, k, v]: [&Edge; 3]) -> Option<Edge> {
     let activated = &graph.nodes[v.node];
     let (Primitive::Elementwise(activation), [convolved]) = (&activated.primitive, &activated.inputs[..]) else {
         return None;
     };
-    let conv = exact(graph, convolved.node)?;
-    let (Some(CausalConv), [x, weights, positions, sequences, conv_state]) =
-        (conv.primitive.operation(), &conv.inputs[..])
-    else {
-        return None;
-    };
-    let &[tokens, channels] = &x.layout.shape[..] else {
-        return None;
-    };
+    let &channels = activated.shape.last()?;
     let keys = q.layout.shape[1] * q.layout.shape[2];
     let is_slice = |edge: &Edge, start: usize| {
-        let each = edge.layout.shape[2];
+        let &[tokens, heads, each] = &edge.layout.shape[..] else {
+            return false;
+        };
         let expected = Layout {
-            shape: vec![tokens, edge.layout.shape[1], each].into(),
+            shape: vec![tokens, heads, each].into(),
             strides: vec![channels, each, 1].into(),
             offset: start,
         };
@@ -126,7 +178,7 @@ fn convolution<'g>(graph: &'g Graph, uses: &[usize], [q, k, v]: [&Edge; 3]) -> O
     let sliced = is_slice(q, 0) && is_slice(k, keys) && is_slice(v, 2 * keys) && uses[v.node] == 3;
     let silu = is_silu(activation, activation.steps.len() - 1, 0);
     let fits = sliced && silu && graph.is_whole(convolved) && activated.dtype == DType::F32;
-    fits.then_some((convolved, [x, weights, positions, sequences, conv_state]))
+    fits.then(|| convolved.clone())
 }
 
 /// Returns node `number` if it is f32 and has exactly one use.
@@ -173,7 +225,7 @@ fn is_silu(expression: &Expression, number: usize, input: usize) -> bool {
     f32s && ((is_input(a) && is_sigmoid(b)) || (is_input(b) && is_sigmoid(a)))
 }
 
-/// Matches x / √(mean(x²) + ε) · factor; returns ε, the factor and x.
+/// Matches x / √(mean(x²) + ε) · factor of an edge `[T, H, D]`; returns ε, the factor and x.
 fn unit_norm(graph: &Graph, uses: &[usize], edge: &Edge) -> Option<(f32, f32, Edge)> {
     let scaled = single(graph, uses, edge.node)?;
     let (Primitive::Elementwise(expression), [source]) = (&scaled.primitive, &scaled.inputs[..]) else {
@@ -184,9 +236,11 @@ fn unit_norm(graph: &Graph, uses: &[usize], edge: &Edge) -> Option<(f32, f32, Ed
         return None;
     };
     let raw = &norm.inputs[0];
+    let raw = raw.through(raw.layout.reshape(&edge.layout.shape)?);
     let factor = factor(expression, expression.steps.len() - 1)?;
     let whole = graph.is_whole(edge) && graph.is_whole(source) && expression.inputs == [DType::F32];
-    (whole && graph.dtype(raw) == DType::F32 && raw.layout.rank() == 3).then(|| (eps, factor, raw.clone()))
+    let over_heads = norm.shape.last() == edge.layout.shape.last() && edge.layout.rank() == 3;
+    (whole && over_heads && graph.dtype(&raw) == DType::F32).then_some((eps, factor, raw))
 }
 
 /// Returns the factor by which a step multiplies the only input.
@@ -195,15 +249,20 @@ fn factor(expression: &Expression, number: usize) -> Option<f32> {
         ExpressionStep::Input(0) => Some(1.0),
         ExpressionStep::Binary(BinaryOp::Mul, a, b) => {
             let constant = |step: usize| match expression.steps[step] {
-                ExpressionStep::Constant {
-                    value: Scalar::F32(value),
-                    dtype: DType::F32,
-                } => Some(value),
-                _ => None,
+                ExpressionStep::Cast(step, DType::F32) => rounded_constant(&expression.steps[step]),
+                ref step => rounded_constant(step),
             };
             let (value, rest) = constant(a).map(|v| (v, b)).or_else(|| constant(b).map(|v| (v, a)))?;
             Some(factor(expression, rest)? * value)
         }
+        _ => None,
+    }
+}
+
+/// The value of a step that is a float, rounded to its dtype.
+fn rounded_constant(step: &ExpressionStep) -> Option<f32> {
+    match step {
+        ExpressionStep::Constant { value, dtype } if dtype.is_float() => value.to_values(*dtype).f32().first().copied(),
         _ => None,
     }
 }
