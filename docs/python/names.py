@@ -10,12 +10,10 @@ from refrain.mlx import surface
 
 # What is there, but not all of it.
 PARTLY = {
-    "compile": "runs its function; operations are lazy and compiled when they are computed",
+    "compile": "runs its function once for each kind of argument; with `inputs` or `outputs`, each time",
     "vmap": "calls its function for each element",
     "checkpoint": "returns its function",
     "custom_function": "runs its function; keeps no derivatives",
-    "disable_compile": "no effect",
-    "enable_compile": "no effect",
     "float64": "a name; arrays raise",
     "complex64": "a name; arrays raise",
     "int64": "values within 32 bits",

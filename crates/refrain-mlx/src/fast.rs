@@ -107,20 +107,6 @@ pub fn layer_norm(x: &Value, weight: Option<&Value>, bias: Option<&Value>, eps: 
     Ok(normed)
 }
 
-/// silu(gate) · x, the gated activation of most models, as one array.
-///
-/// # Errors
-/// Fails if shapes do not broadcast, or if the promoted dtype is not supported.
-pub fn swiglu(gate: &Value, x: &Value) -> Result<Value> {
-    if gate.dtype() != x.dtype() || gate.shape() != x.shape() || !x.dtype().is_floating() {
-        let activated = ops::multiply(&gate.into(), &ops::sigmoid(&gate.into())?.into())?;
-        return ops::multiply(&activated.into(), &x.into());
-    }
-    let steps = |inputs: &[Array]| &inputs[0] * ops::sigmoid_steps(&inputs[0]) * &inputs[1];
-    let inputs = [gate.array(), x.array()];
-    Value::of(ops::composed("swiglu", steps, &inputs, x.shape(), x.stored()))
-}
-
 /// Cross entropy of logits `[.., n]` with the indices of the right classes `[..]`: logsumexp − the class's logit.
 ///
 /// # Errors

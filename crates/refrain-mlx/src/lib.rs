@@ -20,6 +20,7 @@
 //!
 //! This crate knows nothing of Python; the module that binds it is another crate.
 
+mod compiled;
 mod device;
 mod dtype;
 mod error;
@@ -37,6 +38,7 @@ pub mod random;
 mod shape;
 mod value;
 
+pub use compiled::Compiled;
 pub use device::{DeviceKind, compute_device, default_device, set_compute_device, set_default_device};
 pub use dtype::{Category, DType};
 pub use error::{Error, ErrorKind, Result};

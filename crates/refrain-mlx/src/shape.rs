@@ -1,5 +1,7 @@
 //! Axes and extents of arguments.
 
+use refrain::Array;
+
 use crate::{Error, Result};
 
 /// Resolves an axis; negative axes count from the last.
@@ -60,20 +62,25 @@ pub(crate) fn tuple(shape: &[impl ToString]) -> String {
     }
 }
 
-/// The permutation that moves axis `axis` of `rank` dimensions to the end.
-pub(crate) fn to_last(axis: usize, rank: usize) -> Vec<isize> {
-    (0..rank)
-        .filter(|&d| d != axis)
-        .chain([axis])
-        .map(|d| d as isize)
-        .collect()
+/// `x` with axis `axis` moved to the end.
+pub(crate) fn to_last(x: &Array, axis: usize) -> Array {
+    let rank = x.rank();
+    if axis + 1 == rank {
+        return x.clone();
+    }
+    let order = (0..rank).filter(|&d| d != axis).chain([axis]);
+    x.permute(&order.map(|d| d as isize).collect::<Vec<_>>())
 }
 
-/// The permutation that moves the last of `rank` dimensions to `axis`.
-pub(crate) fn from_last(axis: usize, rank: usize) -> Vec<isize> {
-    let mut order: Vec<isize> = (0..rank as isize - 1).collect();
-    order.insert(axis, rank as isize - 1);
-    order
+/// `x` with its last axis moved to `axis`.
+pub(crate) fn from_last(x: &Array, axis: usize) -> Array {
+    let last = x.rank() - 1;
+    if axis == last {
+        return x.clone();
+    }
+    let mut order: Vec<isize> = (0..last as isize).collect();
+    order.insert(axis, last as isize);
+    x.permute(&order)
 }
 
 /// `isize` extents, as the core's `reshape` takes them.

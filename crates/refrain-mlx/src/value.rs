@@ -48,7 +48,7 @@ impl Value {
     }
 
     /// The same elements with another dtype that is stored in the same way.
-    fn labelled(self, dtype: DType) -> Value {
+    pub(crate) fn labelled(self, dtype: DType) -> Value {
         Value { dtype, ..self }
     }
 

@@ -175,7 +175,9 @@ impl Layer {
         let h = self.step(ops::add(&x.into(), &(&projected).into()).expect("adds"));
         let normed = self.normed(&h, 1);
         let [gate, up] = [0, 1].map(|n| self.step(self.mlp[n].times(&normed)));
-        let activated = self.step(fast::swiglu(&gate, &up).expect("fits"));
+        let sigmoid = self.step(ops::sigmoid(&(&gate).into()).expect("computes"));
+        let silu = self.step(ops::multiply(&(&gate).into(), &sigmoid.into()).expect("multiplies"));
+        let activated = self.step(ops::multiply(&silu.into(), &up.into()).expect("multiplies"));
         let down = self.step(self.mlp[2].times(&activated));
         self.step(ops::add(&(&h).into(), &(&down).into()).expect("adds"))
     }

@@ -102,13 +102,6 @@ fn scaled_dot_product_attention(
     on(py, stream, attention).map(PyArray::new)
 }
 
-/// silu(gate) * x.
-#[pyfunction]
-#[pyo3(name = "_swiglu", signature = (gate, x))]
-fn swiglu(py: Python<'_>, gate: ArrayArg, x: ArrayArg) -> PyResult<PyArray> {
-    on(py, None, || fast::swiglu(&gate.0, &x.0)).map(PyArray::new)
-}
-
 /// The negative log-probability of each target.
 #[pyfunction]
 #[pyo3(signature = (logits, targets, *, stream = None))]
@@ -147,7 +140,6 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
         wrap_pyfunction!(cross_entropy, module)?,
         wrap_pyfunction!(scaled_dot_product_attention, module)?,
         wrap_pyfunction!(gated_delta_update, module)?,
-        wrap_pyfunction!(swiglu, module)?,
     ] {
         module.add_function(function)?;
     }

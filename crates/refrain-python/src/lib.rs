@@ -7,6 +7,7 @@
 //! that are composed of others.
 
 mod array;
+mod compiled;
 mod control;
 mod convert;
 mod create;
@@ -51,6 +52,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     linear::register(module)?;
     indexing::register(module)?;
     interchange::register(module)?;
+    compiled::register(module)?;
     control::register(module)?;
     error::register(module)?;
     server::register(module)?;

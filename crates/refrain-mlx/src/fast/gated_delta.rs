@@ -1,6 +1,8 @@
 //! The gated delta rule.
 
-use refrain::Array;
+use std::hash::{Hash, Hasher};
+
+use refrain::{Array, Composite};
 use refrain_lm::gated_delta_from;
 
 use crate::shape::signed;
@@ -42,26 +44,72 @@ pub fn gated_delta_update(
             "[{OP}] Shapes of q, k, v, gates and state do not fit."
         )));
     }
+    let all = [q, k, v, gamma, beta];
+    let is_for_kernel = gamma.ndim() == 3 && all.iter().all(|x| x.dtype().is_floating() && x.size() > 0);
+    if is_for_kernel {
+        let rule = GatedDelta {
+            has_state: state.is_some(),
+            dtype: q.stored(),
+        };
+        let inputs: Vec<&Array> = (all.into_iter().chain(state).chain(mask)).map(Value::array).collect();
+        let results = [(&[batch, steps, heads, value_dim][..], q.stored()), (&state_shape, F32)];
+        let mut made = Array::composed_results(rule, &inputs, &results);
+        let (state, y) = (made.pop(), made.pop());
+        let both = y.zip(state).expect("two results");
+        return Ok((Value::of(both.0)?.labelled(q.dtype()), Value::of(both.1)?));
+    }
     let state = match state {
         Some(state) => state.array().astype(F32),
         None => Array::zeros(q.array().device(), F32, &state_shape),
     };
-    let are_floats = [q, k, v, gamma, beta].iter().all(|x| x.dtype().is_floating());
-    let (y, state) = if gamma.ndim() == 3 && are_floats && q.size() > 0 && v.size() > 0 {
-        by_kernel([q, k, v, gamma, beta].map(Value::array), state, mask)
-    } else {
-        step_by_step([q, k, v], gamma, beta, state, mask)?
-    };
+    let (y, state) = step_by_step([q, k, v], gamma, beta, state, mask)?;
     Ok((Value::of(y)?.cast(q.dtype())?, Value::of(state)?))
 }
 
-/// Outputs and the last state by the kernel, which has one decay per head.
-fn by_kernel([q, k, v, gamma, beta]: [&Array; 5], mut state: Array, mask: Option<&Value>) -> (Array, Array) {
+/// (q, k, v, γ, β, {state}, {mask}) → outputs and the last state, by the kernel, which has one decay per head.
+#[derive(Hash, Debug)]
+struct GatedDelta {
+    has_state: bool,
+    /// The dtype of the outputs.
+    dtype: refrain::DType,
+}
+
+impl Composite for GatedDelta {
+    fn name(&self) -> &'static str {
+        OP
+    }
+
+    fn key(&self, mut state: &mut dyn Hasher) {
+        self.hash(&mut state);
+    }
+
+    fn compose(&self, inputs: &[Array], integer: Option<&Array>) -> Array {
+        self.compose_results(inputs, integer).swap_remove(0)
+    }
+
+    fn compose_results(&self, inputs: &[Array], _integer: Option<&Array>) -> Vec<Array> {
+        let [q, k, v, gamma, beta, rest @ ..] = inputs else {
+            unreachable!("there are five arrays and more")
+        };
+        let (state, mask) = match rest {
+            [state, mask @ ..] if self.has_state => (state.astype(F32), mask.first()),
+            mask => {
+                let shape = [q.dim(0), v.dim(2), v.dim(3), q.dim(3)];
+                (Array::zeros(q.device(), F32, &shape), mask.first())
+            }
+        };
+        let (outputs, state) = by_kernel([q, k, v, gamma, beta], state, mask);
+        vec![outputs.astype(self.dtype), state]
+    }
+}
+
+/// Outputs and the last state.
+fn by_kernel([q, k, v, gamma, beta]: [&Array; 5], mut state: Array, mask: Option<&Array>) -> (Array, Array) {
     let (device, batch, steps) = (q.device(), q.dim(0), q.dim(1));
     // A masked step is padding, which has a negative position. The state continues at positions above 0.
     let positions = mask.map(|mask| {
         let next = Array::full(device, refrain::DType::I32, &[batch, steps], 1);
-        mask.array().astype(F32).ne(0.0).select(&next, &-&next)
+        mask.astype(F32).ne(0.0).select(&next, &-&next)
     });
     let mut outputs = Vec::new();
     for first in (0..steps).step_by(MAX_STEPS) {
@@ -77,15 +125,13 @@ fn by_kernel([q, k, v, gamma, beta]: [&Array; 5], mut state: Array, mask: Option
             part.reshape(&signed(&shape))
         };
         let [q, k, v, gamma, beta] = [q, k, v, gamma, beta].map(flat);
-        let tokens = [batch * count];
-        let next = || Array::full(device, refrain::DType::I32, &tokens, 1);
+        let tokens = batch * count;
+        // Kernels read positions and sequences one by one, so that these are no broadcast numbers.
+        let next = || Array::arange(device, refrain::DType::I32, tokens) + 1;
         let positions = positions.as_ref().map_or_else(next, flat);
-        let sequences = if batch == 1 {
-            Array::zeros(device, refrain::DType::U32, &tokens)
-        } else {
-            let sequences = Array::arange(device, refrain::DType::U32, batch).expand_dims(-1);
-            sequences.broadcast_to(&[batch, count]).reshape(&signed(&tokens))
-        };
+        let token = Array::arange(device, refrain::DType::U32, tokens);
+        let first = &token - &(&token % count as u32);
+        let sequences = (first / count as u32).round().astype(refrain::DType::U32);
         let gates = [&gamma, &beta];
         let (y, last) = gated_delta_from([&q, &k, &v], gates, [&positions, &sequences], &state);
         outputs.push(y.reshape(&signed(&[batch, count, v.dim(1), v.dim(2)])));

@@ -1,10 +1,12 @@
 //! What lowering knows of MLX's programs: graph passes that bring them into the form that the kernels for inference
 //! expect ([`refrain::rewrite`]).
 //!
-//! Two operations mark such programs and bring the passes with them. [`rounded`] marks the result of a product in half
-//! precision, [`same_position`] the position of a token that attends to a cache.
+//! Operations mark such programs and bring the passes with them. [`rounded`] marks the result of a product in half
+//! precision, [`same_position`] the position of a token that attends to a cache, [`partitioned`] a partition.
 
 mod caches;
+mod partition;
+mod sigmoid;
 mod widen;
 
 use std::hash::{Hash, Hasher};
@@ -15,6 +17,8 @@ use refrain::operation::{
 use refrain::rewrite::{Rewrite, RewriteStage};
 use refrain::{Array, DType};
 use refrain_kernels::elementwise::{self, Expression};
+
+pub(crate) use partition::partitioned;
 
 /// (x f32) → x in half precision.
 #[derive(Hash, Debug)]

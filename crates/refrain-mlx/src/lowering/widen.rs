@@ -9,7 +9,7 @@ use refrain::operation::{ArraySpec, WriteRows};
 use refrain::{DType, Device, Layout, Primitive};
 use refrain_kernels::elementwise::{Expression, ExpressionStep};
 
-use super::{Rounded, is_half};
+use super::{Rounded, is_half, sigmoid};
 
 /// Maximum number of elements of a softmax that becomes one of f32. Larger ones are the scores of prompts, whose memory
 /// would double.
@@ -354,5 +354,5 @@ fn widened(expression: &Expression, inputs: Vec<DType>) -> Expression {
     }
     // The last step is the result, which needs none of those behind it.
     steps.truncate(at.last().expect("an expression has steps") + 1);
-    Expression { inputs, steps }
+    sigmoid::recognised(Expression { inputs, steps })
 }

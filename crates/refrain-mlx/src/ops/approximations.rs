@@ -5,7 +5,7 @@ use std::f32::consts::{FRAC_PI_2, FRAC_PI_4, PI};
 use refrain::Array;
 
 /// 1 / (1 + e⁻ˣ). In half precision, e^|x| is rounded as on MLX's CPU, whose results decide what programs for it expect.
-pub(crate) fn sigmoid(x: &Array) -> Array {
+pub(super) fn sigmoid(x: &Array) -> Array {
     if x.dtype() == refrain::DType::F32 {
         return x.sigmoid();
     }

@@ -86,6 +86,10 @@ impl Composite for Convolution {
     }
 
     fn compose(&self, inputs: &[Array], _integer: Option<&Array>) -> Array {
+        if self.problem.is_short_and_depthwise(&inputs[1]) {
+            let taps = inputs[1].reshape(&[inputs[1].dim(0) as isize, -1]);
+            return refrain_lm::depthwise_conv(&inputs[0], &taps).astype(self.dtype);
+        }
         // Sums are accumulated in f32 and rounded once.
         let [padded, weight] = [&inputs[0], &inputs[1]].map(|x| x.astype(refrain::DType::F32));
         let kernel = &weight.shape()[1..weight.rank() - 1];
@@ -141,6 +145,15 @@ impl Problem {
             dilation,
             groups,
         })
+    }
+
+    /// Whether each channel has a kernel of its own, along one dimension, that one operation takes.
+    fn is_short_and_depthwise(&self, weight: &Array) -> bool {
+        let &[outputs, taps, per_group] = weight.shape() else {
+            return false;
+        };
+        let each_alone = per_group == 1 && outputs == self.groups;
+        each_alone && taps <= refrain_lm::MAX_DEPTHWISE_TAPS && self.strides == [1] && self.dilation == [1]
     }
 
     /// Number of elements over which a kernel reaches along a dimension.

@@ -176,7 +176,8 @@ pub fn pad(a: &Value, widths: &[(i64, i64)], padding: &Padding) -> Result<Value>
         return Err(Error::value("[pad] Invalid padding size: must be non-negative."));
     }
     let mut x = a.clone();
-    for (axis, &(before, after)) in widths.iter().enumerate() {
+    let is_wider = |(_, widths): &(usize, &(i64, i64))| **widths != (0, 0);
+    for (axis, &(before, after)) in widths.iter().enumerate().filter(is_wider) {
         let side = |width: i64, at: usize| -> Result<Value> {
             let mut shape = x.shape().to_vec();
             shape[axis] = width as usize;

@@ -22,7 +22,6 @@ mod sort;
 mod unary;
 mod update;
 
-pub(crate) use approximations::sigmoid as sigmoid_steps;
 pub use binary::{
     add, arctan2, bitwise_and, bitwise_or, bitwise_xor, clip, divide, floor_divide, left_shift, logaddexp, logical_and,
     logical_or, maximum, minimum, multiply, power, remainder, right_shift, subtract, where_,

@@ -199,7 +199,7 @@ fn extreme(op: &str, a: &Value, axis: Option<i64>, keepdims: bool, key: impl Fn(
         0 if axis == 0 || axis == -1 => return Value::full(&[], 0.into(), DType::U32),
         rank => shape::axis(op, axis, rank)?,
     };
-    let index = key(&a.array().permute(&to_last(resolved, a.ndim()))).argmax();
+    let index = key(&to_last(a.array(), resolved)).argmax();
     if !keepdims {
         return Value::of(index);
     }
@@ -222,12 +222,8 @@ pub fn softmax(a: &Value, axes: Option<&[i64]>, _precise: bool) -> Result<Value>
         };
     }
     if let [axis] = resolved[..] {
-        let rank = a.ndim();
-        if axis + 1 == rank {
-            return Value::of(a.array().softmax());
-        }
-        let last = a.array().permute(&to_last(axis, rank)).softmax();
-        return Value::of(last.permute(&from_last(axis, rank)));
+        let last = to_last(a.array(), axis).softmax();
+        return Value::of(from_last(&last, axis));
     }
     let x = a.cast(DType::F32)?;
     let largest = max(&x, axes, true)?;

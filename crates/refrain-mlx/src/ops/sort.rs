@@ -5,6 +5,7 @@ use std::hash::{Hash, Hasher};
 use refrain::{Array, Composite};
 
 use super::integer::all_ones;
+use crate::lowering::partitioned;
 use crate::shape::{self, from_last, to_last};
 use crate::{DType, Error, Operand, Result, Value, ops};
 
@@ -42,21 +43,30 @@ pub(super) fn reversed_order(x: &Array, dtype: DType) -> Array {
 /// # Errors
 /// Fails if the axis does not exist.
 pub fn argsort(a: &Value, axis: Option<i64>) -> Result<Value> {
-    let (x, axis) = along("argsort", a, axis)?;
+    order("argsort", a, axis, None)
+}
+
+/// The indices that sort along an axis, or only partition at a position, from the end if it is negative.
+fn order(op: &str, a: &Value, axis: Option<i64>, kth: Option<i64>) -> Result<Value> {
+    let (x, axis) = along(op, a, axis)?;
     if x.count() == 0 {
         return Value::of(x.astype(refrain::DType::U32));
     }
     let dtype = a.dtype();
-    let sorted = ArgSort { axis, dtype };
+    let n = x.shape()[axis] as i64;
+    let kth = kth.map(|kth| if kth < 0 { kth + n } else { kth } as usize);
+    let sorted = ArgSort { axis, dtype, kth };
     Value::of(Array::composed(sorted, &[&x], None, x.shape(), refrain::DType::U32))
 }
 
-/// x → the indices that sort it along an axis.
+/// x → the indices that sort it along an axis, or partition it.
 #[derive(Hash, Debug)]
 struct ArgSort {
     axis: usize,
     /// The dtype of x, which may be stored in wider words.
     dtype: DType,
+    /// The position of a partition.
+    kth: Option<usize>,
 }
 
 impl Composite for ArgSort {
@@ -70,14 +80,18 @@ impl Composite for ArgSort {
 
     fn compose(&self, inputs: &[Array], _integer: Option<&Array>) -> Array {
         let x = &inputs[0];
-        let (rank, n) = (x.rank(), x.shape()[self.axis]);
-        let rows = x.permute(&to_last(self.axis, rank));
+        let n = x.shape()[self.axis];
+        let rows = to_last(x, self.axis);
         let mut keys = reversed_order(&rows, self.dtype);
         if self.dtype.is_floating() {
             keys = keys.ne(&keys).select(f32::NEG_INFINITY, &keys);
         }
         // The largest of the reversed order come first.
-        keys.top_k(n).permute(&from_last(self.axis, rank))
+        let mut order = keys.top_k(n);
+        if let Some(kth) = self.kth {
+            order = partitioned(&order, &rows, kth);
+        }
+        from_last(&order, self.axis)
     }
 }
 
@@ -108,7 +122,7 @@ pub fn partition(a: &Value, kth: i64, axis: Option<i64>) -> Result<Value> {
 /// As [`partition`].
 pub fn argpartition(a: &Value, kth: i64, axis: Option<i64>) -> Result<Value> {
     check_position("argpartition", a, kth, axis)?;
-    argsort(a, axis)
+    order("argpartition", a, axis, Some(kth))
 }
 
 /// The `k` largest elements in ascending order.

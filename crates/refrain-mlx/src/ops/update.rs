@@ -50,13 +50,15 @@ fn rows_of(op: &str, a: &Value, indices: &Value, axis: i64) -> Result<(Array, Ar
     }
     let axis = shape::axis(op, axis, a.ndim())?;
     let index = wrapped(op, indices, a.shape()[axis])?;
-    let order = to_last(axis, a.ndim());
-    let (x, index) = (a.array().permute(&order), index.permute(&order));
+    let (x, index) = (to_last(a.array(), axis), to_last(&index, axis));
     let split = |array: &Array| array.shape()[..array.rank() - 1].to_vec();
     let leading = shape::broadcast(op, &[&split(&x), &split(&index)])?;
     let spread = |array: &Array| {
-        let last = *array.shape().last().expect("there is an axis");
-        array.broadcast_to(&[&leading[..], &[last]].concat())
+        let (last, outer) = array.shape().split_last().expect("there is an axis");
+        if outer == leading {
+            return array.clone();
+        }
+        array.broadcast_to(&[&leading[..], &[*last]].concat())
     };
     Ok((spread(&x), spread(&index), leading, axis))
 }
@@ -72,7 +74,7 @@ pub fn take_along_axis(a: &Value, indices: &Value, axis: Option<i64>) -> Result<
     };
     let (x, index, _, axis) = rows_of("take_along_axis", a, indices, axis)?;
     let taken = x.take_along(&index);
-    a.like(taken.permute(&from_last(axis, a.ndim())))
+    a.like(from_last(&taken, axis))
 }
 
 /// The value with elements along an axis, chosen as by [`take_along_axis`], replaced by `values`, which broadcast.
@@ -106,7 +108,7 @@ pub fn put_along_axis(a: &Value, indices: &Value, values: &Value, axis: Option<i
             );
             return Err(Error::value(message));
         }
-        values.array().broadcast_to(&shape).permute(&to_last(axis, rank))
+        to_last(&values.array().broadcast_to(&shape), axis)
     };
     let (n, m) = (x.shape()[rank - 1], index.shape()[rank - 1]);
     let rows: usize = leading.iter().product();
@@ -117,7 +119,7 @@ pub fn put_along_axis(a: &Value, indices: &Value, values: &Value, axis: Option<i
     let inside = index.ge(0).bit_and(index.lt(n as i64));
     let slots = inside.select(&(&index + &first.reshape(&[-1, 1])), -1).reshape(&[-1]);
     let put = x.reshape(&[-1]).scatter_rows(&replaced.reshape(&[-1]), &slots);
-    a.like(put.reshape(&signed(x.shape())).permute(&from_last(axis, rank)))
+    a.like(from_last(&put.reshape(&signed(x.shape())), axis))
 }
 
 /// Start indices of some axes, clamped so that `sizes` elements follow.

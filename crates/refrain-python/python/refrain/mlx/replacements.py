@@ -1,5 +1,4 @@
-"""Replaces functions of mlx-lm by functions of `mlx.core` that compute the same: one that loops over tokens in Python,
-and one that every layer calls."""
+"""Replaces a function of mlx-lm that loops over tokens in Python by one of `mlx.core` that computes the same."""
 
 import inspect
 from importlib.machinery import ModuleSpec, PathFinder
@@ -9,7 +8,6 @@ from refrain import _core
 
 # Module: its function, the names of that function's parameters, and the function of `refrain._core.fast`.
 REPLACED = {
-    "mlx_lm.models.activations": ("swiglu", ("gate", "x"), "_swiglu"),
     "mlx_lm.models.gated_delta": (
         "gated_delta_ops",
         ("q", "k", "v", "g", "beta", "state", "mask"),

@@ -1,6 +1,9 @@
-"""Transformations of functions. `compile` runs its function; derivatives are not there yet."""
+"""Transformations of functions; derivatives are not there yet."""
 
+import os
 from collections.abc import Callable, Sequence
+
+from refrain import _core
 
 
 def _missing(name: str, what: str) -> Callable:
@@ -14,18 +17,24 @@ def _missing(name: str, what: str) -> Callable:
 def compile(
     fun: Callable, inputs: object | None = None, outputs: object | None = None, shapeless: bool = False
 ) -> Callable:
-    """The function itself: operations are lazy, and what they build is compiled when it is computed."""
-    if not callable(fun):
-        raise TypeError("[compile] expected a function")
-    return fun
+    """A function that runs once for each kind of argument: see `compiled_function`. One that reads or writes further
+    arrays is returned as it is: operations are lazy, and what they build is compiled when it is computed."""
+    compiled = _core.compiled_function(fun)
+    return fun if inputs is not None or outputs is not None else compiled
 
 
 def disable_compile() -> None:
-    """Has no effect: `compile` returns its function."""
+    """Compiled functions run each time."""
+    _core._disable_compile(True)
 
 
 def enable_compile() -> None:
-    """Has no effect: `compile` returns its function."""
+    """Compiled functions run once for each kind of argument."""
+    _core._disable_compile(False)
+
+
+if "MLX_DISABLE_COMPILE" in os.environ:
+    disable_compile()
 
 
 def checkpoint(fun: Callable) -> Callable:
