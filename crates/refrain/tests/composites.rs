@@ -5,7 +5,7 @@ mod common;
 use std::hash::Hasher;
 
 use common::vulkan;
-use refrain::{Array, Composite, DType, Device, Function, eval};
+use refrain::{Array, Composite, DType, Device, Function, eval, eval_referenced};
 
 /// What a [`Sample`] is composed of.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -90,6 +90,51 @@ fn a_composite_is_composed_when_its_program_is_lowered() {
             assert_eq!(result.to_vec::<f32>().expect("computes"), expected);
         }
     }
+}
+
+/// 2 x and x + 1.
+#[derive(Debug)]
+struct Both;
+
+impl Composite for Both {
+    fn name(&self) -> &'static str {
+        "both"
+    }
+
+    fn key(&self, _state: &mut dyn Hasher) {}
+
+    fn compose(&self, inputs: &[Array], integer: Option<&Array>) -> Array {
+        self.compose_results(inputs, integer).swap_remove(0)
+    }
+
+    fn compose_results(&self, inputs: &[Array], _integer: Option<&Array>) -> Vec<Array> {
+        vec![&inputs[0] * 2.0, &inputs[0] + 1.0]
+    }
+}
+
+#[test]
+fn several_results_are_computed_together_where_they_are_referred_to() {
+    for device in [Device::cpu(), vulkan().clone()] {
+        let x = Array::from_slice(&device, &[1.0f32, 2.0, 3.0], &[3]);
+        let both = || Array::composed_results(Both, &[&x], &[(&[3], DType::F32), (&[3], DType::F32)]);
+        let results = both();
+        eval(&[&results[0]]).expect("computes");
+        assert!(results[1].is_evaluated());
+        for (result, expected) in results.iter().zip([[2.0, 4.0, 6.0], [2.0, 3.0, 4.0]]) {
+            assert_eq!(result.to_vec::<f32>().expect("reads"), expected);
+        }
+        // Only the second is still referred to: the first is part of the sum's step.
+        let [first, second] = both().try_into().expect("two results");
+        let sum = &first + &x;
+        drop(first);
+        eval_referenced(&[&sum]).expect("computes");
+        assert!(second.is_evaluated());
+        assert_eq!(sum.to_vec::<f32>().expect("reads"), [3.0, 6.0, 9.0]);
+        let explained = device.explain();
+        assert!(explained.contains("in 2 steps"), "{explained}");
+    }
+    let missing = Array::composed_results(Both, &[], &[(&[3], DType::F32), (&[3], DType::F32)]);
+    assert!(missing.iter().all(|result| result.error().is_some()));
 }
 
 #[test]
