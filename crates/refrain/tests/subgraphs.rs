@@ -49,7 +49,9 @@ fn a_subgraph_depends_on_its_placeholders_alone() {
         (&x + &state, "an evaluated array"),
         (x.reshape(&[3]), "reshape"),
     ] {
-        let error = Subgraph::of(&[&x], &[&result]).expect_err("depends on more").to_string();
+        let error = Subgraph::of(&[&x], &[&result])
+            .expect_err("depends on more")
+            .to_string();
         assert!(error.contains(expected), "{error}");
     }
     let error = Subgraph::of(&[], &[&x]).expect_err("no placeholder").to_string();
@@ -72,7 +74,9 @@ fn a_subgraph_takes_arrays_like_its_placeholders() {
         assert!(error.contains("do not match"), "{error}");
     }
     assert_eq!(
-        subgraph.apply(&[&fits]).expect("fits")[0].to_vec::<f32>().expect("computes"),
+        subgraph.apply(&[&fits]).expect("fits")[0]
+            .to_vec::<f32>()
+            .expect("computes"),
         [1.0, 1.0]
     );
 }

@@ -10,7 +10,7 @@ const MAX_INPUTS: usize = 8;
 const MAX_STEPS: usize = 64;
 
 /// Fuses elementwise nodes: a node becomes part of its user if that is elementwise, the only user, and over the same
-/// elements. Constants become part of every user.
+/// elements. Constants and ranges become part of every user.
 pub fn fuse(mut graph: Graph) -> Graph {
     graph.nodes.iter_mut().for_each(share_inputs);
     let mut uses = graph.use_counts();
@@ -75,8 +75,8 @@ fn fused(graph: &Graph, uses: &[usize], number: usize, input: usize) -> Option<N
     let (Primitive::Elementwise(outer), Primitive::Elementwise(inner)) = (&node.primitive, &source.primitive) else {
         return None;
     };
-    let constant = inner.inputs.is_empty() && !inner.steps.contains(&ExpressionStep::Index);
     let whole = edge.layout.is_contiguous() && edge.layout.offset == 0 && edge.layout.count() == source.layout.count();
+    let constant = inner.inputs.is_empty() && (whole || !inner.steps.contains(&ExpressionStep::Index));
     let reads_state = source.inputs.iter().any(|e| graph.is_state(e));
     if !constant && (uses[edge.node] != 1 || !whole || reads_state) {
         return None;
