@@ -1,6 +1,10 @@
 //! Gated DeltaNet as mlx-lm writes it is one step of a decoded token, and computes what its operations compute one by
 //! one.
 
+#[path = "common/matrix.rs"]
+mod matrix;
+
+use matrix::{Matrix, exact, random, read};
 use refrain_mlx::index::{self, Index};
 use refrain_mlx::{DType, Operand, Value, compute_device, fast, ops};
 
@@ -14,13 +18,9 @@ const VALUES: usize = HEADS * VALUE_DIM;
 const CHANNELS: usize = 2 * KEYS + VALUES;
 const HIDDEN: usize = 64;
 
-fn random(shape: &[usize], seed: usize, dtype: DType) -> Value {
-    let n: usize = shape.iter().product();
-    let numbers: Vec<f32> = (0..n)
-        .map(|i| ((i * i + 31 * i + 17 * seed) % 101) as f32 / 50.0 - 1.0)
-        .collect();
-    let value = Value::from_slice(&numbers, shape).expect("it fits");
-    computed(value.cast(dtype).expect("casts"))
+/// Random values of a dtype.
+fn drawn(shape: &[usize], seed: usize, dtype: DType) -> Value {
+    computed(random(shape, seed).cast(dtype).expect("casts"))
 }
 
 fn computed(value: Value) -> Value {
@@ -28,40 +28,8 @@ fn computed(value: Value) -> Value {
     value
 }
 
-fn exact(value: &Value) -> Value {
-    computed(value.cast(DType::F32).expect("casts"))
-}
-
-fn read(value: &Value) -> Vec<f32> {
-    exact(value).to_vec().expect("it computes")
-}
-
 fn times(a: &Value, b: impl Into<Operand>) -> Value {
     ops::multiply(&a.into(), &b.into()).expect("multiplies")
-}
-
-/// Quants of 4 bits, scales and biases.
-#[derive(Clone)]
-struct Matrix([Value; 3]);
-
-impl Matrix {
-    fn new(rows: usize, columns: usize, seed: usize, dtype: DType) -> Matrix {
-        let weight = computed(times(&random(&[rows, columns], seed, dtype), 0.2));
-        let planes = ops::quantize(&weight, Some(32), Some(4), "affine").expect("quantises");
-        refrain_mlx::eval(&planes).expect("computes");
-        Matrix(planes.try_into().expect("three planes"))
-    }
-
-    /// The same matrix, with its scales and biases in f32.
-    fn exact(&self) -> Matrix {
-        let [quants, scales, biases] = &self.0;
-        Matrix([quants.clone(), exact(scales), exact(biases)])
-    }
-
-    fn times(&self, x: &Value) -> Value {
-        let [quants, scales, biases] = &self.0;
-        ops::quantized_matmul(x, quants, scales, Some(biases), true, Some(32), Some(4), "affine").expect("multiplies")
-    }
 }
 
 /// A layer with its window of inputs and its state.
@@ -79,7 +47,8 @@ struct Layer {
 
 impl Layer {
     fn new(batch: usize, dtype: DType) -> Layer {
-        let matrix = |rows: usize, columns: usize, seed: usize| Matrix::new(rows, columns, seed, dtype);
+        let matrix =
+            |rows: usize, columns: usize, seed: usize| Matrix::of(&times(&drawn(&[rows, columns], seed, dtype), 0.2));
         let zeros = |shape: &[usize], dtype: DType| {
             let shape: Vec<i64> = shape.iter().map(|&n| n as i64).collect();
             computed(ops::contiguous(&ops::zeros(&shape, dtype).expect("makes")).expect("copies"))
@@ -92,8 +61,8 @@ impl Layer {
                 matrix(HEADS, HIDDEN, 4),
                 matrix(HIDDEN, VALUES, 5),
             ],
-            taps: random(&[CHANNELS, TAPS, 1], 6, dtype),
-            norm: random(&[VALUE_DIM], 7, dtype),
+            taps: drawn(&[CHANNELS, TAPS, 1], 6, dtype),
+            norm: drawn(&[VALUE_DIM], 7, dtype),
             window: zeros(&[batch, TAPS - 1, CHANNELS], dtype),
             state: zeros(&[batch, HEADS, VALUE_DIM, KEY_DIM], DType::F32),
             apart: false,
@@ -206,7 +175,7 @@ fn a_decoded_token_of_a_delta_net_is_one_step_between_its_products() {
         let mut layer = Layer::new(batch, dtype);
         let mut apart = layer.reference();
         for (step, tokens) in [5, 1, 1, 1, 2, 1].into_iter().enumerate() {
-            let x = random(&[batch, tokens, HIDDEN], 20 + step, dtype);
+            let x = drawn(&[batch, tokens, HIDDEN], 20 + step, dtype);
             let result = layer.forward(&x);
             // The state is kept because the layer refers to it.
             let mut kept = vec![result];

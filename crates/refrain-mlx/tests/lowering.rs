@@ -1,5 +1,9 @@
 //! Programs of mlx-lm in half precision are lowered to few steps, and compute what their operations compute one by one.
 
+#[path = "common/matrix.rs"]
+mod matrix;
+
+use matrix::{Matrix, exact, random, read};
 use refrain_mlx::index::{self, Index};
 use refrain_mlx::{DType, Value, compute_device, fast, ops};
 
@@ -9,53 +13,6 @@ const WIDTH: usize = 32;
 const HIDDEN: usize = 64;
 /// Slots of the caches of two layers, as of one with a window and one without.
 const SLOTS: [usize; 2] = [16, 24];
-
-fn random(shape: &[usize], seed: usize) -> Value {
-    let n: usize = shape.iter().product();
-    let numbers: Vec<f32> = (0..n)
-        .map(|i| ((i * i + 31 * i + 17 * seed) % 101) as f32 / 50.0 - 1.0)
-        .collect();
-    Value::from_slice(&numbers, shape).expect("it fits")
-}
-
-/// The elements as f32.
-fn read(value: &Value) -> Vec<f32> {
-    value
-        .cast(DType::F32)
-        .expect("it converts")
-        .to_vec()
-        .expect("it computes")
-}
-
-/// The same value in f32, computed.
-fn exact(value: &Value) -> Value {
-    let exact = value.cast(DType::F32).expect("casts");
-    refrain_mlx::eval(std::slice::from_ref(&exact)).expect("computes");
-    exact
-}
-
-/// A matrix of 4 bits per value, with scales and biases in a dtype.
-struct Matrix([Value; 3]);
-
-impl Matrix {
-    fn new(shape: [usize; 2], seed: usize, dtype: DType) -> Matrix {
-        let weight = random(&shape, seed).cast(dtype).expect("casts");
-        let planes = ops::quantize(&weight, Some(32), Some(4), "affine").expect("quantises");
-        refrain_mlx::eval(&planes).expect("computes");
-        Matrix(planes.try_into().expect("three planes"))
-    }
-
-    /// The same matrix, with its scales and biases in f32.
-    fn exact(&self) -> Matrix {
-        let [quants, scales, biases] = &self.0;
-        Matrix([quants.clone(), exact(scales), exact(biases)])
-    }
-
-    fn times(&self, x: &Value) -> Value {
-        let [quants, scales, biases] = &self.0;
-        ops::quantized_matmul(x, quants, scales, Some(biases), true, Some(32), Some(4), "affine").expect("multiplies")
-    }
-}
 
 /// A layer as mlx-lm writes it, with its cache.
 struct Layer {
@@ -71,7 +28,9 @@ struct Layer {
 
 impl Layer {
     fn new(dtype: DType, slots: usize) -> Layer {
-        let matrix = |rows: usize, columns: usize, seed: usize| Matrix::new([rows, columns], seed, dtype);
+        let matrix = |rows: usize, columns: usize, seed: usize| {
+            Matrix::of(&random(&[rows, columns], seed).cast(dtype).expect("casts"))
+        };
         let norm = |n: usize, seed: usize| {
             let weight = random(&[n], seed).cast(dtype).expect("casts");
             refrain_mlx::eval(std::slice::from_ref(&weight)).expect("computes");

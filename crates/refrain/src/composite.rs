@@ -12,8 +12,8 @@ use crate::{Array, DType, Error, Primitive};
 /// A function of arrays that is composed of other operations. [`Array::composed`] calls it.
 ///
 /// Its result is one array, which costs the host as much as one operation. It may have several, which are computed
-/// together. The arrays that it is composed of are made
-/// only when a program is lowered, and are fused as ever. A program that repeats itself never makes them again.
+/// together. The arrays that it is composed of are made only when a program is lowered, and are fused as ever. A program
+/// that repeats itself never makes them again.
 pub trait Composite: fmt::Debug + Any + Send + Sync {
     /// Name in error messages and tables.
     fn name(&self) -> &'static str;

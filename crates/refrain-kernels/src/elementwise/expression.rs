@@ -223,6 +223,19 @@ pub enum ExpressionStep {
     Cast(usize, DType),
 }
 
+impl ExpressionStep {
+    /// The same step over other earlier steps: `at` of each.
+    pub fn renumbered(self, at: impl Fn(usize) -> usize) -> ExpressionStep {
+        match self {
+            ExpressionStep::Input(_) | ExpressionStep::Constant { .. } | ExpressionStep::Index => self,
+            ExpressionStep::Unary(op, a) => ExpressionStep::Unary(op, at(a)),
+            ExpressionStep::Binary(op, a, b) => ExpressionStep::Binary(op, at(a), at(b)),
+            ExpressionStep::Select(condition, a, b) => ExpressionStep::Select(at(condition), at(a), at(b)),
+            ExpressionStep::Cast(a, to) => ExpressionStep::Cast(at(a), to),
+        }
+    }
+}
+
 /// Reasons why an expression is invalid.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum InvalidExpression {
@@ -259,6 +272,20 @@ pub struct Expression {
 }
 
 impl Expression {
+    /// The value of a step that is a float, rounded to its dtype, or that as f32.
+    pub fn float(&self, step: usize) -> Option<f32> {
+        let constant = match self.steps[step] {
+            ExpressionStep::Cast(before, DType::F32) => self.steps[before],
+            step => step,
+        };
+        match constant {
+            ExpressionStep::Constant { value, dtype } if dtype.is_float() => {
+                value.to_values(dtype).f32().first().copied()
+            }
+            _ => None,
+        }
+    }
+
     /// Returns the conversion of one input to dtype `to`.
     pub fn cast(from: DType, to: DType) -> Expression {
         let mut steps = vec![ExpressionStep::Input(0)];

@@ -8,7 +8,7 @@ use refrain_kernels::elementwise::{BinaryOp, Expression, ExpressionStep, UnaryOp
 pub(super) fn recognised(mut expression: Expression) -> Expression {
     let mut is_changed = false;
     for number in 0..expression.steps.len() {
-        if let Some(x) = argument(&expression.steps, number) {
+        if let Some(x) = argument(&expression, number) {
             expression.steps[number] = ExpressionStep::Unary(UnaryOp::Sigmoid, x);
             is_changed = true;
         }
@@ -17,7 +17,8 @@ pub(super) fn recognised(mut expression: Expression) -> Expression {
 }
 
 /// x, if step `number` is its sigmoid.
-fn argument(steps: &[ExpressionStep], number: usize) -> Option<usize> {
+fn argument(expression: &Expression, number: usize) -> Option<usize> {
+    let steps = &expression.steps;
     let ExpressionStep::Select(condition, below, above) = steps[number] else {
         return None;
     };
@@ -39,20 +40,11 @@ fn argument(steps: &[ExpressionStep], number: usize) -> Option<usize> {
     let ExpressionStep::Binary(BinaryOp::Sub, whole, same_below) = steps[above] else {
         return None;
     };
-    let are_constants = constant(steps, zero) == Some(0.0)
+    let are_constants = expression.float(zero) == Some(0.0)
         && [one, added, whole]
             .into_iter()
-            .all(|step| constant(steps, step) == Some(1.0));
+            .all(|step| expression.float(step) == Some(1.0));
     (are_constants && same(steps, x, same_x) && same(steps, below, same_below)).then_some(x)
-}
-
-/// The value of a step that is a float.
-fn constant(steps: &[ExpressionStep], number: usize) -> Option<f32> {
-    match steps[number] {
-        ExpressionStep::Constant { value, dtype } if dtype.is_float() => value.to_values(dtype).f32().first().copied(),
-        ExpressionStep::Cast(before, to) if to.is_float() => constant(steps, before),
-        _ => None,
-    }
 }
 
 /// Whether two steps compute the same. An input may be read by several steps.
@@ -81,13 +73,7 @@ fn needed(expression: Expression) -> Expression {
     let mut kept = Vec::with_capacity(steps.len());
     for (number, step) in steps.into_iter().enumerate().filter(|(number, _)| is_needed[*number]) {
         at[number] = kept.len();
-        kept.push(match step {
-            ExpressionStep::Unary(op, a) => ExpressionStep::Unary(op, at[a]),
-            ExpressionStep::Binary(op, a, b) => ExpressionStep::Binary(op, at[a], at[b]),
-            ExpressionStep::Select(condition, a, b) => ExpressionStep::Select(at[condition], at[a], at[b]),
-            ExpressionStep::Cast(a, to) => ExpressionStep::Cast(at[a], to),
-            leaf => leaf,
-        });
+        kept.push(step.renumbered(|operand| at[operand]));
     }
     Expression { inputs, steps: kept }
 }

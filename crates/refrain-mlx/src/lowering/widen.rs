@@ -336,9 +336,9 @@ fn widened(expression: &Expression, inputs: Vec<DType>) -> Expression {
                 steps.push(*step);
                 None
             }
-            ExpressionStep::Unary(op, a) => Some(ExpressionStep::Unary(op, at[a])),
-            ExpressionStep::Binary(op, a, b) => Some(ExpressionStep::Binary(op, at[a], at[b])),
-            ExpressionStep::Select(condition, a, b) => Some(ExpressionStep::Select(at[condition], at[a], at[b])),
+            ExpressionStep::Unary(..) | ExpressionStep::Binary(..) | ExpressionStep::Select(..) => {
+                Some(step.renumbered(|operand| at[operand]))
+            }
             ExpressionStep::Cast(a, to) => {
                 let is_wide = |dtype: DType| is_half(dtype) || dtype == DType::F32;
                 if is_wide(to) && is_wide(before[a]) {

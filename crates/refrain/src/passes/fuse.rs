@@ -146,12 +146,8 @@ fn substitute(
 }
 
 fn renumbered(step: &ExpressionStep, at: impl Fn(usize) -> usize, slots: &[usize]) -> ExpressionStep {
-    match step {
-        ExpressionStep::Input(i) => ExpressionStep::Input(slots[*i]),
-        ExpressionStep::Constant { .. } | ExpressionStep::Index => *step,
-        ExpressionStep::Unary(op, a) => ExpressionStep::Unary(*op, at(*a)),
-        ExpressionStep::Binary(op, a, b) => ExpressionStep::Binary(*op, at(*a), at(*b)),
-        ExpressionStep::Select(c, a, b) => ExpressionStep::Select(at(*c), at(*a), at(*b)),
-        ExpressionStep::Cast(a, dtype) => ExpressionStep::Cast(at(*a), *dtype),
+    match *step {
+        ExpressionStep::Input(i) => ExpressionStep::Input(slots[i]),
+        step => step.renumbered(at),
     }
 }

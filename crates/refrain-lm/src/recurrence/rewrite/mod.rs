@@ -248,21 +248,10 @@ fn factor(expression: &Expression, number: usize) -> Option<f32> {
     match expression.steps[number] {
         ExpressionStep::Input(0) => Some(1.0),
         ExpressionStep::Binary(BinaryOp::Mul, a, b) => {
-            let constant = |step: usize| match expression.steps[step] {
-                ExpressionStep::Cast(step, DType::F32) => rounded_constant(&expression.steps[step]),
-                ref step => rounded_constant(step),
-            };
+            let constant = |step: usize| expression.float(step);
             let (value, rest) = constant(a).map(|v| (v, b)).or_else(|| constant(b).map(|v| (v, a)))?;
             Some(factor(expression, rest)? * value)
         }
-        _ => None,
-    }
-}
-
-/// The value of a step that is a float, rounded to its dtype.
-fn rounded_constant(step: &ExpressionStep) -> Option<f32> {
-    match step {
-        ExpressionStep::Constant { value, dtype } if dtype.is_float() => value.to_values(*dtype).f32().first().copied(),
         _ => None,
     }
 }
