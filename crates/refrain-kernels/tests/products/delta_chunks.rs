@@ -6,7 +6,7 @@ use refrain_kernels::tuning::{self, DeltaTuning, Tuning};
 
 use crate::delta_rules::DeltaCase;
 use crate::recurrences::TokenSequences;
-use crate::support::{FLOATS, is_software, with_matrix_cores, with_split_fragments};
+use crate::support::{FLOATS, in_turn_among, is_software, with_matrix_cores, with_split_fragments};
 
 /// Tolerance relative to the largest value: chunks keep queries, keys and the state in f16.
 const TOLERANCE: f32 = 2e-3;
@@ -49,24 +49,20 @@ fn with_chunks(traits: &Traits, chunk: u32) -> Tuning {
 fn chunked_states_match_recurrent_states() {
     let batch = batch();
     let all = [[2, 32, 4, 48], [2, 64, 2, 32], [1, 16, 3, 16], [1, 128, 2, 128]];
-    for (number, traits) in with_matrix_cores().iter().chain(&with_split_fragments()).enumerate() {
-        // Software drivers take long to compile large kernels: once is enough.
-        for (i, sizes) in all.into_iter().enumerate().take(if number == 0 { 4 } else { 3 }) {
-            let case = DeltaCase {
-                sizes,
-                dtypes: [0, 1, 2].map(|j| FLOATS[(i + j) % 3]),
-                gaps: i % 2 == 1,
-                scale: 1.0,
-                batch: &batch,
-                states: STATES,
-            };
-            let first = (number + i) % 2;
-            let chunks = if is_software() { first..=first } else { 0..=1 };
-            for chunk in chunks {
-                let tuning = with_chunks(traits, [16, 32][chunk]);
-                assert_eq!(case.check(&tuning, traits, TOLERANCE), 2);
-            }
-        }
+    let layouts = with_matrix_cores().into_iter().chain(with_split_fragments());
+    // Software drivers take long to compile the largest kernels: once is enough.
+    let cases = (0..8).filter(|&case| case != 7 || !is_software());
+    for (case, traits) in in_turn_among(layouts.collect(), cases) {
+        let (i, chunk) = (case / 2, [16, 32][case % 2]);
+        let delta = DeltaCase {
+            sizes: all[i],
+            dtypes: [0, 1, 2].map(|j| FLOATS[(i + j) % 3]),
+            gaps: i % 2 == 1,
+            scale: 1.0,
+            batch: &batch,
+            states: STATES,
+        };
+        assert_eq!(delta.check(&with_chunks(&traits, chunk), &traits, TOLERANCE), 2);
     }
 }
 

@@ -9,7 +9,7 @@ use refrain_testing::sample;
 use crate::common::Random;
 use crate::projections::epilogue;
 use crate::quantised::RandomWeights as Quantised;
-use crate::support::{FLOATS, all_traits, assert_product_close, device_traits, floats, outcome, padded, stored};
+use crate::support::{FLOATS, assert_product_close, device_traits, floats, in_turn, outcome, padded, stored};
 
 struct Case {
     /// Experts, rows per expert, tokens, experts per token, columns.
@@ -138,39 +138,36 @@ fn expert_projections_match_the_reference() {
     if !refrain_testing::drawn(6) {
         return;
     }
-    for traits in sample(all_traits(), 3) {
-        let step = if traits == device_traits() { 1 } else { 5 };
-        for (i, format) in sample(QuantFormat::ALL.into_iter().enumerate().step_by(step), 6) {
-            let k = if format.has_records() { 768 } else { 384 };
-            let j = i % 3;
-            Case {
-                sizes: [5, 13 + 20 * j, 1 + i % 2, 2 + j, k],
-                weights: WeightStorage::Quantised(format),
-                parts: 1 + (i / 3) % 2,
-                norm: (j == 0).then_some(NORM),
-                routed: [Routed::PerExpert, Routed::Weighted, Routed::Scored][j],
-                dtypes: [FLOATS[i % 3], FLOATS[(i + j) % 3], FLOATS[(i + 1) % 3]],
-            }
-            .check(&traits);
+    for ((i, format), traits) in sample(in_turn(QuantFormat::ALL.into_iter().enumerate()), 12) {
+        let k = if format.has_records() { 768 } else { 384 };
+        let j = i % 3;
+        Case {
+            sizes: [5, 13 + 20 * j, 1 + i % 2, 2 + j, k],
+            weights: WeightStorage::Quantised(format),
+            parts: 1 + (i / 3) % 2,
+            norm: (j == 0).then_some(NORM),
+            routed: [Routed::PerExpert, Routed::Weighted, Routed::Scored][j],
+            dtypes: [FLOATS[i % 3], FLOATS[(i + j) % 3], FLOATS[(i + 1) % 3]],
         }
-        for (i, dtype) in FLOATS.into_iter().enumerate() {
-            for (routed, k) in [
-                (Routed::PerExpert, 96),
-                (Routed::PerExpert, 71),
-                (Routed::Weighted, 96),
-                (Routed::Scored, 648),
-            ] {
-                Case {
-                    sizes: [4, 9, 1 + i, 3, k],
-                    weights: WeightStorage::Dense,
-                    parts: 1 + i % 2,
-                    norm: (routed == Routed::PerExpert && i > 0).then_some(NORM),
-                    routed,
-                    dtypes: [dtype; 3],
-                }
-                .check(&traits);
-            }
+        .check(&traits);
+    }
+    let ways = [
+        (Routed::PerExpert, 96),
+        (Routed::PerExpert, 71),
+        (Routed::Weighted, 96),
+        (Routed::Scored, 648),
+    ];
+    let cases = ways.into_iter().flat_map(|way| (0..3).map(move |i| (way, i)));
+    for (((routed, k), i), traits) in sample(in_turn(cases), 12) {
+        Case {
+            sizes: [4, 9, 1 + i, 3, k],
+            weights: WeightStorage::Dense,
+            parts: 1 + i % 2,
+            norm: (routed == Routed::PerExpert && i > 0).then_some(NORM),
+            routed,
+            dtypes: [FLOATS[i]; 3],
         }
+        .check(&traits);
     }
 }
 

@@ -8,7 +8,8 @@ use refrain_kernels::{DType, Layout, OperandSpec, Traits, Unsupported, Values};
 use crate::common::Random;
 use crate::quantised::RandomWeights;
 use crate::support::{
-    FLOATS, all_traits, assert_close, floats, in_turn, outcome, outcome_with, padded, stored, with_matrix_cores,
+    FLOATS, all_traits, assert_close, floats, in_turn, in_turn_among, outcome, outcome_with, padded, stored,
+    with_matrix_cores,
 };
 use refrain_testing::sample;
 
@@ -190,34 +191,37 @@ fn tuned(traits: &Traits, tile: MatrixTile) -> Tuning {
 
 #[test]
 fn grouped_gemm_supports_every_format() {
-    for traits in with_matrix_cores() {
-        for (i, format) in sample(QuantFormat::ALL.into_iter().enumerate(), 6) {
-            let columns = if format.has_records() {
-                256 * (1 + i % 3)
-            } else {
-                format.group as usize * (3 + i % 4)
-            };
-            let sizes = [5, 37 + i, [9, 33, 64, 70, 100][i % 5], 3];
-            let weights = RandomWeights::random(format, [sizes[0] * sizes[1], columns], DType::F16);
-            let (quants, parameters) = weights.operands();
-            let biases = format.has_biases().then_some(&parameters);
-            let planes = weights.inputs(&quants, &parameters);
-            let values: Vec<f32> = (0..sizes[0] * sizes[1]).flat_map(|row| weights.expand(row)).collect();
-            let matrices = Matrices::Quantised(format, [&quants, &parameters], biases);
-            let rows = SliceRows::new(&values, columns);
-            let routed = Routed {
-                tuning: tuned(&traits, tiles()[i % 4]),
-                sizes,
-                ids: expert_ids(sizes),
-                largest: 1.0,
-            };
-            for x in [
-                shared(FLOATS[i % 3], sizes, columns),
-                OperandSpec::contiguous(FLOATS[(i + 1) % 3], &[sizes[2], sizes[3], columns]),
-            ] {
-                routed.check(&traits, &x, matrices, &planes, &rows, FLOATS[(i + 2) % 3]);
-            }
-        }
+    // The tokens of x are shared by the experts of each, or each expert has its own.
+    let cases = QuantFormat::ALL
+        .into_iter()
+        .enumerate()
+        .flat_map(|case| [true, false].map(|is_shared| (case, is_shared)));
+    for (((i, format), is_shared), traits) in sample(in_turn_among(with_matrix_cores(), cases), 12) {
+        let columns = if format.has_records() {
+            256 * (1 + i % 3)
+        } else {
+            format.group as usize * (3 + i % 4)
+        };
+        let sizes = [5, 37 + i, [9, 33, 64, 70, 100][i % 5], 3];
+        let weights = RandomWeights::random(format, [sizes[0] * sizes[1], columns], DType::F16);
+        let (quants, parameters) = weights.operands();
+        let biases = format.has_biases().then_some(&parameters);
+        let planes = weights.inputs(&quants, &parameters);
+        let values: Vec<f32> = (0..sizes[0] * sizes[1]).flat_map(|row| weights.expand(row)).collect();
+        let matrices = Matrices::Quantised(format, [&quants, &parameters], biases);
+        let rows = SliceRows::new(&values, columns);
+        let routed = Routed {
+            tuning: tuned(&traits, tiles()[i % 4]),
+            sizes,
+            ids: expert_ids(sizes),
+            largest: 1.0,
+        };
+        let x = if is_shared {
+            shared(FLOATS[i % 3], sizes, columns)
+        } else {
+            OperandSpec::contiguous(FLOATS[(i + 1) % 3], &[sizes[2], sizes[3], columns])
+        };
+        routed.check(&traits, &x, matrices, &planes, &rows, FLOATS[(i + 2) % 3]);
     }
 }
 

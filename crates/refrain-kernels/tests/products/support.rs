@@ -33,13 +33,20 @@ pub fn is_software() -> bool {
 
 /// Each of many cases with all of [`all_traits`]; on a software driver with one of them, in turn.
 pub fn in_turn<T: Clone>(cases: impl IntoIterator<Item = T>) -> impl Iterator<Item = (T, Traits)> {
-    let traits = all_traits();
+    in_turn_among(all_traits(), cases)
+}
+
+/// Each of many cases with all of these traits; on a software driver with one of them, in turn. Without traits, nothing.
+pub fn in_turn_among<T: Clone>(
+    traits: Vec<Traits>,
+    cases: impl IntoIterator<Item = T>,
+) -> impl Iterator<Item = (T, Traits)> {
     let each = if is_software() { 1 } else { traits.len() };
     let cases = cases.into_iter().enumerate();
     cases.flat_map(move |(number, case)| {
         // Shifted after each round, so that cases which differ in two ways do not meet the same traits in step.
-        let first = number + number / traits.len();
-        let chosen = traits.iter().cycle().skip(first % traits.len()).take(each);
+        let first = number + number / traits.len().max(1);
+        let chosen = traits.iter().cycle().skip(first % traits.len().max(1)).take(each);
         chosen.map(|traits| (case.clone(), traits.clone())).collect::<Vec<_>>()
     })
 }

@@ -8,7 +8,7 @@ use refrain_testing::sample;
 
 use super::case::Case;
 use crate::common::Random;
-use crate::support::{FLOATS, matrix_cores, with_matrix_cores, with_split_fragments};
+use crate::support::{FLOATS, in_turn_among, matrix_cores, with_matrix_cores, with_split_fragments};
 
 #[test]
 fn prompts_of_several_sequences_match_on_matrix_cores() {
@@ -132,19 +132,18 @@ fn random_case(random: &mut Random, cores: MatrixCores) -> Case {
 
 #[test]
 fn random_prompts_match_on_matrix_cores() {
-    for traits in with_matrix_cores().into_iter().chain(with_split_fragments()) {
-        for seed in sample(0..16, 8) {
-            let mut random = Random::new(seed);
-            let mut tuning = *tuning::choose(&traits);
-            tuning.attention.min_matrix_tokens = 1;
-            tuning.attention.matrix_fragments = random.pick(&[1, 2, 3, 4]);
-            tuning.attention.matrix_fragments_few = random.pick(&[1, 2, 3, 4]);
-            tuning.attention.matrix_subgroups = random.pick(&[1, 3, 4, 8]);
-            tuning.attention.matrix_subgroups_few = random.pick(&[2, 5]);
-            tuning.attention.target_matrix_groups = GroupCount::fixed(random.pick(&[1, 4, 1000]));
-            let cores = traits.matrix_cores.expect("some");
-            let on_matrix_cores = random_case(&mut random, cores).check(&tuning, &traits);
-            assert!(on_matrix_cores, "{seed}, {cores:?}");
-        }
+    let all = with_matrix_cores().into_iter().chain(with_split_fragments());
+    for (seed, traits) in sample(in_turn_among(all.collect(), 0..16), 8) {
+        let mut random = Random::new(seed);
+        let mut tuning = *tuning::choose(&traits);
+        tuning.attention.min_matrix_tokens = 1;
+        tuning.attention.matrix_fragments = random.pick(&[1, 2, 3, 4]);
+        tuning.attention.matrix_fragments_few = random.pick(&[1, 2, 3, 4]);
+        tuning.attention.matrix_subgroups = random.pick(&[1, 3, 4, 8]);
+        tuning.attention.matrix_subgroups_few = random.pick(&[2, 5]);
+        tuning.attention.target_matrix_groups = GroupCount::fixed(random.pick(&[1, 4, 1000]));
+        let cores = traits.matrix_cores.expect("some");
+        let on_matrix_cores = random_case(&mut random, cores).check(&tuning, &traits);
+        assert!(on_matrix_cores, "{seed}, {cores:?}");
     }
 }

@@ -9,7 +9,7 @@ use refrain_kernels::tuning::{self, GroupCount, MatrixTile, SubgroupSplit, Tunin
 use refrain_testing::sample;
 
 use super::{Case, NORM, plain, with_epilogue};
-use crate::support::{FLOATS, with_matrix_cores, with_split_fragments};
+use crate::support::{FLOATS, in_turn_among, with_matrix_cores, with_split_fragments};
 
 #[test]
 fn every_matrix_core_tile_computes_the_same_projection() {
@@ -48,25 +48,24 @@ fn every_matrix_core_tile_computes_the_same_projection() {
 
 #[test]
 fn matrix_cores_support_every_format() {
-    for traits in with_matrix_cores() {
-        for (i, format) in sample(QuantFormat::ALL.into_iter().enumerate(), 6) {
-            let weights = WeightStorage::Quantised(format);
-            let columns = if format.has_records() {
-                256 * (1 + i % 3)
-            } else {
-                format.group as usize * (3 + i % 4)
-            };
-            Case {
-                tokens: [9, 33, 5, 64, 70, 20, 130][i % 7],
-                columns,
-                x: FLOATS[i % 3],
-                out: DType::F32,
-                norm: (i % 2 == 0).then_some(NORM),
-                sections: vec![plain(weights, 37 + i)],
-                weights: DType::F16,
-            }
-            .check(tuning::choose(&traits), &traits);
+    let formats = in_turn_among(with_matrix_cores(), QuantFormat::ALL.into_iter().enumerate());
+    for ((i, format), traits) in sample(formats, 12) {
+        let weights = WeightStorage::Quantised(format);
+        let columns = if format.has_records() {
+            256 * (1 + i % 3)
+        } else {
+            format.group as usize * (3 + i % 4)
+        };
+        Case {
+            tokens: [9, 33, 5, 64, 70, 20, 130][i % 7],
+            columns,
+            x: FLOATS[i % 3],
+            out: DType::F32,
+            norm: (i % 2 == 0).then_some(NORM),
+            sections: vec![plain(weights, 37 + i)],
+            weights: DType::F16,
         }
+        .check(tuning::choose(&traits), &traits);
     }
 }
 
