@@ -20,7 +20,7 @@ static DISABLED: AtomicBool = AtomicBool::new(false);
 /// A function that runs once for each kind of argument: shapes and dtypes of arrays, and the values of all others. What
 /// it made of the arrays is then made again without running it. It runs each time if it reads other arrays, if it needs
 /// elements, or with arguments that are no arrays, numbers, strings or sequences of these.
-#[pyclass(frozen, weakref, name = "compiled_function", module = "mlx.core")]
+#[pyclass(frozen, dict, weakref, name = "compiled_function", module = "mlx.core")]
 struct CompiledFunction {
     function: Py<PyAny>,
     // Never held while Python code runs.
@@ -88,11 +88,6 @@ impl CompiledFunction {
             )?
             .into_any()),
         }
-    }
-
-    /// Attributes of the function, such as its name.
-    fn __getattr__<'py>(&self, py: Python<'py>, name: &Bound<'py, PyString>) -> PyResult<Bound<'py, PyAny>> {
-        self.function.bind(py).getattr(name)
     }
 }
 

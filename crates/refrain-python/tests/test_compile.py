@@ -1,5 +1,7 @@
 """`mx.compile`: a function runs once for each kind of argument, and computes the same."""
 
+import inspect
+
 import mlx.core as mx
 import pytest
 
@@ -43,6 +45,19 @@ def test_results_keep_their_structure_and_dtypes():
             assert type(made) is kind
             assert [part.dtype for part in made] == [mx.bool_, mx.int8, mx.int32]
             assert [part.tolist() for part in made] == [[False, False], [1, 2], [1, 2]]
+
+
+def test_a_compiled_function_shows_what_it_compiles():
+    def scaled(x: mx.array, scale: float = 2.0) -> mx.array:
+        """Scales."""
+        return x * scale
+
+    scaled.note = "an attribute"
+    made = mx.compile(scaled)
+    for attribute in ["__name__", "__qualname__", "__doc__", "__module__", "note"]:
+        assert getattr(made, attribute) == getattr(scaled, attribute)
+    assert inspect.signature(made) == inspect.signature(scaled)
+    assert made(mx.array([1.0])).tolist() == [2.0]
 
 
 def test_functions_may_use_each_other():

@@ -112,6 +112,15 @@ def test_rms_norm(dtype):
         np.testing.assert_allclose(np.array(found.astype(mx.float32)), expected, atol=2 * BOUNDS[dtype])
 
 
+def test_scales_and_dequantized_matrices_are_floats():
+    w, scales, biases = mx.quantize(mx.ones((8, 64)), bits=4)
+    with pytest.raises(ValueError, match="floating"):
+        mx.dequantize(w, scales, biases, bits=4, dtype=mx.int32)
+    integers = mx.ones(scales.shape, dtype=mx.int32)
+    with pytest.raises(ValueError, match="floating"):
+        mx.quantized_matmul(mx.ones((2, 64)), w, integers, integers, bits=4)
+
+
 @pytest.mark.parametrize("bits", [2, 3, 4, 5, 6, 8])
 def test_quantized_matmul(bits):
     weight, _ = random((32, 128), 7)

@@ -71,6 +71,12 @@ impl Mode {
             };
             return Err(Error::value(format!("[{op}] This quantization mode {what}.")));
         }
+        // Scales of the other modes are stored as uint8.
+        let mut planes = [scales].into_iter().chain(biases);
+        if self.kind == Kind::Affine && !planes.all(|plane| plane.dtype().is_floating()) {
+            let message = format!("[{op}] Scales and biases must be floating-point numbers in affine mode.");
+            return Err(Error::value(message));
+        }
         let groups = self.columns(w) / self.group;
         let words = w.shape()[w.ndim() - 1];
         let is_whole = (words * 32).is_multiple_of(self.bits) && self.columns(w).is_multiple_of(self.group);
@@ -221,8 +227,13 @@ pub fn dequantize(
     } else {
         DType::BF16
     };
+    let dtype = dtype.unwrap_or(default);
+    if !dtype.is_floating() {
+        let message = format!("[dequantize] The result must have a real floating type, not {dtype}.");
+        return Err(Error::value(message));
+    }
     let values = dequantised(mode, w.array(), scales.array(), biases.map(Value::array));
-    Value::of(values)?.cast(dtype.unwrap_or(default))
+    Value::of(values)?.cast(dtype)
 }
 
 /// A matrix quantised along its rows: the words, the scales and, in affine mode, the biases.

@@ -1,5 +1,6 @@
 """Transformations of functions; derivatives are not there yet."""
 
+import functools
 import os
 from collections.abc import Callable, Sequence
 
@@ -20,7 +21,9 @@ def compile(
     """A function that runs once for each kind of argument: see `compiled_function`. One that reads or writes further
     arrays is returned as it is: operations are lazy, and what they build is compiled when it is computed."""
     compiled = _core.compiled_function(fun)
-    return fun if inputs is not None or outputs is not None else compiled
+    if inputs is not None or outputs is not None:
+        return fun
+    return functools.update_wrapper(compiled, fun)
 
 
 def disable_compile() -> None:
