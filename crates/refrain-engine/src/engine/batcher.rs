@@ -2,6 +2,8 @@
 
 mod admission;
 #[cfg(test)]
+mod computed_tests;
+#[cfg(test)]
 mod draft_tests;
 mod drafts;
 mod embedding;

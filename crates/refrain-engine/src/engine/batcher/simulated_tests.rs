@@ -37,15 +37,15 @@ const CARD: Costs = Costs {
     chunk: |tokens| 1700 + 43 * tokens as u64,
 };
 
-struct Random(u64);
+pub(super) struct Random(pub u64);
 
 impl Random {
-    fn below(&mut self, limit: usize) -> usize {
+    pub fn below(&mut self, limit: usize) -> usize {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         (self.0 >> 33) as usize % limit
     }
 
-    fn one_in(&mut self, limit: usize) -> bool {
+    pub fn one_in(&mut self, limit: usize) -> bool {
         self.below(limit) == 0
     }
 }
@@ -134,7 +134,7 @@ impl Submitted {
 }
 
 /// Steps as the engine's thread does.
-fn step<R: Runner>(batcher: &mut Batcher<R>) {
+pub(super) fn step<R: Runner>(batcher: &mut Batcher<R>) {
     match batcher.step() {
         Err(error) if error.is_out_of_memory() => batcher.preempt(error).expect("continues"),
         stepped => stepped.expect("steps"),
@@ -142,7 +142,7 @@ fn step<R: Runner>(batcher: &mut Batcher<R>) {
 }
 
 /// Returns a request whose prompt shares a prefix with others.
-fn random_request(random: &mut Random, number: u64, context: usize) -> TestRequest {
+pub(super) fn random_request(random: &mut Random, number: u64, context: usize) -> TestRequest {
     let family = random.below(3) as u32;
     let shared = random.below(context - 8);
     let own = 1 + random.below(5);
@@ -164,6 +164,7 @@ fn random_request(random: &mut Random, number: u64, context: usize) -> TestReque
         client: random.below(3) as u64,
         prompt,
         constraint: random.one_in(3).then(|| random_constraint(random)),
+        top_logprobs: None,
     }
 }
 

@@ -87,6 +87,7 @@ pub struct TestRequest {
     pub embeds: bool,
     pub client: u64,
     pub constraint: Option<EveryThird>,
+    pub top_logprobs: Option<usize>,
 }
 
 /// Allows only tokens of one remainder, for some tokens of an answer.
@@ -142,7 +143,7 @@ impl TestRequest {
             at_limit: Finish::Length,
             options,
             settings,
-            top_logprobs: None,
+            top_logprobs: self.top_logprobs,
             constraint: self.constraint.map(|constraint| Constraint::new(Box::new(constraint))),
             embeds: self.embeds,
             client: self.client,
