@@ -6,26 +6,20 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
 
 use refrain::Device;
-use refrain_models::Checkpoint;
 
 use super::Batcher;
 use super::simulated_tests::{Random, random_request, step};
-use super::test_support::TestRequest;
+use super::test_support::{TestRequest, load};
+use crate::Model;
 use crate::engine::EngineOptions;
 use crate::engine::request::EngineEvent;
 use crate::engine::runner::DeviceRunner;
 use crate::engine::speculation::Speculation;
-use crate::{LoadOptions, Model};
 
 const MIXES: u64 = 200;
 const CONTEXT: usize = 128;
 /// Limit of the tokens that a request generates.
 const MAX_ANSWER: usize = 20;
-
-fn load(spec: &str) -> Model {
-    let checkpoint = Checkpoint::synthetic(spec).expect("a checkpoint");
-    Model::load(&checkpoint, &Device::cpu(), &LoadOptions::default()).expect("loads")
-}
 
 /// What a request was told, in words that can be compared: tokens, and with `bits` all numbers.
 fn told(events: &Receiver<EngineEvent>, with_bits: bool) -> Vec<String> {
@@ -144,7 +138,10 @@ fn check_mix(seed: u64, model: &Model, alone: &mut Alone) -> u64 {
 
 #[test]
 fn random_mixes_on_the_cpu_get_what_each_request_gets_alone() {
-    let models = ["tiny:f32", "tiny-hybrid:f32"].map(load);
+    if !refrain_testing::drawn(12) {
+        return;
+    }
+    let models = ["tiny:f32", "tiny-hybrid:f32"].map(|spec| load(spec, &Device::cpu()));
     let mut alone = [Alone::default(), Alone::default()];
     let mixes = refrain_testing::sample(0..MIXES, 20);
     let are_all = mixes.len() as u64 == MIXES;
@@ -156,4 +153,37 @@ fn random_mixes_on_the_cpu_get_what_each_request_gets_alone() {
         })
         .sum();
     assert!(preemptions > 0 || !are_all, "no request was preempted");
+}
+
+/// Texts of one length are ready for their last tokens in the same step.
+#[test]
+fn texts_that_are_ready_at_once_are_embedded_as_each_alone() {
+    let model = load("tiny:f32", &Device::cpu());
+    let options = EngineOptions {
+        context: CONTEXT,
+        streams: 4,
+        cache_tokens: 4 * CONTEXT,
+        deterministic: true,
+        ..EngineOptions::default()
+    };
+    let request = |number: u64| TestRequest {
+        number,
+        prompt: vec![7 + number as u32],
+        tokens: 1,
+        embeds: true,
+        ..TestRequest::default()
+    };
+    let mut batcher = Batcher::new(&model, &options).expect("fits");
+    let submitted: Vec<_> = (0..4)
+        .map(|number| (request(number), request(number).submit(&mut batcher)))
+        .collect();
+    while !batcher.is_idle() {
+        step(&mut batcher);
+    }
+    let mut alone = Alone::default();
+    for (request, (events, _cancelled)) in &submitted {
+        let found = told(events, true);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!(found, alone.told(&model, &options, request), "{request:?}");
+    }
 }

@@ -3,24 +3,18 @@
 use std::sync::mpsc::Receiver;
 
 use refrain::Device;
-use refrain_models::Checkpoint;
 use refrain_vulkan::{DeviceChoice, OpenOptions, Options, Vulkan};
 
 use super::Batcher;
 use super::drafts::Speculator;
-use super::test_support::{EveryThird, Scripted, TestRequest, ask, options, prompt};
+use super::test_support::{EveryThird, Scripted, TestRequest, ask, load, options, prompt};
 use crate::engine::EngineOptions;
 use crate::engine::request::EngineEvent;
 use crate::engine::runner::DeviceRunner;
 use crate::engine::speculation::Speculation;
-use crate::{Finish, GenerateOptions, LoadOptions, Model, Session};
+use crate::{Finish, GenerateOptions, Model, Session};
 
 const TOKENS: usize = 40;
-
-fn load(spec: &str, device: &Device) -> Model {
-    let checkpoint = Checkpoint::synthetic(spec).expect("a checkpoint");
-    Model::load(&checkpoint, device, &LoadOptions::default()).expect("loads")
-}
 
 /// Returns a request's tokens alone, its prompt included. Requests are seeded and penalise repetitions.
 fn alone(model: &Model, number: u64) -> Vec<u32> {

@@ -6,7 +6,8 @@ use crate::engine::request::EngineEvent;
 use crate::prefill::PrefillPiece;
 
 impl<R: Runner> Batcher<R> {
-    /// Computes the last tokens of the texts whose other tokens are computed, all in one call, and ends their requests.
+    /// Computes the last tokens of the texts whose other tokens are computed, and ends their requests: all in one call,
+    /// or each by itself in a deterministic engine.
     ///
     /// # Errors
     /// If the device fails.
@@ -14,12 +15,13 @@ impl<R: Runner> Batcher<R> {
         let texts = self
             .running()
             .filter(|(_, running)| running.request.embeds && running.decodes());
-        // A deterministic engine computes each by itself.
-        let most = if self.deterministic { 1 } else { self.slots.len() };
-        let slots: Vec<usize> = texts.map(|(slot, _)| slot).take(most).collect();
-        if slots.is_empty() {
-            return Ok(());
-        }
+        let slots: Vec<usize> = texts.map(|(slot, _)| slot).collect();
+        let at_once = if self.deterministic { 1 } else { slots.len().max(1) };
+        // None may remain: the next step would generate text after it.
+        slots.chunks(at_once).try_for_each(|slots| self.embed_slots(slots))
+    }
+
+    fn embed_slots(&mut self, slots: &[usize]) -> Result<(), Error> {
         let piece = |&slot: &usize| {
             let tokens = &self.slots[slot].as_ref().expect("found").request.tokens;
             let position = tokens.len() - 1;
@@ -31,7 +33,7 @@ impl<R: Runner> Batcher<R> {
         };
         let pieces = slots.iter().map(piece).collect();
         let all = self.runner.hidden_states(pieces, &self.known_table)?;
-        for (slot, hidden) in slots.into_iter().zip(all) {
+        for (&slot, hidden) in slots.iter().zip(all) {
             let last = if hidden.iter().all(|number| number.is_finite()) {
                 EngineEvent::Embedding(hidden)
             } else {

@@ -17,9 +17,14 @@ use crate::engine::speculation::{Draft, Proposer};
 use crate::engine::{EngineOptions, Leaving};
 use crate::{Finish, GenerateOptions, LoadOptions, Model, Sampler, SamplerOptions};
 
+/// Loads a model with random weights.
+pub fn load(spec: &str, device: &Device) -> Model {
+    let checkpoint = Checkpoint::synthetic(spec).expect("a checkpoint");
+    Model::load(&checkpoint, device, &LoadOptions::default()).expect("loads")
+}
+
 pub fn model() -> Model {
-    let checkpoint = Checkpoint::synthetic("tiny:f32").expect("a checkpoint");
-    Model::load(&checkpoint, &Device::cpu(), &LoadOptions::default()).expect("loads")
+    load("tiny:f32", &Device::cpu())
 }
 
 pub fn batcher(model: &Model, streams: usize) -> Batcher<DeviceRunner> {
