@@ -84,6 +84,9 @@ fn vulkan_agrees_with_transformers() {
 
 #[test]
 fn vulkan_agrees_with_transformers_in_small_chunks() {
+    if !refrain_testing::drawn(12) {
+        return;
+    }
     let gpu = TestGpu::open();
     // Each family in its training precision, and each format of one family: a software driver compiles the rest for
     // half a minute.
@@ -127,6 +130,9 @@ fn hidden_states_agree_with_transformers() {
 
 #[test]
 fn vulkan_hidden_states_agree_with_transformers() {
+    if !refrain_testing::drawn(6) {
+        return;
+    }
     let gpu = TestGpu::open();
     check_hidden(&gpu.device, 512, 5e-3);
     gpu.assert_silent();

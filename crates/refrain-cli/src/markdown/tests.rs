@@ -285,6 +285,9 @@ fn shows_everything_once_on_small_or_resized_terminals() {
 
 #[test]
 fn redrawing_costs_the_same_for_long_responses() {
+    if !refrain_testing::drawn(6) {
+        return;
+    }
     const PIECES: usize = 6000;
     let units = [
         "word ", "\\( ", "**a ", "[", "`", "> ", "- ", "\n", "|", "| a\n", "```\nx\n", "    x\n", "1. a\n",

@@ -18,6 +18,9 @@ fn entries(folder: &Path) -> Vec<String> {
 
 #[test]
 fn demo_model_answers_the_same_in_every_format() {
+    if !refrain_testing::drawn(6) {
+        return;
+    }
     let folder = tempfile::tempdir().unwrap();
     let expected = answer("demo");
     assert!(expected.contains("15"), "{expected}");

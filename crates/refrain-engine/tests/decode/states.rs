@@ -105,6 +105,9 @@ fn forks_and_rewinds_on_a_device_match_fresh_sessions() {
 
 #[test]
 fn forks_keep_the_decoding_mode() {
+    if !refrain_testing::drawn(6) {
+        return;
+    }
     let gpu = TestGpu::open();
     let model = model("tiny:q4_0", &gpu.device);
     let mut session = Session::new(&model, 64).expect("fits");

@@ -16,6 +16,9 @@ use case::Case;
 
 #[test]
 fn supports_every_dtype_and_padding() {
+    if !refrain_testing::drawn(6) {
+        return;
+    }
     for traits in sample(all_traits(), 3) {
         let tuning = tuning::choose(&traits);
         for i in 0..3 {
@@ -131,6 +134,9 @@ fn block_formats_need_whole_blocks() {
 /// Rows whose heads have gaps, at slots of which some do not exist.
 #[test]
 fn stored_blocks_match_the_reference() {
+    if !refrain_testing::drawn(6) {
+        return;
+    }
     let mut random = Random::new(5);
     for traits in sample(all_traits(), 3) {
         for format in BlockFormat::ALL {
@@ -186,6 +192,9 @@ fn sliding_windows_match_the_reference() {
 
 #[test]
 fn many_tokens_and_long_contexts_match_the_reference() {
+    if !refrain_testing::drawn(6) {
+        return;
+    }
     let traits = device_traits();
     for tuning in rows(&traits) {
         let tokens = 150;
@@ -247,6 +256,9 @@ fn contexts_beyond_software_loop_limits_are_complete() {
 
 #[test]
 fn attention_sinks_match_the_reference() {
+    if !refrain_testing::drawn(6) {
+        return;
+    }
     for traits in sample(all_traits(), 3) {
         for (sinks, target_groups) in FLOATS.into_iter().zip([1, 1000, 1]) {
             let mut tuning = *tuning::choose(&traits);
@@ -262,6 +274,9 @@ fn attention_sinks_match_the_reference() {
 
 #[test]
 fn splits_of_positions_are_combined() {
+    if !refrain_testing::drawn(6) {
+        return;
+    }
     for traits in sample(all_traits(), 3) {
         let mut tuning = *tuning::choose(&traits);
         tuning.attention.target_groups = GroupCount::fixed(1000);
@@ -328,6 +343,9 @@ fn extreme_scores_do_not_overflow() {
 /// A result whose scores are infinite or NaN is NaN, never a finite mean of the values.
 #[test]
 fn infinite_keys_give_nan() {
+    if !refrain_testing::drawn(6) {
+        return;
+    }
     for traits in sample(all_traits(), 3) {
         for (groups, sinks) in [(1, None), (1000, None), (1000, Some(DType::F32))] {
             let mut tuning = *tuning::choose(&traits);

@@ -70,6 +70,9 @@ fn block_formats_match_separate_steps() {
 
 #[test]
 fn fused_steps_are_optional() {
+    if !refrain_testing::drawn(6) {
+        return;
+    }
     let traits = device_traits();
     let unweighted = Some(Norm {
         eps: 1e-5,
@@ -97,6 +100,9 @@ fn fused_steps_are_optional() {
 
 #[test]
 fn gates_between_queries_are_skipped() {
+    if !refrain_testing::drawn(6) {
+        return;
+    }
     for traits in sample(all_traits(), 3) {
         for positions in [vec![100], vec![31, -1, 190]] {
             Case {
@@ -111,6 +117,9 @@ fn gates_between_queries_are_skipped() {
 
 #[test]
 fn sinks_match_with_one_and_several_splits() {
+    if !refrain_testing::drawn(6) {
+        return;
+    }
     for traits in sample(all_traits(), 3) {
         for (target_groups, gated) in [(1, false), (1 << 20, false), (1 << 20, true)] {
             let mut tuning = *tuning::choose(&traits);
@@ -130,6 +139,9 @@ fn sinks_match_with_one_and_several_splits() {
 /// A result whose scores are infinite or NaN is NaN, never a finite mean of the values.
 #[test]
 fn infinite_keys_give_nan() {
+    if !refrain_testing::drawn(6) {
+        return;
+    }
     for traits in sample(all_traits(), 3) {
         for (target_groups, sinks) in [(1, false), (1 << 20, false), (1 << 20, true)] {
             let mut tuning = *tuning::choose(&traits);
@@ -173,7 +185,7 @@ fn supports_values_of_another_size_than_keys() {
     let mut random = Random::new(11);
     let dims = [(192, 128), (24, 16), (16, 40), (2, 34), (254, 2), (50, 256)];
     for traits in sample(all_traits(), 3) {
-        for (i, (head_dim, value_dim)) in dims.into_iter().enumerate() {
+        for (i, (head_dim, value_dim)) in sample(dims.into_iter().enumerate(), 3) {
             let mut pick = |count: usize| random.bits() as usize % count;
             let mut tuning = *tuning::choose(&traits);
             tuning.decode.target_groups = GroupCount::fixed([1, 1 << 20][pick(2)]);
@@ -191,6 +203,9 @@ fn supports_values_of_another_size_than_keys() {
 
 #[test]
 fn every_tuning_row_combines_splits_of_long_contexts() {
+    if !refrain_testing::drawn(12) {
+        return;
+    }
     let traits = device_traits();
     for tuning in rows(&traits) {
         for target_groups in [1, 1 << 20] {
@@ -211,6 +226,9 @@ fn every_tuning_row_combines_splits_of_long_contexts() {
 
 #[test]
 fn settings_for_many_sequences_match_those_for_few() {
+    if !refrain_testing::drawn(6) {
+        return;
+    }
     let traits = device_traits();
     for tuning in rows(&traits) {
         for mut many in tuning.decode_many.iter().copied() {
@@ -233,6 +251,9 @@ fn settings_for_many_sequences_match_those_for_few() {
 
 #[test]
 fn a_second_call_combines_splits_without_tickets() {
+    if !refrain_testing::drawn(6) {
+        return;
+    }
     let traits = Traits {
         tickets: false,
         ..device_traits()
@@ -251,6 +272,9 @@ fn a_second_call_combines_splits_without_tickets() {
 
 #[test]
 fn contexts_beyond_software_loop_limits_get_more_splits() {
+    if !refrain_testing::drawn(6) {
+        return;
+    }
     let traits = device_traits();
     Case {
         page_size: 64,

@@ -139,7 +139,7 @@ fn delta_rules_match_the_reference() {
             [2, 128, 2, 37],
             [1, 5, 2, 3],
         ];
-        for (i, sizes) in all.into_iter().enumerate() {
+        for (i, sizes) in sample(all.into_iter().enumerate(), 3) {
             let dtypes = [0, 1, 2].map(|j| FLOATS[(i + j) % 3]);
             for (values, dtypes, gaps) in [(1, dtypes, i % 2 == 1), (4, [DType::F32; 3], i % 2 == 0)] {
                 let case = DeltaCase {

@@ -15,6 +15,9 @@ use refrain_testing::sample;
 
 #[test]
 fn a_custom_format_works_on_the_device() {
+    if !refrain_testing::drawn(12) {
+        return;
+    }
     for traits in sample(all_traits(), 3) {
         for fixed_point in [false, true] {
             let row = tuning::Tuning {

@@ -43,6 +43,9 @@ fn weight(dtype: DType, k: usize, n: usize) -> OperandSpec {
 
 #[test]
 fn every_mix_of_dtypes_and_few_or_many_rows() {
+    if !refrain_testing::drawn(6) {
+        return;
+    }
     for traits in sample(all_traits(), 3) {
         for (i, dtype) in FLOATS.into_iter().enumerate() {
             for m in [1, 3, 33] {
@@ -62,6 +65,9 @@ fn every_mix_of_dtypes_and_few_or_many_rows() {
 
 #[test]
 fn supports_odd_sizes_and_any_strides() {
+    if !refrain_testing::drawn(12) {
+        return;
+    }
     for traits in sample(all_traits(), 3) {
         for (m, k, n) in [(1, 1, 1), (2, 7, 5), (5, 70, 3), (40, 33, 67), (70, 5, 1), (1, 70, 130)] {
             for dtype in [DType::F32, DType::F16] {
@@ -126,6 +132,9 @@ fn batches_may_be_broadcast_and_permuted() {
 
 #[test]
 fn every_tuning_row_computes_the_same_result() {
+    if !refrain_testing::drawn(6) {
+        return;
+    }
     let traits = device_traits();
     for tuning in rows(&traits) {
         for (m, k, n) in [(1, 1032, 77), (4, 1032, 77), (70, 65, 70)] {
@@ -147,24 +156,26 @@ fn every_tile_matches_with_and_without_split_k() {
         return;
     }
     let traits = device_traits();
-    for mut tuning in tile_rows(&traits) {
-        for max_splits in [1, 3] {
-            tuning.tile.max_splits = max_splits;
-            tuning.tile.target_groups = GroupCount::fixed(65_535);
-            Case {
-                tuning: &tuning,
-                traits: &traits,
-                a: OperandSpec::contiguous(DType::F32, &[70, 1032]),
-                b: weight(DType::BF16, 1032, 77),
-                out: OperandSpec::contiguous(DType::F32, &[70, 77]),
-            }
-            .check();
+    let both = |tuning| [1, 3].map(|max_splits| (tuning, max_splits));
+    for (mut tuning, max_splits) in sample(tile_rows(&traits).into_iter().flat_map(both), 6) {
+        tuning.tile.max_splits = max_splits;
+        tuning.tile.target_groups = GroupCount::fixed(65_535);
+        Case {
+            tuning: &tuning,
+            traits: &traits,
+            a: OperandSpec::contiguous(DType::F32, &[70, 1032]),
+            b: weight(DType::BF16, 1032, 77),
+            out: OperandSpec::contiguous(DType::F32, &[70, 77]),
         }
+        .check();
     }
 }
 
 #[test]
 fn split_k_matches_the_reference() {
+    if !refrain_testing::drawn(6) {
+        return;
+    }
     let traits = device_traits();
     let row = tuning::choose(&traits);
     for max_splits in [2, 5, 64] {

@@ -22,6 +22,9 @@ fn check_norm(traits: &Traits, x: &OperandSpec, weight: Option<&OperandSpec>, ou
 
 #[test]
 fn norms_support_short_and_long_rows() {
+    if !refrain_testing::drawn(6) {
+        return;
+    }
     for traits in sample(all_traits(), 3) {
         for (i, shape) in [[3, 5, 1], [2, 7, 64], [1, 300, 33], [1, 2, 2051]]
             .into_iter()
@@ -86,6 +89,9 @@ fn check_rotation(traits: &Traits, x: &OperandSpec, out: &OperandSpec, positions
 
 #[test]
 fn rotations_support_small_and_huge_positions() {
+    if !refrain_testing::drawn(12) {
+        return;
+    }
     let positions = [0, 1, 77, 32_767, 1_048_575, 2_000_000_011, -3];
     for traits in sample(all_traits(), 3) {
         for interleaved in [false, true] {

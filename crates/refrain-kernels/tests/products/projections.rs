@@ -184,6 +184,9 @@ pub fn with_epilogue(parts: &[WeightStorage], rows: usize) -> (Section, usize) {
 
 #[test]
 fn sections_of_several_formats_are_side_by_side() {
+    if !refrain_testing::drawn(6) {
+        return;
+    }
     let [four, six] = [QuantFormat::Q4_K, QuantFormat::Q6_K].map(WeightStorage::Quantised);
     for (i, traits) in sample(all_traits().into_iter().enumerate(), 3) {
         Case {
@@ -201,6 +204,9 @@ fn sections_of_several_formats_are_side_by_side() {
 
 #[test]
 fn epilogues_match_the_reference() {
+    if !refrain_testing::drawn(6) {
+        return;
+    }
     let mlx = WeightStorage::Quantised(QuantFormat::mlx(4, 64));
     for (i, traits) in sample(all_traits().into_iter().enumerate(), 3) {
         for sections in [
@@ -231,6 +237,9 @@ fn epilogues_match_the_reference() {
 
 #[test]
 fn supports_any_row_length_and_several_tiles_of_x() {
+    if !refrain_testing::drawn(12) {
+        return;
+    }
     let traits = device_traits();
     // Incomplete chunks and quads, and x in several tiles.
     for (columns, tokens) in [(1, 1), (6, 2), (67, 5), (2500, 8), (20_000, 1)] {
@@ -254,6 +263,9 @@ fn supports_any_row_length_and_several_tiles_of_x() {
 
 #[test]
 fn every_tuning_row_computes_the_same_projection() {
+    if !refrain_testing::drawn(6) {
+        return;
+    }
     let traits = device_traits();
     for tuning in rows(&traits) {
         for max_groups in [2, 65_535] {
@@ -363,7 +375,7 @@ fn tiled_gemm_supports_norms_and_epilogues() {
             matrix_cores: None,
             ..traits
         };
-        for i in 0..count {
+        for i in sample(0..count, 6) {
             many_tokens_case(i).check(tuning::choose(&traits), &traits);
         }
     }

@@ -176,6 +176,9 @@ fn products_match_in_every_format() {
 
 #[test]
 fn fixed_point_supports_all_magnitudes_and_propagates_nan() {
+    if !refrain_testing::drawn(6) {
+        return;
+    }
     let traits = device_traits();
     let fixed = Tuning {
         fixed_point: true,
@@ -210,6 +213,9 @@ fn fixed_point_supports_all_magnitudes_and_propagates_nan() {
 
 #[test]
 fn products_support_leading_dimensions_padding_and_permutation() {
+    if !refrain_testing::drawn(6) {
+        return;
+    }
     let traits = device_traits();
     let tuning = tuning::choose(&traits);
     let weights = RandomWeights::random(QuantFormat::mlx(4, 64), [70, 192], DType::BF16);
@@ -227,6 +233,9 @@ fn products_support_leading_dimensions_padding_and_permutation() {
 
 #[test]
 fn every_tuning_row_computes_the_same_product() {
+    if !refrain_testing::drawn(12) {
+        return;
+    }
     let traits = device_traits();
     for tuning in rows(&traits) {
         for format in [QuantFormat::Q4_0, QuantFormat::mlx(8, 32)] {
@@ -242,6 +251,9 @@ fn every_tuning_row_computes_the_same_product() {
 
 #[test]
 fn row_lookup_is_bit_exact_and_missing_rows_are_zero() {
+    if !refrain_testing::drawn(6) {
+        return;
+    }
     let parameters = |format| FLOATS.map(|dtype| (format, dtype));
     let cases = QuantFormat::ALL.into_iter().flat_map(parameters);
     for ((format, parameters), traits) in sample(in_turn(cases), 9) {
@@ -331,6 +343,9 @@ fn rejects_mismatched_operands_with_a_reason() {
 
 #[test]
 fn e8m0_scales_work_with_and_without_8_bit_storage() {
+    if !refrain_testing::drawn(6) {
+        return;
+    }
     for traits in sample(all_traits(), 3) {
         let weights = RandomWeights::random(QuantFormat::MXFP4, [13, 96], DType::U8);
         for tokens in [1, 40] {
@@ -363,6 +378,9 @@ fn every_tuning_row_supports_the_depths_of_models() {
 
 #[test]
 fn long_sums_are_complete() {
+    if !refrain_testing::drawn(6) {
+        return;
+    }
     let traits = device_traits();
     let k = 32_768;
     for bits in [2, 8] {

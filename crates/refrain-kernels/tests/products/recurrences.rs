@@ -102,6 +102,9 @@ fn check_conv(traits: &Traits, in_turn: bool, x: &OperandSpec, weights: &Operand
 
 #[test]
 fn convolutions_continue_their_sequences() {
+    if !refrain_testing::drawn(12) {
+        return;
+    }
     let tokens = TokenSequences::new().positions.len();
     for traits in sample(all_traits(), 3) {
         for (i, (channels, taps)) in [(1, 4), (70, 4), (33, 2), (5, 1), (64, 9)].into_iter().enumerate() {

@@ -154,6 +154,9 @@ fn random_batch(random: &mut Random, vocabulary: usize, sequences: usize) -> Bat
 
 #[test]
 fn random_batches_match_the_reference() {
+    if !refrain_testing::drawn(6) {
+        return;
+    }
     let (mut sampled, mut differing) = (0, 0);
     for traits in variants() {
         for seed in 0..30 {
@@ -173,6 +176,9 @@ fn random_batches_match_the_reference() {
 
 #[test]
 fn large_vocabularies_match_the_reference() {
+    if !refrain_testing::drawn(12) {
+        return;
+    }
     for (seed, vocabulary) in [(1, 32_003), (2, 151_936), (3, 262_144)] {
         let mut random = Random::new(seed);
         let batch = random_batch(&mut random, vocabulary, 8);
@@ -184,6 +190,9 @@ fn large_vocabularies_match_the_reference() {
 
 #[test]
 fn every_candidate_is_drawn_for_a_suitable_seed() {
+    if !refrain_testing::drawn(6) {
+        return;
+    }
     let traits = &variants()[0];
     for seed in 0..5 {
         let mut random = Random::new(seed);

@@ -46,6 +46,9 @@ fn sorted_along(mut elements: Vec<f32>, shape: [usize; 3], axis: usize) -> Vec<f
 
 #[test]
 fn every_dtype_is_sorted_along_any_axis() {
+    if !refrain_testing::drawn(6) {
+        return;
+    }
     let shape = [3, 700, 2];
     for device in devices() {
         let x = Array::from_slice(&device, &unsorted(3 * 700 * 2), &shape);

@@ -54,6 +54,9 @@ fn in_order(device: &Device, seed: u64) -> Vec<(Block, Vec<u8>)> {
 
 #[test]
 fn steps_access_only_bytes_of_their_operands() {
+    if !refrain_testing::drawn(6) {
+        return;
+    }
     for seed in sample(0..16, 6) {
         for device in [vulkan(), plain()] {
             let alone = stepper(device, seed, |_| ());
@@ -204,7 +207,7 @@ fn shaders() -> Vec<(String, String)> {
 /// Each operation in some dtype. If one source serves several expressions or formats, some of them are tested.
 #[test]
 fn every_kernel_accesses_only_bytes_of_its_operands() {
-    if !refrain_testing::drawn(6) {
+    if !refrain_testing::drawn(24) {
         return;
     }
     let random = &mut Random::new(900);

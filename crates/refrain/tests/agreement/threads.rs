@@ -38,6 +38,9 @@ fn counted(state: &Array) -> Array {
 
 #[test]
 fn an_update_evaluated_by_several_threads_happens_once_and_all_see_it() {
+    if !refrain_testing::drawn(6) {
+        return;
+    }
     each_device(|device, rounds| {
         let mut state = Array::state(device, DType::F32, &[1, 3]).expect("memory");
         for round in 1..=rounds {
