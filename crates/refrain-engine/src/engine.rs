@@ -134,6 +134,8 @@ pub struct EngineLoad {
     pub generated_tokens: u64,
     /// Total decode steps that produced a token for at least one request. Each reads the weights once.
     pub decode_steps: u64,
+    /// Total decode steps that computed tokens of prompts, too.
+    pub mixed_steps: u64,
     /// Total preemptions: a request lost its slot because pages or memory ran out, and its tokens are recomputed.
     pub preemptions: u64,
     /// Times that the model was reloaded after its device failed.

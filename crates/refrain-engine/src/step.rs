@@ -4,6 +4,7 @@
 //! and the recorded commands stay the same from the first token to the last.
 
 mod extras;
+mod mixed;
 mod state;
 mod verifying;
 
@@ -14,6 +15,7 @@ use refrain_lm::sample::{Settings, TooManyStopIds};
 use refrain_models::{LayerState, Pages};
 
 pub(crate) use self::extras::StepExtras;
+use self::mixed::MixedStep;
 pub(crate) use self::state::DecodeState;
 use crate::Model;
 use crate::masks::MaskStates;
@@ -100,6 +102,8 @@ pub(crate) struct DecodeStep {
     program: Program,
     /// The outputs of the program that samples.
     outputs: Vec<Array>,
+    /// The program that also computes a chunk of prompts, once it is made.
+    mixed: Option<MixedStep>,
     options: StepOptions,
     /// Number of outputs so far: the next index of the outbox. A run has one, and another for each token of a draft.
     reports: u64,
@@ -161,6 +165,7 @@ impl DecodeStep {
             forward,
             program: Program::trace(&outputs, &options)?,
             outputs,
+            mixed: None,
             options,
             reports: 0,
             granted: 0,

@@ -42,7 +42,7 @@ pub mod transformer;
 
 use refrain::Device;
 
-pub use batch::{Batch, Pages};
+pub use batch::{Batch, BatchPart, Pages};
 pub use cache_type::{CacheType, CacheTypes};
 pub use checkpoint::Checkpoint;
 pub use config::ModelConfig;

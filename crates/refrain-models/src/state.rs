@@ -114,16 +114,20 @@ impl KvCache {
 impl RecurrentState {
     /// Causal convolution of x `[T, C]` by weights `[C, kernel]` → f32 `[T, C]`. Updates the window.
     pub fn convolve(&mut self, x: &Array, weights: &Array, batch: &Batch) -> Array {
-        let (result, window) = causal_conv(x, weights, batch.batch_tokens(), &self.window);
-        self.window = window;
-        result
+        batch.by_part([x], |_, part, [x]| {
+            let (result, window) = causal_conv(&x, weights, batch.tokens_of(part), &self.window);
+            self.window = window;
+            result
+        })
     }
 
     /// Gated delta rule of q and k `[T, HK, Dk]`, v `[T, H, Dv]`, decay and beta `[T, H]` → f32 `[T, H, Dv]`. Updates
     /// the state.
-    pub fn delta_rule(&mut self, qkv: [&Array; 3], gates: [&Array; 2], batch: &Batch) -> Array {
-        let (result, state) = gated_delta(qkv, gates, batch.batch_tokens(), &self.state);
-        self.state = state;
-        result
+    pub fn delta_rule(&mut self, [q, k, v]: [&Array; 3], [decay, beta]: [&Array; 2], batch: &Batch) -> Array {
+        batch.by_part([q, k, v, decay, beta], |_, part, [q, k, v, decay, beta]| {
+            let (result, state) = gated_delta([&q, &k, &v], [&decay, &beta], batch.tokens_of(part), &self.state);
+            self.state = state;
+            result
+        })
     }
 }

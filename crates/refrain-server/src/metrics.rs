@@ -27,7 +27,7 @@ type Row = (
 );
 
 /// Bytes read count weights only, not keys and values.
-const ROWS: [Row; 14] = [
+const ROWS: [Row; 15] = [
     (
         "vllm:num_requests_running",
         "gauge",
@@ -96,6 +96,12 @@ const ROWS: [Row; 14] = [
         "counter",
         "Bytes of weights read to generate tokens.",
         |counted| Some((counted.load.decode_steps * counted.model.bytes_per_step) as f64),
+    ),
+    (
+        "refrain:mixed_steps_total",
+        "counter",
+        "Decode steps that computed tokens of prompts, too.",
+        |counted| Some(counted.load.mixed_steps as f64),
     ),
     (
         "refrain:device_restarts_total",

@@ -324,6 +324,7 @@ fn add_counters(to: &mut EngineLoad, more: &EngineLoad) {
     to.cached_tokens += more.cached_tokens;
     to.generated_tokens += more.generated_tokens;
     to.decode_steps += more.decode_steps;
+    to.mixed_steps += more.mixed_steps;
     to.preemptions += more.preemptions;
     to.restarts += more.restarts;
     to.drafts += more.drafts;

@@ -7,6 +7,10 @@ mod computed_tests;
 mod draft_tests;
 mod drafts;
 mod embedding;
+mod granting;
+#[cfg(test)]
+mod mixed_tests;
+mod mixing;
 mod output;
 mod preemption;
 mod prefill;
@@ -28,6 +32,7 @@ use refrain_lm::token_bitmask_words;
 use refrain_models::Pages;
 
 use self::drafts::{Speculator, TextDrafts};
+use self::mixing::Mixing;
 use self::preemption::Backpressure;
 use self::preparing::Preparation;
 use self::stored_prefixes::AttachedStore;
@@ -97,6 +102,8 @@ struct InFlight<T> {
     drafts: Vec<Draft>,
     /// Tokens of the prompts computed before them.
     chunk: Option<usize>,
+    /// Tokens of the prompts computed in the only run; 0 if it is not mixed.
+    mixed: usize,
 }
 
 /// The requests of an engine, and what they share: decides who runs, and has it computed by a [`Runner`].
@@ -130,6 +137,7 @@ pub(super) struct Batcher<R: Runner> {
     chunk: Option<usize>,
     /// Number of chunks so far.
     chunks: u64,
+    mixing: Mixing,
     backpressure: Backpressure,
     preparation: Preparation,
     mask_threads: MaskThreads,
@@ -212,6 +220,7 @@ impl<R: Runner> Batcher<R> {
             step_times: StepTimes::new(options.target_gap),
             chunk: None,
             chunks: 0,
+            mixing: Mixing::new(options),
             backpressure: Backpressure::new(runner.default_chunk()),
             preparation: match speculator {
                 Some(_) => preparation.with_drafts(),
@@ -290,7 +299,7 @@ impl<R: Runner> Batcher<R> {
         self.begin_step_of_store();
         self.drop_cancelled();
         self.admit()?;
-        if self.prefill()? {
+        if !self.choose_mixing()? && self.prefill()? {
             // What waits for a prompt that is computed now can be forked before the states go on.
             self.admit()?;
         }
@@ -347,7 +356,9 @@ impl<R: Runner> Batcher<R> {
         } else {
             vec![]
         };
-        let pages = self.new_pages(&rows);
+        let pieces = self.mixed_pieces();
+        let in_rows = rows.iter().flatten().map(|&(slot, _)| slot);
+        let pages = self.new_pages(in_rows.chain(pieces.iter().map(|&(slot, _)| slot)));
         let was_idle = self.in_flight.is_empty();
         let (first, runs) = if extras.allowed {
             self.runner.forward(pages)?;
@@ -361,6 +372,8 @@ impl<R: Runner> Batcher<R> {
             self.runner.sample()?
         } else if extras.draft_tokens > 0 {
             self.runner.verify(pages, &drafts)?
+        } else if !pieces.is_empty() {
+            self.mix(pages, &pieces)?
         } else {
             self.runner.play(pages, runs)?
         };
@@ -379,6 +392,7 @@ impl<R: Runner> Batcher<R> {
             rows,
             drafts,
             chunk,
+            mixed: pieces.iter().map(|(_, tokens)| tokens).sum(),
         });
         Ok(true)
     }
@@ -403,21 +417,6 @@ impl<R: Runner> Batcher<R> {
         most.min(left.max().unwrap_or(0)).min(self.runs_to_page_end())
     }
 
-    /// Gives decoding requests the pages for `runs` more runs; returns whether there were enough.
-    fn grant(&mut self, runs: usize) -> bool {
-        for running in self.slots.iter_mut().flatten().filter(|running| running.decodes()) {
-            let request = &running.request;
-            let positions = (request.tokens.len() + running.ahead + runs).min(request.limit);
-            while running.pages.len() < self.pool.pages_for(positions) {
-                match self.pool.take() {
-                    Some(page) => running.pages.push(page),
-                    None => return false,
-                }
-            }
-        }
-        true
-    }
-
     /// Preempts the request that arrived last: it waits again, and its tokens are recomputed later.
     fn make_room(&mut self) {
         let last = self.running().max_by_key(|(_, r)| r.request.number);
@@ -429,21 +428,5 @@ impl<R: Runner> Batcher<R> {
             self.growth.exceeded();
             self.queue.push_front(request);
         }
-    }
-
-    /// Returns the pages that the device's page table lacks for the requests in rows: words from an index on.
-    fn new_pages(&mut self, rows: &[Option<SlotId>]) -> Vec<(usize, Vec<u32>)> {
-        let mut all = vec![];
-        for &(slot, _) in rows.iter().flatten() {
-            let running = self.slots[slot].as_mut().expect("admitted");
-            let new = running.pages[running.pages_written..].to_vec();
-            let at = slot * self.pages_each + running.pages_written;
-            self.known_table[at..][..new.len()].copy_from_slice(&new);
-            running.pages_written = running.pages.len();
-            if !new.is_empty() {
-                all.push((at, new));
-            }
-        }
-        all
     }
 }

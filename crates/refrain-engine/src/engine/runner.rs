@@ -26,6 +26,9 @@ const MAX_INLINE_PAGES: usize = 4;
 /// The rows of a decode step, and its optional parts.
 pub(super) type StepKind = (usize, StepExtras);
 
+/// Words that the page table lacks, from an index on each.
+pub(super) type NewPages = Vec<(usize, Vec<u32>)>;
+
 /// Computes for a batch. Work is done in the order in which it is submitted.
 pub(super) trait Runner {
     /// A submitted run of the decode step.
@@ -91,12 +94,20 @@ pub(super) trait Runner {
     fn allow(&mut self, row: usize, mask: Option<&[u32]>);
     /// Runs the step in use `runs` times, after writing new pages to the page table: words from an index on. Returns the
     /// number of the first output: each run has one for each row.
-    fn play(&mut self, pages: Vec<(usize, Vec<u32>)>, runs: usize) -> Result<(u64, Vec<Self::Run>), Error>;
+    fn play(&mut self, pages: NewPages, runs: usize) -> Result<(u64, Vec<Self::Run>), Error>;
     /// As `play`, but runs a step with masks only up to the logits. [`Runner::sample`] follows.
-    fn forward(&mut self, pages: Vec<(usize, Vec<u32>)>) -> Result<(), Error>;
+    fn forward(&mut self, pages: NewPages) -> Result<(), Error>;
     /// As `play`, but runs a step with drafts once, with this draft of each row. It has an output after a row's token,
     /// and one after each token of its draft.
-    fn verify(&mut self, pages: Vec<(usize, Vec<u32>)>, drafts: &[Draft]) -> Result<(u64, Vec<Self::Run>), Error>;
+    fn verify(&mut self, pages: NewPages, drafts: &[Draft]) -> Result<(u64, Vec<Self::Run>), Error>;
+    /// Returns how many tokens of prompts the step in use can compute beside its rows: 0 if such a step is not worth it.
+    fn mixed_tokens(&self) -> usize;
+    /// Whether the program for that was made.
+    fn has_mixed_step(&self) -> bool;
+    /// Makes that program. Nothing may be in flight.
+    fn prepare_mixed_step(&mut self) -> Result<(), Error>;
+    /// As `play`, but runs the step once together with pieces of prompts.
+    fn mix(&mut self, pages: NewPages, pieces: &[PrefillPiece<'_>]) -> Result<(u64, Vec<Self::Run>), Error>;
     /// Samples from the logits of [`Runner::forward`] with the masks set since. Returns the number of the output, and the
     /// run.
     fn sample(&mut self) -> Result<(u64, Vec<Self::Run>), Error>;
@@ -173,7 +184,7 @@ impl DeviceRunner {
     }
 
     /// Returns the writes of words to the page table, from an index on each. Long ones are carried out at once.
-    fn page_writes(&self, pages: Vec<(usize, Vec<u32>)>) -> Result<Vec<Write>, Error> {
+    fn page_writes(&self, pages: NewPages) -> Result<Vec<Write>, Error> {
         let mut writes = vec![];
         for (at, words) in pages {
             if words.len() <= MAX_INLINE_PAGES {
@@ -361,19 +372,41 @@ impl Runner for DeviceRunner {
         self.steps.allow(row, mask);
     }
 
-    fn play(&mut self, pages: Vec<(usize, Vec<u32>)>, runs: usize) -> Result<(u64, Vec<Run>), Error> {
+    fn play(&mut self, pages: NewPages, runs: usize) -> Result<(u64, Vec<Run>), Error> {
         let writes = self.page_writes(pages)?;
         self.steps.play(writes, runs)
     }
 
-    fn verify(&mut self, pages: Vec<(usize, Vec<u32>)>, drafts: &[Draft]) -> Result<(u64, Vec<Run>), Error> {
+    fn verify(&mut self, pages: NewPages, drafts: &[Draft]) -> Result<(u64, Vec<Run>), Error> {
         let writes = self.page_writes(pages)?;
         self.steps.verify(writes, drafts)
     }
 
-    fn forward(&mut self, pages: Vec<(usize, Vec<u32>)>) -> Result<(), Error> {
+    fn forward(&mut self, pages: NewPages) -> Result<(), Error> {
         let writes = self.page_writes(pages)?;
         self.steps.forward(writes)
+    }
+
+    fn mixed_tokens(&self) -> usize {
+        // The recurrences of rows and chunks are programs of their own, and a processor gains nothing by more tokens.
+        if self.is_recurrent() || self.is_synchronous() {
+            0
+        } else {
+            self.steps.mixed_tokens()
+        }
+    }
+
+    fn has_mixed_step(&self) -> bool {
+        self.steps.is_mixed()
+    }
+
+    fn prepare_mixed_step(&mut self) -> Result<(), Error> {
+        self.steps.prepare_mixed(&self.model, &self.states)
+    }
+
+    fn mix(&mut self, pages: NewPages, pieces: &[PrefillPiece<'_>]) -> Result<(u64, Vec<Run>), Error> {
+        let writes = self.page_writes(pages)?;
+        self.steps.mix(writes, pieces)
     }
 
     fn sample(&mut self) -> Result<(u64, Vec<Run>), Error> {

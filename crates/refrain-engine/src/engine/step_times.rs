@@ -88,6 +88,29 @@ impl StepTimes {
         }
     }
 
+    /// Notes that a step has ended that also computed tokens of prompts. Its time says nothing about others.
+    pub fn ended_mixed(&mut self, now: Instant) {
+        (self.last, self.with_chunks) = (Some(now), self.with_chunks + 1);
+    }
+
+    /// Whether the next step should compute no tokens of prompts, so that it is measured alone.
+    pub fn measures_step(&self) -> bool {
+        self.step.is_none() || self.with_chunks >= MAX_STEPS_WITH_CHUNKS
+    }
+
+    /// Returns the time that a step of so many tokens, rows and a chunk together, is expected to take: that of a chunk of
+    /// as many tokens, and at least that of a step. `None` if no chunk was measured.
+    pub fn expected_of(&self, tokens: usize) -> Option<Duration> {
+        let tokens = class_tokens(tokens);
+        let (&width, time) = self.chunks.range(..=tokens).next_back()?;
+        let chunk = if width == tokens {
+            time.seen
+        } else {
+            self.expected(tokens, width, time.seen)
+        };
+        Some(chunk.max(self.step?))
+    }
+
     /// Returns the time that a chunk of so many tokens adds to a step: zero if unknown.
     pub fn of_chunk(&self, tokens: usize) -> Duration {
         let time = self.chunks.get(&class_tokens(tokens));
@@ -109,7 +132,7 @@ impl StepTimes {
     /// as many as fit into the target gap. If steps alone take most of it, a chunk may take as long as a step, or as
     /// several steps if several prompts wait. Now and then it returns 0, to measure a step alone.
     pub fn width(&self, most: usize, prompts: usize) -> usize {
-        let Some(step) = self.step.filter(|_| self.with_chunks < MAX_STEPS_WITH_CHUNKS) else {
+        let Some(step) = self.step.filter(|_| !self.measures_step()) else {
             return 0;
         };
         let share = if 2 * step <= self.target_gap {

@@ -19,6 +19,7 @@ use super::runner::StepKind;
 use super::speculation::{Draft, MAX_VERIFIED_TOKENS};
 use crate::masks::MaskStates;
 use crate::pace::Pace;
+use crate::prefill::PrefillPiece;
 use crate::step::{DecodeStep, SlotStates, StepExtras, StepOptions};
 use crate::{Error, Model};
 
@@ -29,6 +30,10 @@ pub(super) type SlotId = (usize, u64);
 pub(super) const MAX_STEP_ROWS: usize = 5;
 /// Rows of all steps with drafts beyond those, at most: each token of a draft keeps logits too.
 pub(super) const MAX_DRAFT_ROWS: usize = 2 * MAX_VERIFIED_TOKENS;
+
+/// Tokens of a mixed step, rows included: matrix cores multiply by 128 rows or more at once, and more tokens would take
+/// longer than running texts wait.
+const MAX_MIXED_TOKENS: usize = 512;
 
 /// Decode steps over the same states, pages and slots.
 pub(super) struct DecodeSteps {
@@ -181,6 +186,26 @@ impl DecodeSteps {
         Ok(step.prepare(self.executor)?)
     }
 
+    /// Returns how many tokens of prompts the step in use can compute beside its rows.
+    pub fn mixed_tokens(&self) -> usize {
+        MAX_MIXED_TOKENS.saturating_sub(self.rows.len())
+    }
+
+    /// Whether the step in use can compute tokens of prompts.
+    pub fn is_mixed(&self) -> bool {
+        let kind = (self.rows.len(), self.extras);
+        self.by_kind.get(&kind).is_some_and(DecodeStep::is_mixed)
+    }
+
+    /// Makes the program that computes tokens of prompts beside the rows of the step in use, unless it is made.
+    ///
+    /// # Errors
+    /// If it cannot be lowered, or there is too little memory.
+    pub fn prepare_mixed(&mut self, model: &Model, states: &[LayerState]) -> Result<(), Error> {
+        let (pages, tokens, executor) = (self.pages, self.mixed_tokens(), self.executor);
+        Ok(self.step().prepare_mixed(model, states, pages, tokens, executor)?)
+    }
+
     /// Discards the least recently used steps if they would have too many rows together with a new one.
     fn make_room(&mut self, (rows, extras): StepKind) {
         let in_use = (self.rows.len(), self.extras);
@@ -294,6 +319,19 @@ impl DecodeSteps {
         let step = self.step();
         let first = step.reports();
         Ok((first, step.play(executor, None, &writes, runs)?))
+    }
+
+    /// As `play`, but runs the step once together with pieces of prompts. [`DecodeSteps::prepare_mixed`] made the program.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn mix(&mut self, mut more: Vec<Write>, pieces: &[PrefillPiece<'_>]) -> Result<(u64, Vec<Run>), Error> {
+        more.extend(self.step().chunk_writes(pieces));
+        let writes = self.writes(more)?;
+        let executor = self.executor;
+        let step = self.step();
+        let first = step.reports();
+        Ok((first, step.play_mixed(executor, &writes)?))
     }
 
     /// As `play`, but runs a step with drafts once, with this draft of each row.

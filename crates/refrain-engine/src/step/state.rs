@@ -2,7 +2,7 @@
 
 use refrain::{Array, DType, Device, Error};
 use refrain_lm::{Sequences, sample};
-use refrain_models::{Batch, Pages};
+use refrain_models::{Batch, BatchPart, Pages};
 
 use super::verifying::DraftStates;
 use super::{Program, RING, SlotStates, StepExtras, StepOptions};
@@ -79,13 +79,15 @@ impl DecodeState {
         };
         Batch {
             tokens,
-            positions,
-            sequences,
+            parts: vec![BatchPart {
+                positions,
+                sequences,
+                decode: extras.draft_tokens == 0,
+            }],
             pages: self.pages.clone(),
             logits_indices: None,
             page_size: pages.size,
             context: pages.context,
-            decode: extras.draft_tokens == 0,
         }
     }
 

@@ -7,7 +7,7 @@ use refrain_lm::{AttentionParams, paged_attention, paged_attention_with_sinks};
 use super::{Linear, MlaProjections, Norm, Rope, Ropes};
 use crate::config::{AttentionConfig, LayerRope, ModelConfig};
 use crate::tensors::TensorTable;
-use crate::{Batch, CacheTypes, Error, KvCache, Loader};
+use crate::{Batch, BatchPart, CacheTypes, Error, KvCache, Loader};
 
 /// Normalisation of queries and keys before the rotary embedding.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -219,29 +219,37 @@ impl Attention {
         )
     }
 
-    /// x `[T, hidden]` → `[T, hidden]`. Writes keys and values to `slots` of the cache.
-    pub fn forward(&self, x: &Array, batch: &Batch, slots: &Array, ropes: &Ropes, cache: &mut KvCache) -> Array {
-        let ([q, k, v], gate) = self.project(x, &batch.positions, ropes.for_layer(self.rope));
-        cache.write(&k, &v, slots);
+    /// x `[T, hidden]` → `[T, hidden]`. Writes keys and values to `slots` of the cache, those of each part.
+    pub fn forward(&self, x: &Array, batch: &Batch, slots: &[Array], ropes: &Ropes, cache: &mut KvCache) -> Array {
+        let rope = ropes.for_layer(self.rope);
+        let [q, k, v] = self.project(x, batch, rope);
+        let attn_out = batch.by_part([&q, &k, &v], |number, part, qkv| {
+            let ([q, k, v], gate) = self.heads(qkv, part, rope);
+            cache.write(&k, &v, &slots[number]);
+            let attn_out = self.attend(&q, batch, part, cache);
+            let attn_out = match gate {
+                Some(gate) => attn_out * gate.sigmoid(),
+                None => attn_out,
+            };
+            attn_out.reshape(&[-1, (self.heads * self.value_dim) as isize])
+        });
+        self.o.forward(&attn_out)
+    }
 
+    /// Attention of queries `[t, heads, Dk]` of a part to the keys and values in the cache → `[t, heads, Dv]`.
+    fn attend(&self, q: &Array, batch: &Batch, part: &BatchPart, cache: &KvCache) -> Array {
         let params = AttentionParams {
             scale: self.scale,
             page_size: batch.page_size as u32,
             window: self.window,
-            decode: batch.decode,
+            decode: part.decode,
             blocks: cache.types.blocks(),
         };
-        let (keys, values, batch_tokens) = (&cache.keys, &cache.values, batch.batch_tokens());
-        let attn_out = match &self.sinks {
-            Some(sinks) => paged_attention_with_sinks(&q, keys, values, batch_tokens, sinks, params),
-            None => paged_attention(&q, keys, values, batch_tokens, params),
-        };
-        let attn_out = match gate {
-            Some(gate) => attn_out * gate.sigmoid(),
-            None => attn_out,
-        };
-        self.o
-            .forward(&attn_out.reshape(&[-1, (self.heads * self.value_dim) as isize]))
+        let (keys, values, tokens) = (&cache.keys, &cache.values, batch.tokens_of(part));
+        match &self.sinks {
+            Some(sinks) => paged_attention_with_sinks(q, keys, values, tokens, sinks, params),
+            None => paged_attention(q, keys, values, tokens, params),
+        }
     }
 
     /// Splits the output of `q_proj` into queries and an optional output gate `[T, heads, D]`.
@@ -254,10 +262,10 @@ impl Attention {
         (q.slice(-1, 0, queries), Some(q.slice(-1, queries, both)))
     }
 
-    /// Returns queries and keys `[T, heads, Dk]`, values `[T, heads, Dv]`, and an optional output gate.
-    fn project(&self, x: &Array, positions: &Array, rope: Option<&Rope>) -> ([Array; 3], Option<Array>) {
-        let [q, k, v] = match &self.qkv {
-            Qkv::Mla(projections) => return (projections.forward(x, positions, rope), None),
+    /// Projects x `[T, hidden]` to queries, keys and values, which [`Attention::heads`] completes.
+    fn project(&self, x: &Array, batch: &Batch, rope: Option<&Rope>) -> [Array; 3] {
+        match &self.qkv {
+            Qkv::Mla(projections) => projections.forward(x, &batch.positions(), rope),
             Qkv::Separate(projections) => projections.each_ref().map(|projection| projection.forward(x)),
             Qkv::Fused(projection) => {
                 let all = projection.forward(x);
@@ -269,11 +277,21 @@ impl Attention {
                 ]
                 .map(|(start, n)| all.slice(-1, start, start + n))
             }
-        };
+        }
+    }
+
+    /// Returns queries and keys `[t, heads, Dk]` of a part, normalised and rotated, its values `[t, heads, Dv]`, and an
+    /// optional output gate.
+    fn heads(&self, qkv: [Array; 3], part: &BatchPart, rope: Option<&Rope>) -> ([Array; 3], Option<Array>) {
+        // Those of latent attention are complete.
+        if matches!(self.qkv, Qkv::Mla(_)) {
+            return (qkv, None);
+        }
+        let [q, k, v] = qkv;
         let (q, gate) = self.gate(q);
         let [q, k] = self.normalise(q, k);
         let (q, k) = match rope {
-            Some(rope) => (rope.forward(&q, positions), rope.forward(&k, positions)),
+            Some(rope) => (rope.forward(&q, &part.positions), rope.forward(&k, &part.positions)),
             None => (q, k),
         };
         let v = v.reshape(&[-1, self.kv_heads as isize, self.value_dim as isize]);

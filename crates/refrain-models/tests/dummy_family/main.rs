@@ -8,7 +8,7 @@ use std::path::Path;
 
 use refrain::{Array, Device};
 use refrain_formats::CheckpointFiles;
-use refrain_models::{Batch, Checkpoint, Family, Pages, SyntheticSpec};
+use refrain_models::{Batch, BatchPart, Checkpoint, Family, Pages, SyntheticSpec};
 use refrain_write::convert::{ConvertOptions, Recipe, convert};
 use refrain_write::synthetic;
 
@@ -32,13 +32,15 @@ fn logits(checkpoint: &Checkpoint, tokens: &[u32]) -> Vec<f32> {
     let positions: Vec<i32> = (0..tokens.len() as i32).collect();
     let batch = Batch {
         tokens: Array::from_slice(&device, tokens, &[tokens.len()]),
-        positions: Array::from_slice(&device, &positions, &[tokens.len()]),
-        sequences: Array::from_slice(&device, &vec![0u32; tokens.len()], &[tokens.len()]),
+        parts: vec![BatchPart {
+            positions: Array::from_slice(&device, &positions, &[tokens.len()]),
+            sequences: Array::from_slice(&device, &vec![0u32; tokens.len()], &[tokens.len()]),
+            decode: false,
+        }],
         pages: Array::from_slice(&device, &[0u32], &[1, 1]),
         logits_indices: None,
         page_size: pages.size,
         context: pages.context,
-        decode: false,
     };
     let mut states = decoder
         .new_states(refrain_models::CacheTypes::of_device(&device), pages, 1)

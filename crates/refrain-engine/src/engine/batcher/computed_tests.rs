@@ -155,7 +155,7 @@ fn random_mixes_on_the_cpu_get_what_each_request_gets_alone() {
     assert!(preemptions > 0 || !are_all, "no request was preempted");
 }
 
-/// Texts of one length are ready for their last tokens in the same step.
+/// Texts of one token are ready for their last tokens in the same step.
 #[test]
 fn texts_that_are_ready_at_once_are_embedded_as_each_alone() {
     let model = load("tiny:f32", &Device::cpu());

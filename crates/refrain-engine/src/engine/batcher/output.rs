@@ -27,16 +27,22 @@ impl<R: Runner> Batcher<R> {
         let none = Draft::default();
         for (number, run) in polled.runs.iter().enumerate() {
             let chunk = polled.chunk.filter(|_| number == 0);
-            if let Some(chunk) = chunk {
-                self.pace.delay(self.step_times.of_chunk(chunk));
+            let prompts = chunk.unwrap_or(polled.mixed);
+            if prompts > 0 {
+                self.pace.delay(self.step_times.of_chunk(prompts));
             }
             let polls = self.runner.wait(run, &self.pace)?;
             let now = self.runner.now();
-            match chunk {
-                Some(_) => self.pace.done_untimed(now),
-                None => self.pace.done(polls, 1, now),
+            if prompts > 0 {
+                self.pace.done_untimed(now);
+            } else {
+                self.pace.done(polls, 1, now);
             }
-            self.step_times.ended(chunk, now);
+            if polled.mixed > 0 {
+                self.step_times.ended_mixed(now);
+            } else {
+                self.step_times.ended(chunk, now);
+            }
             self.measure(&polled, now);
             let before = self.counted.generated_tokens;
             for (row, slot_id) in polled.rows.iter().enumerate() {
@@ -63,6 +69,7 @@ impl<R: Runner> Batcher<R> {
         let extras = self.runner.extras();
         if let Some(speculator) = &mut self.speculator
             && run.chunk.is_none()
+            && run.mixed == 0
             && !extras.allowed
         {
             // Runs ahead are often seen to be done together, so a mean of many counts.

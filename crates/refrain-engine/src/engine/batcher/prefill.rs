@@ -16,7 +16,8 @@ impl<R: Runner> Batcher<R> {
     /// # Errors
     /// If the device fails.
     pub(super) fn prefill(&mut self) -> Result<bool, Error> {
-        let pieces = self.choose_pieces();
+        let prompts = self.running().filter(|(_, running)| !running.decodes());
+        let pieces = self.choose_pieces(prompts, self.chunk_limit());
         let count = pieces.iter().map(|(_, tokens)| tokens).sum();
         if count == 0 {
             return Ok(false);
@@ -28,11 +29,7 @@ impl<R: Runner> Batcher<R> {
         let pieces = shortened(&pieces, fitting);
         let piece = |&(slot, tokens): &(usize, usize)| {
             let running = self.slots[slot].as_ref().expect("chosen");
-            PrefillPiece {
-                tokens: &running.request.tokens[running.prefilled..][..tokens],
-                sequence: slot,
-                position: running.prefilled,
-            }
+            running.piece(slot, tokens)
         };
         if self
             .runner
@@ -50,10 +47,13 @@ impl<R: Runner> Batcher<R> {
         Ok(is_complete)
     }
 
-    /// Returns the slots whose prompts the next chunk computes, and how many tokens of each.
-    fn choose_pieces(&self) -> Vec<(usize, usize)> {
-        let mut budget = self.chunk_limit();
-        let mut prompts: Vec<(usize, &Running)> = self.running().filter(|(_, running)| !running.decodes()).collect();
+    /// Returns the slots whose prompts the next chunk computes, and how many tokens of each: up to `budget` together.
+    pub(super) fn choose_pieces<'r>(
+        &self,
+        prompts: impl Iterator<Item = (usize, &'r Running)>,
+        mut budget: usize,
+    ) -> Vec<(usize, usize)> {
+        let mut prompts: Vec<(usize, &Running)> = prompts.collect();
         let is_firsts = self.chunks.is_multiple_of(2);
         prompts.sort_by_key(|(_, running)| {
             let left = running.request.tokens.len() - running.prefilled;
@@ -81,7 +81,7 @@ impl<R: Runner> Batcher<R> {
     }
 
     /// Notes that tokens of a prompt are computed, caches its full pages, and saves its states where they may be needed.
-    fn cache_prefix(&mut self, slot: usize, tokens: usize) -> Result<(), Error> {
+    pub(super) fn cache_prefix(&mut self, slot: usize, tokens: usize) -> Result<(), Error> {
         let running = self.slots[slot].as_mut().expect("chosen");
         running.prefilled += tokens;
         let computed = &running.request.tokens[..running.prefilled];
@@ -131,6 +131,15 @@ fn shortened(pieces: &[(usize, usize)], mut count: usize) -> Vec<(usize, usize)>
 }
 
 impl Running {
+    /// Returns the next `tokens` tokens of its prompt, which is in `slot`.
+    pub(super) fn piece(&self, slot: usize, tokens: usize) -> PrefillPiece<'_> {
+        PrefillPiece {
+            tokens: &self.request.tokens[self.prefilled..][..tokens],
+            sequence: slot,
+            position: self.prefilled,
+        }
+    }
+
     /// Returns the number of tokens at which the next chunk ends at the latest: where states are saved, or before the
     /// last token.
     fn next_end(&self, saves_states: bool) -> usize {
@@ -147,14 +156,12 @@ impl Running {
 #[cfg(test)]
 mod tests {
     use refrain::Device;
-    use refrain_models::Checkpoint;
     use refrain_vulkan::{DeviceInfo, NullOptions};
 
     use crate::engine::EngineOptions;
     use crate::engine::batcher::Batcher;
-    use crate::engine::batcher::test_support::{ask, batcher, model};
+    use crate::engine::batcher::test_support::{ask, batcher, load, model};
     use crate::prefill::MAX_CHUNK;
-    use crate::{LoadOptions, Model};
 
     /// Returns the computed tokens of each prompt after so many steps of a card with long chunks, in the order of slots.
     fn prefilled(prompts: &[u64], steps: usize) -> Vec<usize> {
@@ -163,8 +170,7 @@ mod tests {
             ..NullOptions::default()
         };
         let card = refrain_vulkan::Device::null_with(DeviceInfo::mock("card"), options);
-        let checkpoint = Checkpoint::synthetic("tiny:f16").expect("a checkpoint");
-        let model = Model::load(&checkpoint, &Device::vulkan(card), &LoadOptions::default()).expect("loads");
+        let model = load("tiny:f16", &Device::vulkan(card));
         let options = EngineOptions {
             context: 4096,
             streams: 2,

@@ -123,11 +123,8 @@ impl<R: Runner> Batcher<R> {
 
 #[cfg(test)]
 mod tests {
-    use refrain::Device;
-    use refrain_models::Checkpoint;
-
     use super::*;
-    use crate::{LoadOptions, Model};
+    use crate::engine::batcher::test_support::model;
 
     #[test]
     fn compiles_programs_ahead_most_likely_first() {
@@ -156,9 +153,7 @@ mod tests {
         [32, 64, 48].into_iter().for_each(|rows| preparation.used(rows));
         assert_eq!(preparation.programs, [Step(56), Step(48)]);
 
-        let checkpoint = Checkpoint::synthetic("tiny:f32").expect("a checkpoint");
-        let model = Model::load(&checkpoint, &Device::cpu(), &LoadOptions::default()).expect("loads");
-        let mut batcher = Batcher::new(&model, &options).expect("fits");
+        let mut batcher = Batcher::new(&model(), &options).expect("fits");
         let mut steps = 0;
         while batcher.idle_wait().is_some() {
             batcher.step().expect("prepares");

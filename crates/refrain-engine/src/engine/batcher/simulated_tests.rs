@@ -204,10 +204,14 @@ fn check_mix(seed: u64, directory: &Path) -> EngineLoad {
         pages_each: context.div_ceil(PAGE_SIZE),
         checkpoints: is_recurrent.then_some(1 + random.below(2 * streams + 1)),
         synchronous: random.one_in(3),
+        mixed_tokens: 32,
         fails_once_in: [0, 0, 100, 20][random.below(4)],
         seed,
     };
     let mut batcher = Batcher::with_runner(SimulatedRunner::new(simulation), &options);
+    if !options.deterministic && random.one_in(2) {
+        batcher.mixing.mix_always();
+    }
     if options.prefix_cache && !options.deterministic && random.one_in(LIVES_PER_STORE) {
         batcher.keep_prefixes_in(stored::store(directory, (u128::from(is_recurrent), 1 << 20)));
     }
@@ -265,6 +269,8 @@ fn random_mixes_get_the_answers_of_each_request_alone() {
         accepted > 100 && refused > 100 && total(|load| load.preemptions) > 0,
         "{accepted}, {refused}"
     );
+    let mixed = total(|load| load.mixed_steps);
+    assert!(mixed > 100, "{mixed} mixed steps");
 }
 
 /// Returns a simulated card with pages for the full context of all requests, and its options.
@@ -292,6 +298,7 @@ fn card_with(
         pages_each: context.div_ceil(PAGE_SIZE),
         checkpoints,
         synchronous: false,
+        mixed_tokens: 512,
         fails_once_in: 0,
         seed: 1,
     };

@@ -2,6 +2,7 @@
 //!
 //! It reads keys and values through the page table, as a device does, so a wrong page gives a wrong token.
 
+mod computing;
 mod hashes;
 
 use std::collections::HashSet;
@@ -12,9 +13,9 @@ use refrain_lm::Logprobs;
 use refrain_lm::sample::FINISHED;
 
 pub use self::hashes::{VOCABULARY, alone, token_of};
-use self::hashes::{advance, cell, fill, plane, summary};
+use self::hashes::{fill, plane};
 use crate::engine::PAGE_SIZE;
-use crate::engine::runner::{Runner, StepKind};
+use crate::engine::runner::{NewPages, Runner, StepKind};
 use crate::engine::speculation::Draft;
 use crate::engine::steps::{RowRequest, SlotId};
 use crate::pace::Pace;
@@ -44,6 +45,8 @@ pub struct Simulation {
     /// Checkpoints of recurrent states, if it has such states.
     pub checkpoints: Option<usize>,
     pub synchronous: bool,
+    /// Tokens of a mixed step, rows included.
+    pub mixed_tokens: usize,
     /// Memory runs out at one of so many calls; 0 for never.
     pub fails_once_in: u64,
     pub seed: u64,
@@ -61,6 +64,8 @@ pub struct SimulatedRunner {
     saved: Vec<u64>,
     table: Vec<u32>,
     made: HashSet<StepKind>,
+    /// Rows of the steps that can be mixed.
+    made_mixed: HashSet<usize>,
     rows: Vec<Option<SlotId>>,
     decoding: Vec<Option<Decoding>>,
     extras: StepExtras,
@@ -97,6 +102,7 @@ impl SimulatedRunner {
             saved: vec![0; simulation.checkpoints.unwrap_or(0)],
             table: vec![0; simulation.slots * simulation.pages_each],
             made: HashSet::new(),
+            made_mixed: HashSet::new(),
             rows: vec![],
             decoding: vec![],
             extras: StepExtras::default(),
@@ -132,83 +138,6 @@ impl SimulatedRunner {
             return Err(refrain::Error::from(full).into());
         }
         Ok(())
-    }
-
-    fn cell_at(&mut self, table: &[u32], slot: usize, position: usize) -> &mut u64 {
-        let page = table[slot * self.simulation.pages_each + position / PAGE_SIZE] as usize;
-        &mut self.cells[page * PAGE_SIZE + position % PAGE_SIZE]
-    }
-
-    /// Computes a token into its page and the recurrent state.
-    fn compute(&mut self, table: &[u32], slot: usize, token: u32, position: usize) {
-        *self.cell_at(table, slot, position) = cell(token, position);
-        self.states[slot] = advance(self.states[slot], token, position);
-    }
-
-    fn hash(&mut self, table: &[u32], slot: usize, position: usize) -> u64 {
-        let is_recurrent = self.simulation.checkpoints.is_some();
-        let state = if is_recurrent { self.states[slot] } else { 0 };
-        let cells: Vec<u64> = (0..=position)
-            .map(|position| *self.cell_at(table, slot, position))
-            .collect();
-        summary(cells.into_iter(), state)
-    }
-
-    fn write_pages(&mut self, pages: Vec<(usize, Vec<u32>)>) {
-        for (at, words) in pages {
-            self.table[at..][..words.len()].copy_from_slice(&words);
-        }
-    }
-
-    /// Computes the token of a row and a draft behind it, and samples after each while the draft is right.
-    fn verify_row(&mut self, row: usize, draft: &Draft, outputs: &mut [Vec<u32>]) {
-        let table = self.table.clone();
-        let (Some((slot, _)), Some(decoding)) = (self.rows[row], &self.decoding[row]) else {
-            return;
-        };
-        let (token, first) = (decoding.token, decoding.position);
-        for (&token, position) in std::iter::once(&token).chain(&draft.tokens).zip(first..) {
-            *self.cell_at(&table, slot, position) = cell(token, position);
-        }
-        for (index, output) in outputs.iter_mut().enumerate().take(1 + draft.tokens.len()) {
-            self.hashes[row] = Some(self.hash(&table, slot, first + index));
-            output[row] = self.sample_row(row);
-            if self.decoding[row].is_none() || !draft.accepts(index, output[row]) {
-                break;
-            }
-        }
-    }
-
-    fn run_model(&mut self) {
-        let table = self.table.clone();
-        for row in 0..self.rows.len() {
-            self.hashes[row] = None;
-            if let (Some((slot, _)), Some(decoding)) = (self.rows[row], &self.decoding[row]) {
-                let (token, position) = (decoding.token, decoding.position);
-                self.compute(&table, slot, token, position);
-                self.hashes[row] = Some(self.hash(&table, slot, position));
-            }
-        }
-    }
-
-    fn run_sampling(&mut self) {
-        let output = (0..self.rows.len()).map(|row| self.sample_row(row)).collect();
-        self.outputs.push(output);
-    }
-
-    /// Samples the next token of a row and advances to it.
-    fn sample_row(&mut self, row: usize) -> u32 {
-        let Some(mut decoding) = self.decoding[row].take() else {
-            return FINISHED;
-        };
-        let hash = self.hashes[row].expect("the model ran for this row");
-        let next = token_of(hash, self.masks[row].as_deref());
-        decoding.token = next;
-        decoding.position += 1;
-        if decoding.position < decoding.last_position && !decoding.stop_ids.contains(&next) {
-            self.decoding[row] = Some(decoding);
-        }
-        next
     }
 }
 
@@ -288,14 +217,7 @@ impl Runner for SimulatedRunner {
 
     fn prefill(&mut self, pieces: Vec<PrefillPiece<'_>>, table: &[u32]) -> Result<bool, Error> {
         self.allocate()?;
-        let mut tokens = 0;
-        for piece in pieces {
-            for (&token, position) in piece.tokens.iter().zip(piece.position..) {
-                self.compute(table, piece.sequence, token, position);
-            }
-            tokens += piece.tokens.len();
-        }
-        (self.prefilled, self.chunks) = (self.prefilled + tokens, self.chunks + 1);
+        let tokens = self.run_pieces(&pieces, table);
         self.work((self.simulation.costs.chunk)(tokens));
         Ok(false)
     }
@@ -363,7 +285,7 @@ impl Runner for SimulatedRunner {
         self.masks[row] = mask.map(<[u32]>::to_vec);
     }
 
-    fn play(&mut self, pages: Vec<(usize, Vec<u32>)>, runs: usize) -> Result<(u64, Vec<Duration>), Error> {
+    fn play(&mut self, pages: NewPages, runs: usize) -> Result<(u64, Vec<Duration>), Error> {
         self.allocate()?;
         assert!(!self.extras.allowed, "masks come after the model");
         self.write_pages(pages);
@@ -377,7 +299,7 @@ impl Runner for SimulatedRunner {
         Ok((first, ends.collect()))
     }
 
-    fn verify(&mut self, pages: Vec<(usize, Vec<u32>)>, drafts: &[Draft]) -> Result<(u64, Vec<Duration>), Error> {
+    fn verify(&mut self, pages: NewPages, drafts: &[Draft]) -> Result<(u64, Vec<Duration>), Error> {
         self.allocate()?;
         self.write_pages(pages);
         let (rows, width) = (self.rows.len(), 1 + self.extras.draft_tokens);
@@ -395,7 +317,7 @@ impl Runner for SimulatedRunner {
         Ok((first, vec![self.work((self.simulation.costs.step)(rows * width))]))
     }
 
-    fn forward(&mut self, pages: Vec<(usize, Vec<u32>)>) -> Result<(), Error> {
+    fn forward(&mut self, pages: NewPages) -> Result<(), Error> {
         self.allocate()?;
         self.write_pages(pages);
         self.run_model();
@@ -408,6 +330,36 @@ impl Runner for SimulatedRunner {
         let first = self.outputs.len() as u64;
         self.run_sampling();
         Ok((first, vec![self.work(SAMPLING)]))
+    }
+
+    fn mixed_tokens(&self) -> usize {
+        self.simulation.mixed_tokens.saturating_sub(self.rows.len())
+    }
+
+    fn has_mixed_step(&self) -> bool {
+        self.made_mixed.contains(&self.rows.len())
+    }
+
+    fn prepare_mixed_step(&mut self) -> Result<(), Error> {
+        self.allocate()?;
+        self.made_mixed.insert(self.rows.len());
+        Ok(())
+    }
+
+    fn mix(&mut self, pages: NewPages, pieces: &[PrefillPiece<'_>]) -> Result<(u64, Vec<Duration>), Error> {
+        self.allocate()?;
+        assert!(self.has_mixed_step() && self.extras == StepExtras::default());
+        self.write_pages(pages);
+        let first = self.outputs.len() as u64;
+        let table = self.table.clone();
+        let tokens = self.run_pieces(pieces, &table);
+        assert!((1..=self.mixed_tokens()).contains(&tokens), "{tokens}");
+        self.run_model();
+        self.run_sampling();
+        Ok((
+            first,
+            vec![self.work((self.simulation.costs.chunk)(tokens + self.rows.len()))],
+        ))
     }
 
     fn wait(&mut self, run: &Duration, _pace: &Pace) -> Result<u32, Error> {
@@ -425,6 +377,7 @@ impl Runner for SimulatedRunner {
 
     fn release(&mut self) {
         self.made.clear();
+        self.made_mixed.clear();
         self.rows.clear();
         self.decoding.clear();
     }
