@@ -17,10 +17,11 @@ pub fn attentions() -> impl Iterator<Item = Workload> {
     let models = [("0.6b", 16, 8), ("8b", 32, 8), ("30b", 32, 4)];
     let depths = [130, 1000, 4100, 16_400].map(|context| (context, 1));
     let batches = [8, 24, 32, 48, 64].map(|sequences| (290, sequences));
+    let batches = batches.into_iter().chain([(1100, 64), (600, 128)]);
     models.into_iter().flat_map(move |(model, heads, kv_heads)| {
         depths
             .into_iter()
-            .chain(batches)
+            .chain(batches.clone())
             .map(move |(context, sequences)| Workload::Attention {
                 model,
                 heads,

@@ -32,7 +32,10 @@ pub fn neighbours(row: &Tuning, workload: &Workload) -> Box<dyn Iterator<Item = 
 }
 
 fn attention_rows(row: Tuning) -> impl Iterator<Item = Tuning> {
-    let choices = [128, 256, 512].into_iter().flat_map(|t| [32, 64, 128].map(|p| (t, p)));
+    let choices = [64, 128, 256, 512]
+        .into_iter()
+        .flat_map(|t| [32, 64, 128].map(|p| (t, p)));
+    let choices = choices.filter(|(threads, positions)| threads >= positions);
     let choices = choices.flat_map(|(t, p)| [1, 2, 4].map(|h| (t, p, h)));
     choices.flat_map(move |(threads, positions, max_heads)| {
         [132, 264, 528].map(|target_groups| {

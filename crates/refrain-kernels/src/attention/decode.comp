@@ -99,32 +99,32 @@ uint split_at(uint h, uint split) {
 }
 #endif
 
-// Reduces over the groups. Stores the output, or, with several splits, the partial result in the workspace.
+// Reduces over the groups, one head after another, which needs shared memory for one. Stores the output, or, with several
+// splits, the partial result in the workspace.
 void finish(uint splits) {
     uint group = gl_LocalInvocationIndex / COLUMNS;
     [[unroll]] for (uint h = 0u; h < HEADS; ++h) {
+        barrier();
         [[unroll]] for (uint s = 0u; s < SPAN; ++s) {
             uint unit = gl_LocalInvocationIndex % COLUMNS + s * COLUMNS;
             [[unroll]] for (uint j = 0u; j < PAIRS; ++j) {
-                uint at = ((h * GROUPS + group) * VALUE_DIM + unit * UNIT) / 2u + j;
+                uint at = (group * VALUE_DIM + unit * UNIT) / 2u + j;
                 if (group < GROUPS && unit < VALUE_UNITS) groups_values[at] = sums[(h * SPAN + s) * PAIRS + j];
             }
         }
-    }
-    barrier();
-    for (uint e = gl_LocalInvocationIndex; e < HEADS * VALUE_DIM / 2u; e += THREADS) {
-        uint h = e / (VALUE_DIM / 2u);
-        uint pair = e % (VALUE_DIM / 2u);
-        vec2 sum = vec2(0.0);
-        for (uint g = 0u; g < GROUPS; ++g) sum += groups_values[(h * GROUPS + g) * VALUE_DIM / 2u + pair];
+        barrier();
+        for (uint pair = gl_LocalInvocationIndex; pair < VALUE_DIM / 2u; pair += THREADS) {
+            vec2 sum = vec2(0.0);
+            for (uint g = 0u; g < GROUPS; ++g) sum += groups_values[g * VALUE_DIM / 2u + pair];
 #ifdef SPLITS
-        if (splits > 1u) {
-            pc.workspace.at[split_at(h, gl_WorkGroupID.z) + pair] = sum;
-            continue;
-        }
+            if (splits > 1u) {
+                pc.workspace.at[split_at(h, gl_WorkGroupID.z) + pair] = sum;
+                continue;
+            }
 #endif
-        float total = with_sink(h, maxima[h], totals[h]);
-        store_pair(h, 2u * pair, total == 0.0 ? vec2(0.0) : sum / total);
+            float total = with_sink(h, maxima[h], totals[h]);
+            store_pair(h, 2u * pair, total == 0.0 ? vec2(0.0) : sum / total);
+        }
     }
 }
 
@@ -168,7 +168,6 @@ void main() UNIFORM_FLOW {
         add_values(base);
         load_values(base + TILE, page);
     }
-    barrier();
     finish(splits);
 #ifdef SPLITS
     if (splits > 1u) {

@@ -100,6 +100,8 @@ pub struct DecodeTuning {
     pub positions: u32,
     /// Maximum number of query heads of a workgroup.
     pub max_heads: u32,
+    /// Fewest query heads of a workgroup for which an entry of [`Tuning::decode_many`] is used.
+    pub min_heads: u32,
     /// Maximum number of splits of a token's positions.
     pub max_splits: u32,
     /// Workgroups that fill the device.

@@ -59,7 +59,7 @@ shared vec2 rotations[ROTATED + 1u]; // sine and cosine
 shared float partial_scores[HEADS * TILE * SUBS];
 shared float weights[HEADS * TILE];
 shared float maxima[HEADS], totals[HEADS], shrinks[HEADS];
-shared vec2 groups_values[HEADS * GROUPS * VALUE_DIM / 2u];
+shared vec2 groups_values[GROUPS * VALUE_DIM / 2u];
 #if defined SINKS && !defined COMBINE_PASS
 shared float sinks[HEADS];
 float own_sink;

@@ -13,8 +13,8 @@ const SPLITS_PER_STEP: usize = 8;
 /// Returns the tuning for this number of sequences: the first entry that still fills the device.
 fn choose(tuning: &Tuning, traits: &Traits, sizes: &AttentionSizes) -> DecodeTuning {
     let fills_device = |many: &&DecodeTuning| {
-        let groups = sizes.tokens * sizes.heads / sizes.grouped_heads(many.max_heads);
-        groups >= many.target_groups.on(traits)
+        let heads = sizes.grouped_heads(many.max_heads);
+        heads >= many.min_heads as usize && sizes.tokens * sizes.heads / heads >= many.target_groups.on(traits)
     };
     *tuning.decode_many.iter().find(fills_device).unwrap_or(&tuning.decode)
 }
@@ -134,8 +134,8 @@ impl DecodeVariant {
         let rotate = 2 * unroll(rotated / threads + 1, 0) + looped((self.heads + 1) * rotated / threads + 1, 0);
         // Reduction over the groups, and combination of the splits.
         let combine = looped(self.splits.div_ceil(SPLITS_PER_STEP), 3 * unroll(SPLITS_PER_STEP, 0));
-        let pairs = (self.heads * sizes.value_dim / 2).div_ceil(threads);
-        let finish = looped(pairs, looped(groups, 0)) + looped(pairs, combine);
+        let pairs = |heads: usize| (heads * sizes.value_dim / 2).div_ceil(threads);
+        let finish = self.heads * looped(pairs(1), looped(groups, 0)) + looped(pairs(self.heads), combine);
         prepare + rotate + looped(turns, tile) + finish
     }
 
@@ -151,7 +151,7 @@ impl DecodeVariant {
 
     fn shared_bytes(&self, sizes: &AttentionSizes) -> usize {
         let [_, groups] = self.columns(sizes);
-        let vectors = (self.heads + 2) * sizes.head_dim + (1 + self.heads * groups) * sizes.value_dim;
+        let vectors = (self.heads + 2) * sizes.head_dim + (1 + groups) * sizes.value_dim;
         let floats = vectors + self.heads * (2 * self.threads() + 200);
         4 * (floats + self.threads()) + 1024
     }
