@@ -154,9 +154,14 @@ impl DecodeStep {
         options: StepOptions,
     ) -> Result<DecodeStep, Error> {
         let batch = control.batch(pages, extras);
-        let logits = model.decoder().forward(&batch, &mut states.to_vec());
-        let (forward, outputs) = if extras.draft_tokens > 0 {
-            (None, control.verify(&logits, extras))
+        let mut states = states.to_vec();
+        let verifies = extras.draft_tokens > 0;
+        if verifies {
+            states.iter_mut().for_each(LayerState::defer_updates);
+        }
+        let logits = model.decoder().forward(&batch, &mut states);
+        let (forward, outputs) = if verifies {
+            (None, control.verify(&logits, &batch, &mut states, extras))
         } else {
             control.sample(&logits, extras, &options)?
         };

@@ -27,7 +27,7 @@ pub use indexing::{combine_rows, take, take_along, write_rows};
 pub use kit::{fragments, glsl};
 pub use linear::{expert_matmul, expert_sum, matmul, projection, quantised};
 pub use norm::rms_norm;
-pub use recurrence::{causal_conv, delta_net, gated_delta};
+pub use recurrence::{RecurrenceForm, causal_conv, delta_net, gated_delta};
 pub use reduce::softmax;
 pub use sequences::{inbox, slots};
 pub use sort::{argmax, top_k};

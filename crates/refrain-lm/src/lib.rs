@@ -28,7 +28,10 @@ mod tokens;
 pub use attention::{paged_attention, paged_attention_with_sinks, store_rows};
 pub use experts::expert_matmul;
 pub use logprob::{Logprobs, logprobs};
-pub use recurrence::{MAX_DEPTHWISE_TAPS, causal_conv, depthwise_conv, gated_delta, gated_delta_from};
+pub use recurrence::{
+    MAX_DEPTHWISE_TAPS, causal_conv, causal_conv_results, causal_conv_state, depthwise_conv, gated_delta,
+    gated_delta_from, gated_delta_results, gated_delta_state,
+};
 pub use refrain_kernels::{
     attention::{AttentionParams, BlockFormat},
     rope::RopeParams,

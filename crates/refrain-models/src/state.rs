@@ -1,7 +1,10 @@
 //! Per-layer state of a decoder: KV caches and recurrent states.
 
 use refrain::{Array, Device, Error};
-use refrain_lm::{causal_conv, gated_delta, store_rows};
+use refrain_lm::{
+    causal_conv, causal_conv_results, causal_conv_state, gated_delta, gated_delta_results, gated_delta_state,
+    store_rows,
+};
 
 use crate::{Batch, CacheType, CacheTypes};
 
@@ -32,6 +35,19 @@ pub struct RecurrentState {
     pub window: Array,
     /// f32 `[S, H, Dv, Dk]`: the recurrent state of each head.
     pub state: Array,
+    /// What [`RecurrentState::commit`] needs, if updates are deferred.
+    deferred: Option<DeferredUpdate>,
+}
+
+/// The inputs of updates that are not made yet, once the layer was computed.
+#[derive(Clone, Default)]
+struct DeferredUpdate {
+    /// x and weights of the convolution.
+    convolved: Option<[Array; 2]>,
+    /// q, k, v, decay and beta of the delta rule.
+    rule: Option<[Array; 5]>,
+    /// u32 `[T]`: each token's sequence.
+    sequences: Option<Array>,
 }
 
 impl LayerState {
@@ -53,6 +69,22 @@ impl LayerState {
     pub fn recurrent(states: &[LayerState]) -> Vec<&Array> {
         let recurrent = states.iter().filter(|state| matches!(state, LayerState::Recurrent(_)));
         recurrent.flat_map(LayerState::arrays).collect()
+    }
+
+    /// Makes the next batch leave recurrent states as they are, until [`LayerState::commit`]. That batch has one part.
+    pub fn defer_updates(&mut self) {
+        if let LayerState::Recurrent(recurrent_state) = self {
+            recurrent_state.deferred = Some(DeferredUpdate::default());
+        }
+    }
+
+    /// Updates recurrent states with those tokens of the batch since [`LayerState::defer_updates`] that have a position.
+    /// These are the first tokens of each sequence; `positions` (i32 `[T]`) has negative ones for all others. Keys and
+    /// values of attention layers are stored at once, so nothing happens to them.
+    pub fn commit(&mut self, positions: &Array) {
+        if let LayerState::Recurrent(recurrent_state) = self {
+            recurrent_state.commit(positions);
+        }
     }
 
     /// The KV cache of an attention layer.
@@ -112,22 +144,57 @@ impl KvCache {
 }
 
 impl RecurrentState {
-    /// Causal convolution of x `[T, C]` by weights `[C, kernel]` → f32 `[T, C]`. Updates the window.
+    /// Creates the state from its arrays.
+    pub fn new(window: Array, state: Array) -> RecurrentState {
+        RecurrentState {
+            window,
+            state,
+            deferred: None,
+        }
+    }
+
+    /// Causal convolution of x `[T, C]` by weights `[C, kernel]` → f32 `[T, C]`. Updates the window, or defers that.
     pub fn convolve(&mut self, x: &Array, weights: &Array, batch: &Batch) -> Array {
         batch.by_part([x], |_, part, [x]| {
-            let (result, window) = causal_conv(&x, weights, batch.tokens_of(part), &self.window);
+            let tokens = batch.tokens_of(part);
+            if let Some(deferred) = &mut self.deferred {
+                let result = causal_conv_results(&x, weights, tokens, &self.window);
+                deferred.sequences = Some(part.sequences.clone());
+                deferred.convolved = Some([x, weights.clone()]);
+                return result;
+            }
+            let (result, window) = causal_conv(&x, weights, tokens, &self.window);
             self.window = window;
             result
         })
     }
 
     /// Gated delta rule of q and k `[T, HK, Dk]`, v `[T, H, Dv]`, decay and beta `[T, H]` → f32 `[T, H, Dv]`. Updates
-    /// the state.
+    /// the state, or defers that.
     pub fn delta_rule(&mut self, [q, k, v]: [&Array; 3], [decay, beta]: [&Array; 2], batch: &Batch) -> Array {
         batch.by_part([q, k, v, decay, beta], |_, part, [q, k, v, decay, beta]| {
-            let (result, state) = gated_delta([&q, &k, &v], [&decay, &beta], batch.tokens_of(part), &self.state);
+            let tokens = batch.tokens_of(part);
+            if let Some(deferred) = &mut self.deferred {
+                let result = gated_delta_results([&q, &k, &v], [&decay, &beta], tokens, &self.state);
+                deferred.sequences = Some(part.sequences.clone());
+                deferred.rule = Some([q, k, v, decay, beta]);
+                return result;
+            }
+            let (result, state) = gated_delta([&q, &k, &v], [&decay, &beta], tokens, &self.state);
             self.state = state;
             result
         })
+    }
+
+    /// Makes the deferred updates with the tokens that have a position.
+    fn commit(&mut self, positions: &Array) {
+        let Some(deferred) = self.deferred.take() else { return };
+        let Some(sequences) = &deferred.sequences else { return };
+        if let Some([x, weights]) = &deferred.convolved {
+            self.window = causal_conv_state(x, weights, [positions, sequences], &self.window);
+        }
+        if let Some([q, k, v, decay, beta]) = &deferred.rule {
+            self.state = gated_delta_state([q, k, v], [decay, beta], [positions, sequences], &self.state);
+        }
     }
 }

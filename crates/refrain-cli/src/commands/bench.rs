@@ -135,10 +135,6 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
             let why = format!("the tests need a context of {context} tokens, but the limit of {name} is {limit}");
             return Err(Usage(why).into());
         }
-        if !arguments.accept.is_empty() && checkpoint.config().recurrent_bytes() > 0 {
-            let why = format!("{name} has recurrent states, which do not allow drafts: --accept cannot be measured");
-            return Err(Usage(why).into());
-        }
         let loaded = load::load(global, &checkpoint, &device, arguments.cache.types(&device), context)?;
         loads.push(load_json(name, &loaded));
         // The sessions are dropped before the bandwidth probe allocates memory.

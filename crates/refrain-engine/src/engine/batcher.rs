@@ -194,8 +194,7 @@ impl<R: Runner> Batcher<R> {
             Speculation::Ngram => Some(Box::new(NgramProposer::new(slots))),
             Speculation::Synthetic { percent } => Some(Box::new(SyntheticProposer::new(slots, percent))),
         };
-        // A recurrent state cannot go back to the last token that was accepted.
-        let proposer = proposer.filter(|_| !options.deterministic && !runner.is_recurrent());
+        let proposer = proposer.filter(|_| !options.deterministic);
         let speculator = proposer.map(Speculator::new);
         let preparation = Preparation::of(options);
         Batcher {
@@ -380,7 +379,10 @@ impl<R: Runner> Batcher<R> {
         for &(slot, _) in rows.iter().flatten() {
             self.slots[slot].as_mut().expect("admitted").ahead += runs.len();
         }
-        self.save_text_states()?;
+        // How far a step with drafts takes a text is known later.
+        if extras.draft_tokens == 0 {
+            self.save_text_states()?;
+        }
         if was_idle {
             self.pace.begin(self.runner.now());
         }

@@ -3,6 +3,7 @@
 
 use refrain::{Array, DType, Device, Error, concatenate};
 use refrain_lm::sample;
+use refrain_models::{Batch, LayerState};
 
 use super::state::output_counts;
 use super::{DecodeState, StepExtras};
@@ -60,10 +61,17 @@ impl DraftStates {
 }
 
 impl DecodeState {
-    /// Samples after the current token and after each token of a draft, given logits `[S · (1 + k), V]`. A token of a
-    /// draft is accepted if it was sampled. Behind one that is not, a sequence counts as finished until the end, so that
-    /// its state stays. Returns the outputs.
-    pub(super) fn verify(&self, logits: &Array, extras: StepExtras) -> Vec<Array> {
+    /// Samples after the current token and after each token of a draft, given logits `[S · (1 + k), V]` of a batch. A
+    /// token of a draft is accepted if it was sampled. Behind one that is not, a sequence counts as finished until the
+    /// end, so that its state stays. Recurrent layers were computed with deferred updates, which are made here with the
+    /// tokens that are kept: those after which a token was sampled. Returns the outputs.
+    pub(super) fn verify(
+        &self,
+        logits: &Array,
+        batch: &Batch,
+        layers: &mut [LayerState],
+        extras: StepExtras,
+    ) -> Vec<Array> {
         let states = self.drafts.as_ref().expect("a step with drafts");
         let (count, width) = (self.tokens.count(), 1 + extras.draft_tokens);
         let rows = Array::arange(logits.device(), DType::I32, count);
@@ -72,12 +80,16 @@ impl DecodeState {
         let mut sequences = self.sampled_sequences();
         let mut ring = self.logprob_ring(extras).cloned();
         let mut last = None;
+        let column = [count as isize, 1];
+        // Of the tokens that are kept; negative for the others.
+        let mut kept = vec![batch.positions().reshape(&[count as isize, -1]).slice(1, 0, 1)];
         for index in 0..width {
             if let Some(sampled) = last {
                 let accepted = states.accepted(index - 1, &sampled);
                 let positions = &sequences.positions;
                 let stopped = accepted.select(positions, suspended(positions));
                 sequences.positions = positions.write_rows(&stopped, &rows);
+                kept.push(stopped.reshape(&column));
             }
             let logits = all.slice(1, index, index + 1).reshape(&[count as isize, -1]);
             let (reported, next) = sample(&logits, settings, &sequences, bias);
@@ -87,10 +99,14 @@ impl DecodeState {
         let positions = &sequences.positions;
         let resumed = positions.lt(-1).select(-2 - positions, positions);
         let positions = positions.write_rows(&resumed, &rows);
+        let kept = concatenate(&kept.iter().collect::<Vec<_>>(), 1).reshape(&[-1]);
+        layers.iter_mut().for_each(|layer| layer.commit(&kept));
+        let recurrent = LayerState::recurrent(layers).into_iter().cloned();
         let sampled = last.expect("a token");
         [sampled, logits.clone(), positions]
             .into_iter()
             .chain(ring.map(|ring| ring.rows))
+            .chain(recurrent)
             .collect()
     }
 }

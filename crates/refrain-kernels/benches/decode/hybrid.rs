@@ -4,7 +4,7 @@ use refrain_kernels::expert_matmul::{self, Matrices};
 use refrain_kernels::projection::WeightStorage;
 use refrain_kernels::quantised::QuantFormat;
 use refrain_kernels::tuning::{DeltaTuning, Tuning};
-use refrain_kernels::{DType, OperandSpec, Traits, causal_conv, gated_delta};
+use refrain_kernels::{DType, OperandSpec, RecurrenceForm, Traits, causal_conv, gated_delta};
 
 use crate::products::{Q4_K, planes};
 use crate::recorded::RecordedCalls;
@@ -102,7 +102,7 @@ pub fn delta_calls(row: &Tuning, traits: &Traits, tokens: usize) -> RecordedCall
         state,
         out,
     };
-    let (calls, workspace) = gated_delta::calls_tuned(row, traits, &operands).expect("supported");
+    let (calls, workspace) = gated_delta::calls_tuned(row, traits, RecurrenceForm::Full, &operands).expect("supported");
     let operands: Vec<_> = all
         .into_iter()
         .chain(workspace)
@@ -142,7 +142,8 @@ pub fn convolution_calls(row: &Tuning, traits: &Traits, tokens: usize) -> Record
         float(&[tokens, CHANNELS]),
     ];
     let [x, weights, positions, sequences, state, out] = &all;
-    let calls = causal_conv::calls_tuned(row, traits, [x, weights, out], [positions, sequences, state]);
+    let places = [positions, sequences, state];
+    let calls = causal_conv::calls_tuned(row, traits, RecurrenceForm::Full, [x, weights, out], places);
     RecordedCalls::new(calls.expect("supported"), &all.map(|operand| (false, operand)))
 }
 

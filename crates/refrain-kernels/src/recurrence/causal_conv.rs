@@ -8,9 +8,11 @@
 //! Few tokens run sequentially: an invocation keeps a channel's last inputs in registers. Many tokens run in parallel:
 //! an invocation takes a run of neighbouring tokens, looks back for the inputs before them, and a second call updates
 //! the state.
+//!
+//! The results may be computed without the update of the state, and the update without the results ([`RecurrenceForm`]).
 
 use crate::kit::text::{SourceBuilder, address, grid, outer_strides, require_float, require_shape};
-use crate::recurrence::{self, Token};
+use crate::recurrence::{self, RecurrenceForm, Token};
 use crate::tuning::{self, Tuning};
 use crate::{Call, OperandSpec, Push, Traits, Unsupported};
 
@@ -33,20 +35,92 @@ pub fn calls(
     indices: [&OperandSpec; 3],
     out: &OperandSpec,
 ) -> Result<Vec<Call>, Unsupported> {
-    calls_tuned(tuning::choose(traits), traits, [x, weights, out], indices)
+    let tuning = tuning::choose(traits);
+    calls_tuned(tuning, traits, RecurrenceForm::Full, [x, weights, out], indices)
 }
 
-/// [`calls`] with a given row of the tuning table; results are bit-identical for every row. Takes x, weights and out,
-/// then positions, sequences and state.
+/// [`calls`] with a given row of the tuning table, in any form; results are bit-identical for every row and form. Takes
+/// x, weights and out, then positions, sequences and state. [`RecurrenceForm::StateOnly`] has no operand 5: out gives
+/// the shape of results only.
 ///
 /// # Errors
 /// Those of [`calls`].
 pub fn calls_tuned(
     tuning: &Tuning,
     traits: &Traits,
+    form: RecurrenceForm,
     [x, weights, out]: [&OperandSpec; 3],
     [positions, sequences, state]: [&OperandSpec; 3],
 ) -> Result<Vec<Call>, Unsupported> {
+    check(traits, [x, weights, out], [positions, sequences, state])?;
+    let (&[tokens, channels], &[_, taps]) = (&x.layout.shape[..], &weights.layout.shape[..]) else {
+        unreachable!("checked to be matrices")
+    };
+    let states = state.layout.shape[0];
+    let has_results = form != RecurrenceForm::StateOnly;
+    let mut push = Vec::new();
+    let results = has_results.then_some(out);
+    let operands = [x, weights, positions, sequences, state].into_iter().chain(results);
+    for (number, operand) in operands.enumerate() {
+        push.push(address(OP, number, operand)?);
+    }
+    push.extend([tokens, channels, states].map(|v| Push::U32(v as u32)));
+    push.extend(outer_strides(OP, 0, x)?);
+    if has_results {
+        push.extend(outer_strides(OP, 5, out)?);
+    }
+    let threads = traits.workgroup(64);
+    let call = |algorithm: &str, bodies: &[&str], groups: [u32; 3]| {
+        let text = SourceBuilder::new(traits, &format!("{OP}.{algorithm}"))
+            .flag("STATE_ONLY", !has_results)
+            .flag("RESULTS_ONLY", form == RecurrenceForm::ResultsOnly)
+            .input("x", x.dtype)
+            .input("weights", weights.dtype)
+            .input("positions", positions.dtype)
+            .input("sequences", sequences.dtype);
+        let text = match form {
+            RecurrenceForm::ResultsOnly => text.input("state", state.dtype),
+            RecurrenceForm::Full | RecurrenceForm::StateOnly => text.output("state", state.dtype),
+        };
+        let text = if has_results { text.output("y", out.dtype) } else { text };
+        let text = text.body(include_str!("causal_conv/common.glsl"));
+        let text = bodies.iter().fold(text, |text, body| text.body(body));
+        Call {
+            kernel: text.kernel(vec![(0, threads), (3, taps as u32), (4, RUN as u32)]),
+            groups,
+            push: push.clone(),
+        }
+    };
+    let sequential = include_str!("causal_conv/sequential.comp");
+    let look_back = include_str!("causal_conv/look_back.glsl");
+    let parallel = include_str!("causal_conv/parallel.comp");
+    let update_state = include_str!("causal_conv/update_state.comp");
+    let row_groups = |rows: usize| grid(OP, (rows * channels).div_ceil(threads as usize));
+    if has_results && tokens <= tuning.max_serial_conv_tokens {
+        return Ok(vec![call("sequential", &[sequential], row_groups(states)?)]);
+    }
+    if states.max(channels) > 65_535 {
+        let what = format!("{states} states of {channels} channels exceed the limits of a dispatch");
+        return Err(Unsupported::Size { op: OP, what });
+    }
+    let state_groups = [channels.div_ceil(threads as usize), states, 1].map(|g| g.max(1) as u32);
+    let mut calls = vec![];
+    if has_results {
+        let groups = row_groups(tokens.div_ceil(RUN))?;
+        calls.push(call("parallel", &[look_back, parallel], groups));
+    }
+    if form != RecurrenceForm::ResultsOnly {
+        calls.push(call("update_state", &[look_back, update_state], state_groups));
+    }
+    Ok(calls)
+}
+
+/// Checks dtypes and shapes.
+fn check(
+    traits: &Traits,
+    [x, weights, out]: [&OperandSpec; 3],
+    [positions, sequences, state]: [&OperandSpec; 3],
+) -> Result<(), Unsupported> {
     for operand in [x, weights, out] {
         require_float(OP, operand)?;
     }
@@ -74,48 +148,7 @@ pub fn calls_tuned(
     if !weights.layout.is_contiguous() {
         return Err(Unsupported::NeedsContiguous { op: OP, operand: 1 });
     }
-    let states = state.layout.shape[0];
-    let mut push = Vec::new();
-    for (number, operand) in [x, weights, positions, sequences, state, out].into_iter().enumerate() {
-        push.push(address(OP, number, operand)?);
-    }
-    push.extend([tokens, channels, states].map(|v| Push::U32(v as u32)));
-    push.extend(outer_strides(OP, 0, x)?);
-    push.extend(outer_strides(OP, 5, out)?);
-    let threads = traits.workgroup(64);
-    let call = |algorithm: &str, bodies: &[&str], groups: [u32; 3]| {
-        let text = SourceBuilder::new(traits, &format!("{OP}.{algorithm}"))
-            .input("x", x.dtype)
-            .input("weights", weights.dtype)
-            .input("positions", positions.dtype)
-            .input("sequences", sequences.dtype)
-            .output("state", state.dtype)
-            .output("y", out.dtype)
-            .body(include_str!("causal_conv/common.glsl"));
-        let text = bodies.iter().fold(text, |text, body| text.body(body));
-        Call {
-            kernel: text.kernel(vec![(0, threads), (3, taps as u32), (4, RUN as u32)]),
-            groups,
-            push: push.clone(),
-        }
-    };
-    let sequential = include_str!("causal_conv/sequential.comp");
-    let look_back = include_str!("causal_conv/look_back.glsl");
-    let parallel = include_str!("causal_conv/parallel.comp");
-    let update_state = include_str!("causal_conv/update_state.comp");
-    let row_groups = |rows: usize| grid(OP, (rows * channels).div_ceil(threads as usize));
-    if tokens <= tuning.max_serial_conv_tokens {
-        return Ok(vec![call("sequential", &[sequential], row_groups(states)?)]);
-    }
-    if states.max(channels) > 65_535 {
-        let what = format!("{states} states of {channels} channels exceed the limits of a dispatch");
-        return Err(Unsupported::Size { op: OP, what });
-    }
-    let state_groups = [channels.div_ceil(threads as usize), states, 1].map(|g| g.max(1) as u32);
-    Ok(vec![
-        call("parallel", &[look_back, parallel], row_groups(tokens.div_ceil(RUN))?),
-        call("update_state", &[look_back, update_state], state_groups),
-    ])
+    Ok(())
 }
 
 /// Contiguous inputs of [`reference()`].

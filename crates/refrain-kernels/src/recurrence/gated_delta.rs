@@ -11,6 +11,9 @@
 //! zero.
 //!
 //! Few tokens take the recurrent form, one after another. Many tokens take the chunked form on matrix cores.
+//!
+//! The results may be computed without the update of the state, and the update without the results ([`RecurrenceForm`]):
+//! these take the recurrent form.
 
 mod chunked;
 mod recurrent;
@@ -20,13 +23,13 @@ use rayon::prelude::*;
 use crate::kit::dot::dot;
 use crate::kit::text::{require_float, require_shape};
 use crate::kit::threads::min_items;
-use crate::recurrence::{self, Token};
+use crate::recurrence::{self, RecurrenceForm, Token};
 use crate::tuning::Tuning;
 use crate::{Call, OperandSpec, Traits, Unsupported, tuning};
 
 const OP: &str = "gated_delta";
 
-/// The call's operands, numbered in this order; the state is updated.
+/// The call's operands, numbered in this order; the state is updated, unless the form is without that.
 #[derive(Clone, Copy)]
 pub struct GatedDeltaOperands<'a> {
     /// 0: `[T, HK, D]`.
@@ -45,7 +48,7 @@ pub struct GatedDeltaOperands<'a> {
     pub sequences: &'a OperandSpec,
     /// 7: `[S, H, E, D]`.
     pub state: &'a OperandSpec,
-    /// 8: `[T, H, E]`.
+    /// 8: `[T, H, E]`. [`RecurrenceForm::StateOnly`] has no such operand: this gives the shape of results only.
     pub out: &'a OperandSpec,
 }
 
@@ -105,26 +108,30 @@ pub fn calls(
     traits: &Traits,
     operands: &GatedDeltaOperands<'_>,
 ) -> Result<(Vec<Call>, Option<OperandSpec>), Unsupported> {
-    calls_tuned(tuning::choose(traits), traits, operands)
+    calls_tuned(tuning::choose(traits), traits, RecurrenceForm::Full, operands)
 }
 
-/// [`calls`] with a given row of the tuning table. Results depend only on its chunk size and on whether chunks are
-/// used.
+/// [`calls`] with a given row of the tuning table, in any form. Results depend only on its chunk size and on whether
+/// chunks are used.
 ///
 /// # Errors
 /// Those of [`calls`].
 pub fn calls_tuned(
     tuning: &Tuning,
     traits: &Traits,
+    form: RecurrenceForm,
     operands: &GatedDeltaOperands<'_>,
 ) -> Result<(Vec<Call>, Option<OperandSpec>), Unsupported> {
     let sizes = operands.sizes()?;
-    if let Some(chunks) = chunked::Chunks::of(tuning, traits, operands, &sizes) {
+    if form == RecurrenceForm::Full
+        && let Some(chunks) = chunked::Chunks::of(tuning, traits, operands, &sizes)
+    {
         check(traits, operands, &sizes, chunks.iterations_per_token())?;
         let (calls, workspace) = chunks.calls(traits, operands, &sizes)?;
         return Ok((calls, Some(workspace)));
     }
-    Ok((vec![recurrent::call(tuning, traits, operands, &sizes)?], None))
+    let call = recurrent::call(tuning, traits, form, operands, &sizes)?;
+    Ok((vec![call], None))
 }
 
 /// Checks the operands. `iterations` is the number of loop iterations of an invocation per token.

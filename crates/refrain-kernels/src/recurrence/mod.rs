@@ -13,6 +13,17 @@ use crate::kit::iterations;
 use crate::kit::text::{require_contiguous, require_dtype, require_shape};
 use crate::{DType, OperandSpec, Traits, Unsupported};
 
+/// What a call computes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum RecurrenceForm {
+    /// Results, and the next state in place of the state.
+    Full,
+    /// Results alone: the state stays as it is.
+    ResultsOnly,
+    /// The next state alone: the call has no results.
+    StateOnly,
+}
+
 /// How a token acts on the state of its sequence.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Token {

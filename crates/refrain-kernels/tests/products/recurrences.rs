@@ -1,5 +1,5 @@
 use refrain_kernels::tuning::{self, Tuning};
-use refrain_kernels::{DType, OperandSpec, Traits, Unsupported, Values, causal_conv, gated_delta};
+use refrain_kernels::{DType, OperandSpec, RecurrenceForm, Traits, Unsupported, Values, causal_conv, gated_delta};
 
 use crate::common::Random;
 use crate::support::{FLOATS, all_traits, assert_close, floats, outcome_and_state, padded, stored};
@@ -56,6 +56,25 @@ impl TokenSequences {
 /// Number of sequences with states.
 pub const STATES: usize = 4;
 
+/// All forms of a recurrence.
+pub const FORMS: [RecurrenceForm; 3] = [
+    RecurrenceForm::Full,
+    RecurrenceForm::ResultsOnly,
+    RecurrenceForm::StateOnly,
+];
+
+/// Checks that other forms compute the same bits as the full one: either the results, or the next state.
+pub fn check_forms(what: &str, before: &Values, mut run: impl FnMut(RecurrenceForm) -> [Values; 2]) -> [Values; 2] {
+    let bits = |values: &Values| values.f32().iter().map(|x| x.to_bits()).collect::<Vec<u32>>();
+    let full = run(RecurrenceForm::Full);
+    let [results, unchanged] = run(RecurrenceForm::ResultsOnly);
+    assert_eq!(bits(&results), bits(&full[0]), "{what}: results only");
+    assert_eq!(bits(&unchanged), bits(before), "{what}: the state is only read");
+    let [_, state] = run(RecurrenceForm::StateOnly);
+    assert_eq!(bits(&state), bits(&full[1]), "{what}: the state only");
+    full
+}
+
 fn check_conv(traits: &Traits, in_turn: bool, x: &OperandSpec, weights: &OperandSpec, out: &OperandSpec) -> Values {
     let [channels, taps] = weights.layout.shape[..] else {
         unreachable!("weights are a matrix")
@@ -74,8 +93,6 @@ fn check_conv(traits: &Traits, in_turn: bool, x: &OperandSpec, weights: &Operand
         max_serial_conv_tokens: if in_turn { usize::MAX } else { 0 },
         ..*tuning::choose(traits)
     };
-    let calls = causal_conv::calls_tuned(&tuning, traits, [x, weights, out], [positions, sequences, &state])
-        .unwrap_or_else(|error| panic!("{what}: {error}"));
     let [p, s] = batch.inputs();
     let inputs = [
         (x, Values::F32(xs.clone())),
@@ -94,7 +111,12 @@ fn check_conv(traits: &Traits, in_turn: bool, x: &OperandSpec, weights: &Operand
         },
         &mut states,
     );
-    let [actual, state] = outcome_and_state((&calls, None), &inputs, 4, out);
+    let [actual, state] = check_forms(&what, &inputs[4].1, |form| {
+        let places = [positions, sequences, &state];
+        let calls = causal_conv::calls_tuned(&tuning, traits, form, [x, weights, out], places)
+            .unwrap_or_else(|error| panic!("{what}: {error}"));
+        outcome_and_state((&calls, None), &inputs, 4, out)
+    });
     assert_close(&actual, expected, out.dtype, &what);
     assert_eq!(state, Values::F32(states), "{what}: the state");
     actual

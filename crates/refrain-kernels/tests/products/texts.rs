@@ -1,4 +1,5 @@
 use crate::common::{all_features, both_traits, check_texts};
+use crate::recurrences::FORMS;
 use crate::support::{FLOATS, swapped};
 use refrain_kernels::attention::BlockFormat;
 use refrain_kernels::expert_matmul::{self, Matrices};
@@ -7,7 +8,8 @@ use refrain_kernels::projection::{self, Projection, Section, WeightStorage};
 use refrain_kernels::quantised::{self, QuantFormat};
 use refrain_kernels::tuning::{ExpertTuning, GroupCount, MatrixTile, SubgroupSplit, Tuning};
 use refrain_kernels::{
-    Call, CallOrder, DType, OperandSpec, Traits, attention, causal_conv, gated_delta, matmul, rms_norm, rope, tuning,
+    Call, CallOrder, DType, OperandSpec, RecurrenceForm, Traits, attention, causal_conv, gated_delta, matmul, rms_norm,
+    rope, tuning,
 };
 
 #[test]
@@ -111,10 +113,14 @@ fn recurrences_compile() {
                     };
                     let out = operand(y, &[3, 40]);
                     let places = [&positions, &sequences, &window];
-                    let conv = causal_conv::calls_tuned(&tuning, &traits, [&input, &weights, &out], places);
-                    calls.extend(conv.expect("supported"));
+                    for form in FORMS {
+                        let conv = causal_conv::calls_tuned(&tuning, &traits, form, [&input, &weights, &out], places);
+                        calls.extend(conv.expect("supported"));
+                    }
                 }
-                calls.extend(delta_rule(&traits, 3, [x, y], [2, 24, 4, 20]));
+                for form in FORMS {
+                    calls.extend(delta_rule(&traits, form, 3, [x, y], [2, 24, 4, 20]));
+                }
             }
         }
     }
@@ -152,7 +158,13 @@ fn any_matrix_cores() -> impl Iterator<Item = Traits> {
 
 /// Calls of the gated delta rule for some tokens of two sequences. Keys and gates have one type, values and results
 /// another; `sizes` is HK, D, H and E.
-fn delta_rule(traits: &Traits, tokens: usize, [x, y]: [DType; 2], sizes: [usize; 4]) -> Vec<Call> {
+fn delta_rule(
+    traits: &Traits,
+    form: RecurrenceForm,
+    tokens: usize,
+    [x, y]: [DType; 2],
+    sizes: [usize; 4],
+) -> Vec<Call> {
     let operand = |dtype, shape: &[usize]| OperandSpec::contiguous(dtype, shape);
     let [key_heads, key_dim, heads, value_dim] = sizes;
     let (keys, gate) = (operand(x, &[tokens, key_heads, key_dim]), operand(x, &[tokens, heads]));
@@ -168,7 +180,8 @@ fn delta_rule(traits: &Traits, tokens: usize, [x, y]: [DType; 2], sizes: [usize;
         state: &operand(DType::F32, &[2, heads, value_dim, key_dim]),
         out: &values,
     };
-    gated_delta::calls(traits, &operands).expect("supported").0
+    let calls = gated_delta::calls_tuned(tuning::choose(traits), traits, form, &operands);
+    calls.expect("supported").0
 }
 
 #[test]
@@ -176,7 +189,8 @@ fn delta_rules_in_chunks_compile() {
     let mut calls = Vec::new();
     for traits in any_matrix_cores() {
         for (i, x) in FLOATS.into_iter().enumerate() {
-            let chunked = delta_rule(&traits, 130, [x, FLOATS[(i + 1) % 3]], [2, 32, 4, 48]);
+            let dtypes = [x, FLOATS[(i + 1) % 3]];
+            let chunked = delta_rule(&traits, RecurrenceForm::Full, 130, dtypes, [2, 32, 4, 48]);
             assert_eq!(chunked.len(), 2, "{:?}", traits.matrix_cores);
             calls.extend(chunked);
         }

@@ -1,26 +1,33 @@
 //! Short causal depthwise convolution.
 
-use std::hash::Hasher;
+use std::hash::{Hash, Hasher};
 
-use refrain_kernels::causal_conv;
+use refrain_kernels::{RecurrenceForm, causal_conv, tuning};
 
-use super::checked;
+use super::{checked, detail, finish, updated};
 use crate::BatchTokens;
 use refrain::Array;
 use refrain::operation::{
-    self, ArraySpec, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, Values, exact_inputs,
+    self, ArraySpec, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, exact_inputs,
 };
 
-/// (x `[T, C]`, weights `[C, W]`, positions `[T]`, sequences `[T]`, state `[S, W−1, C]`) → `[T, C]`, and the state.
-#[derive(Debug)]
-pub(super) struct CausalConv;
+/// (x `[T, C]`, weights `[C, W]`, positions `[T]`, sequences `[T]`, state `[S, W−1, C]`) → `[T, C]`, and the state; one
+/// of both in other forms.
+#[derive(Hash, Debug)]
+pub(super) struct CausalConv(pub RecurrenceForm);
 
 impl Operation for CausalConv {
     fn name(&self) -> &'static str {
         "causal_conv"
     }
 
-    fn key(&self, _state: &mut dyn Hasher) {}
+    fn key(&self, mut state: &mut dyn Hasher) {
+        self.hash(&mut state);
+    }
+
+    fn detail(&self) -> String {
+        detail(self.0)
+    }
 
     fn results(&self, inputs: &[&ArraySpec]) -> Result<Vec<ArraySpec>, String> {
         let [x, weights, ..] = exact_inputs::<5>(inputs)?;
@@ -29,16 +36,20 @@ impl Operation for CausalConv {
             && weights.dim(0) == x.dim(1)
             && weights.dim(1) > 0
             && [x, weights].iter().all(|a| a.dtype.is_float());
-        checked(inputs, fits, &x.shape, &[weights.dim(1).wrapping_sub(1), x.dim(1)])
+        let slice = [weights.dim(1).wrapping_sub(1), x.dim(1)];
+        checked(self.0, inputs, fits, &x.shape, &slice)
     }
 
     fn updates(&self) -> &[usize] {
-        &[4]
+        updated(self.0, &[4])
     }
 
     fn lower(&self, traits: &Traits, operands: &[OperandSpec]) -> Result<Kernels, Unsupported> {
-        let [x, weights, positions, sequences, state, out] = operation::operands(operands);
-        let calls = causal_conv::calls(traits, x, weights, [positions, sequences, state], out)?;
+        let [x, weights, positions, sequences, state] = operation::operands(&operands[..5]);
+        // Without results, x has their shape.
+        let inputs = [x, weights, operands.get(5).unwrap_or(x)];
+        let places = [positions, sequences, state];
+        let calls = causal_conv::calls_tuned(tuning::choose(traits), traits, self.0, inputs, places)?;
         Ok(Kernels::chained(calls))
     }
 
@@ -54,13 +65,12 @@ impl Operation for CausalConv {
         };
         let convolved = causal_conv::reference(&inputs, &mut state);
         drop(x);
-        step.store(0, &Values::F32(convolved));
-        step.update(4, &Values::F32(state));
+        finish(self.0, step, convolved, (4, state));
     }
 
     fn multiplications(&self, operands: &[OperandSpec]) -> u64 {
         let taps = operands[1].layout.shape[1] as u64;
-        (operands[5].layout.count() as u64).saturating_mul(taps)
+        (operands[0].layout.count() as u64).saturating_mul(taps)
     }
 }
 
@@ -76,6 +86,22 @@ impl Operation for CausalConv {
 #[track_caller]
 pub fn causal_conv(x: &Array, weights: &Array, tokens: BatchTokens<'_>, state: &Array) -> (Array, Array) {
     let inputs = [x, weights, tokens.positions, tokens.sequences, state];
-    let [convolved, next] = Array::apply(CausalConv, &inputs);
+    let [convolved, next] = Array::apply(CausalConv(RecurrenceForm::Full), &inputs);
     (convolved, next)
+}
+
+/// The results of [`causal_conv()`] alone: `state` stays as it is.
+#[track_caller]
+pub fn causal_conv_results(x: &Array, weights: &Array, tokens: BatchTokens<'_>, state: &Array) -> Array {
+    let inputs = [x, weights, tokens.positions, tokens.sequences, state];
+    let [convolved] = Array::apply(CausalConv(RecurrenceForm::ResultsOnly), &inputs);
+    convolved
+}
+
+/// The next version of [`causal_conv()`]'s state alone. positions and sequences as in [`BatchTokens`].
+#[track_caller]
+pub fn causal_conv_state(x: &Array, weights: &Array, [positions, sequences]: [&Array; 2], state: &Array) -> Array {
+    let inputs = [x, weights, positions, sequences, state];
+    let [next] = Array::apply(CausalConv(RecurrenceForm::StateOnly), &inputs);
+    next
 }

@@ -1,11 +1,11 @@
 //! The gated delta rule.
 
-use std::hash::Hasher;
+use std::hash::{Hash, Hasher};
 
 use refrain_kernels::elementwise::{self, Expression};
-use refrain_kernels::gated_delta;
+use refrain_kernels::{RecurrenceForm, gated_delta, tuning};
 
-use super::{checked, rewrite};
+use super::{checked, detail, finish, rewrite, updated};
 use crate::BatchTokens;
 use refrain::operation::{
     self, ArraySpec, HostInputs, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, Values, exact_inputs,
@@ -15,16 +15,22 @@ use refrain::rewrite::{Rewrite, RewriteStage};
 use refrain::{Array, DType};
 
 /// (q `[T, HK, D]`, k, v `[T, H, E]`, decay `[T, H]`, beta `[T, H]`, positions `[T]`, sequences `[T]`,
-/// state `[S, H, E, D]`) → `[T, H, E]`, and the state.
-#[derive(Debug)]
-pub(super) struct GatedDelta;
+/// state `[S, H, E, D]`) → `[T, H, E]`, and the state; one of both in other forms.
+#[derive(Hash, Debug)]
+pub(super) struct GatedDelta(pub RecurrenceForm);
 
 impl Operation for GatedDelta {
     fn name(&self) -> &'static str {
         "gated_delta"
     }
 
-    fn key(&self, _state: &mut dyn Hasher) {}
+    fn key(&self, mut state: &mut dyn Hasher) {
+        self.hash(&mut state);
+    }
+
+    fn detail(&self) -> String {
+        detail(self.0)
+    }
 
     fn results(&self, inputs: &[&ArraySpec]) -> Result<Vec<ArraySpec>, String> {
         let [q, k, v, decay, beta, ..] = exact_inputs::<8>(inputs)?;
@@ -36,15 +42,15 @@ impl Operation for GatedDelta {
             && v.dim(1).is_multiple_of(q.dim(1))
             && [decay, beta].iter().all(|gate| gate.shape == v.shape[..2])
             && inputs[..5].iter().all(|a| a.dtype.is_float());
-        checked(inputs, fits, &v.shape, &[v.dim(1), v.dim(2), q.dim(2)])
+        checked(self.0, inputs, fits, &v.shape, &[v.dim(1), v.dim(2), q.dim(2)])
     }
 
     fn updates(&self) -> &[usize] {
-        &[7]
+        updated(self.0, &[7])
     }
 
     fn lower(&self, traits: &Traits, operands: &[OperandSpec]) -> Result<Kernels, Unsupported> {
-        let [q, k, v, decay, beta, positions, sequences, state, out] = operation::operands(operands);
+        let [q, k, v, decay, beta, positions, sequences, state] = operation::operands(&operands[..8]);
         let operands = gated_delta::GatedDeltaOperands {
             q,
             k,
@@ -54,15 +60,16 @@ impl Operation for GatedDelta {
             positions,
             sequences,
             state,
-            out,
+            // Without results, v has their shape.
+            out: operands.get(8).unwrap_or(v),
         };
-        Ok(Kernels::with_workspace(gated_delta::calls(traits, &operands)?))
+        let calls = gated_delta::calls_tuned(tuning::choose(traits), traits, self.0, &operands)?;
+        Ok(Kernels::with_workspace(calls))
     }
 
     fn reference(&self, step: &HostStep<'_>) {
         let [out, state] = computed(&step.read());
-        step.store(0, &Values::F32(out));
-        step.update(7, &Values::F32(state));
+        finish(self.0, step, out, (7, state));
     }
 
     fn rewrites(&self) -> &'static [Rewrite] {
@@ -74,7 +81,7 @@ impl Operation for GatedDelta {
 
     fn multiplications(&self, operands: &[OperandSpec]) -> u64 {
         let key_dim = operands[0].layout.shape[2] as u64;
-        (operands[8].layout.count() as u64).saturating_mul(3 * key_dim)
+        (operands[2].layout.count() as u64).saturating_mul(3 * key_dim)
     }
 }
 
@@ -95,6 +102,8 @@ fn computed(x: &HostInputs<'_>) -> [Vec<f32>; 2] {
     [gated_delta::reference(&inputs, &mut state), state]
 }
 
+const FULL: GatedDelta = GatedDelta(RecurrenceForm::Full);
+
 /// The inputs of [`GatedDelta`] → its result, and the last state, for which the given state is not written over.
 #[derive(Debug)]
 pub(super) struct GatedDeltaFrom;
@@ -107,7 +116,7 @@ impl Operation for GatedDeltaFrom {
     fn key(&self, _state: &mut dyn Hasher) {}
 
     fn results(&self, inputs: &[&ArraySpec]) -> Result<Vec<ArraySpec>, String> {
-        let mut results = GatedDelta.results(inputs)?;
+        let mut results = FULL.results(inputs)?;
         results.extend(inputs.last().copied().cloned());
         Ok(results)
     }
@@ -138,7 +147,7 @@ impl Operation for GatedDeltaFrom {
     }
 
     fn rewrites(&self) -> &'static [Rewrite] {
-        GatedDelta.rewrites()
+        FULL.rewrites()
     }
 
     fn reference(&self, step: &HostStep<'_>) {
@@ -149,7 +158,7 @@ impl Operation for GatedDeltaFrom {
     }
 
     fn multiplications(&self, operands: &[OperandSpec]) -> u64 {
-        GatedDelta.multiplications(operands)
+        FULL.multiplications(operands)
     }
 }
 
@@ -169,8 +178,34 @@ pub fn gated_delta(
     state: &Array,
 ) -> (Array, Array) {
     let inputs = [q, k, v, decay, beta, tokens.positions, tokens.sequences, state];
-    let [out, next] = Array::apply(GatedDelta, &inputs);
+    let [out, next] = Array::apply(FULL, &inputs);
     (out, next)
+}
+
+/// The results of [`gated_delta()`] alone: `state` stays as it is.
+#[track_caller]
+pub fn gated_delta_results(
+    [q, k, v]: [&Array; 3],
+    [decay, beta]: [&Array; 2],
+    tokens: BatchTokens<'_>,
+    state: &Array,
+) -> Array {
+    let inputs = [q, k, v, decay, beta, tokens.positions, tokens.sequences, state];
+    let [out] = Array::apply(GatedDelta(RecurrenceForm::ResultsOnly), &inputs);
+    out
+}
+
+/// The next version of [`gated_delta()`]'s state alone. positions and sequences as in [`BatchTokens`].
+#[track_caller]
+pub fn gated_delta_state(
+    [q, k, v]: [&Array; 3],
+    [decay, beta]: [&Array; 2],
+    [positions, sequences]: [&Array; 2],
+    state: &Array,
+) -> Array {
+    let inputs = [q, k, v, decay, beta, positions, sequences, state];
+    let [next] = Array::apply(GatedDelta(RecurrenceForm::StateOnly), &inputs);
+    next
 }
 
 /// [`gated_delta()`] from any state `[S, H, E, D]`, which stays as it is. Returns the outputs and the last state.

@@ -5,8 +5,9 @@ use refrain::{Array, DType, Device, QuantFormat, fast};
 
 use crate::sample::Settings;
 use crate::{
-    AttentionParams, BatchTokens, BlockFormat, RopeParams, Sequences, causal_conv, expert_matmul, gated_delta,
-    gated_delta_from, paged_attention, sample, slots, store_rows,
+    AttentionParams, BatchTokens, BlockFormat, RopeParams, Sequences, causal_conv, causal_conv_results,
+    causal_conv_state, expert_matmul, gated_delta, gated_delta_from, gated_delta_results, gated_delta_state,
+    paged_attention, sample, slots, store_rows,
 };
 
 /// The families of this crate's operations.
@@ -174,9 +175,26 @@ fn recurrences(device: &Device) -> Vec<(String, Array)> {
     let from = source.floats(DType::F32, &[1, 4, 16, 32]);
     let places = [&source.positions(3, 5), &sequences];
     let (outputs, last) = gated_delta_from([&q, &k, &v], [&decay, &beta], places, &from);
+    // What is computed without the other, for a state that does not change, and one that then does.
+    let conv_results = causal_conv_results(&x, &weights, tokens, &conv_state);
+    let delta_results = gated_delta_results([&q, &k, &v], [&decay, &beta], tokens, &delta_state);
+    let (Ok(other_conv), Ok(other_delta)) = (state(&[1, 3, 40]), state(&[1, 4, 16, 32])) else {
+        return vec![];
+    };
+    let begin = [&positions, &sequences];
     vec![
         named("delta rule from a state", outputs),
         named("the last state of a delta rule", last),
+        named("convolution without an update", conv_results),
+        named("delta rule without an update", delta_results),
+        named(
+            "the state of a convolution",
+            causal_conv_state(&x, &weights, begin, &other_conv),
+        ),
+        named(
+            "the state of a delta rule",
+            gated_delta_state([&q, &k, &v], [&decay, &beta], begin, &other_delta),
+        ),
         named("convolution", causal_conv(&x, &weights, tokens, &conv_state).0),
         named(
             "delta rule",

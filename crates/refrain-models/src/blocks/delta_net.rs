@@ -96,13 +96,13 @@ impl DeltaNet {
     pub fn new_state(&self, sequences: usize) -> Result<RecurrentState, refrain::Error> {
         let sizes = &self.sizes;
         let state = |shape: &[usize]| Array::state(self.out.device(), DType::F32, shape);
-        Ok(RecurrentState {
-            window: state(&[sequences, sizes.conv_kernel - 1, sizes.channels()])?,
-            state: state(&[sequences, sizes.value_heads, sizes.value_dim, sizes.key_dim])?,
-        })
+        Ok(RecurrentState::new(
+            state(&[sequences, sizes.conv_kernel - 1, sizes.channels()])?,
+            state(&[sequences, sizes.value_heads, sizes.value_dim, sizes.key_dim])?,
+        ))
     }
 
-    /// x `[T, hidden]` → `[T, hidden]`. Updates the state with all tokens.
+    /// x `[T, hidden]` → `[T, hidden]`. Updates the state with all tokens, unless that is deferred.
     pub fn forward(&self, x: &Array, batch: &Batch, state: &mut RecurrentState) -> Array {
         let qkv = state.convolve(&self.qkv.forward(x), &self.conv, batch).silu();
         let [q, k, v] = self.split(&qkv);

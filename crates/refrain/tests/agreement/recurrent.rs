@@ -1,6 +1,9 @@
 use refrain::fast;
 use refrain::{Array, DType, Device, Error, QuantFormat, Quantised, eval};
-use refrain_lm::{BatchTokens, causal_conv, expert_matmul, gated_delta};
+use refrain_lm::{
+    BatchTokens, causal_conv, causal_conv_results, causal_conv_state, expert_matmul, gated_delta, gated_delta_results,
+    gated_delta_state,
+};
 use refrain_testing::sample;
 
 use crate::check;
@@ -75,6 +78,12 @@ impl Layer {
 
     /// The outputs `[T, H, E]` for `rows`, which update the states.
     fn step(&mut self, rows: &[Row]) -> Array {
+        self.step_with(rows, &vec![true; rows.len()])
+    }
+
+    /// As [`Layer::step`], but only rows that are kept update the states: the first ones of each sequence. Their outputs
+    /// are computed before, if not all are kept.
+    fn step_with(&mut self, rows: &[Row], is_kept: &[bool]) -> Array {
         let (device, s, t) = (self.weights.device().clone(), self.sizes, rows.len());
         let positions: Vec<i32> = rows.iter().map(|row| row.position).collect();
         let sequences: Vec<u32> = rows.iter().map(|row| row.sequence).collect();
@@ -89,7 +98,17 @@ impl Layer {
             pages: &pages,
         };
         let x = Array::from_slice(&device, &x, &[t, s.channels()]);
-        let (conv_out, window) = causal_conv(&x, &self.weights, tokens, &self.window);
+        let all_kept = is_kept.iter().all(|kept| *kept);
+        let kept = rows.iter().zip(is_kept);
+        let kept: Vec<i32> = kept.map(|(row, kept)| if *kept { row.position } else { -1 }).collect();
+        let kept = Array::from_slice(&device, &kept, &[t]);
+        let conv_out = if all_kept {
+            let (conv_out, window) = causal_conv(&x, &self.weights, tokens, &self.window);
+            self.window = window;
+            conv_out
+        } else {
+            causal_conv_results(&x, &self.weights, tokens, &self.window)
+        };
         let (keys, values) = (s.key_heads * s.key_dim, s.heads * s.value_dim);
         let part = |start: usize, n: usize, heads: usize| {
             conv_out
@@ -101,8 +120,17 @@ impl Layer {
         let v = part(2 * keys, values, s.heads);
         let gates = Array::from_slice(&device, &gates, &[t, 2 * s.heads]);
         let [decay, beta] = gates.split(-1);
-        let (answers, state) = gated_delta([&q, &k, &v], [&decay, &beta], tokens, &self.state);
-        (self.window, self.state) = (window, state);
+        if all_kept {
+            let (answers, state) = gated_delta([&q, &k, &v], [&decay, &beta], tokens, &self.state);
+            self.state = state;
+            return answers;
+        }
+        let answers = gated_delta_results([&q, &k, &v], [&decay, &beta], tokens, &self.state);
+        // As sampling does, what is kept depends on the answers.
+        let kept = &kept + &(answers.sum(&[0, 1, 2]) * 0.0).astype(DType::I32);
+        let places = [&kept, &sequences];
+        self.window = causal_conv_state(&x, &self.weights, places, &self.window);
+        self.state = gated_delta_state([&q, &k, &v], [&decay, &beta], places, &self.state);
         answers
     }
 }
@@ -128,7 +156,18 @@ fn recurrences_over_several_calls_agree() {
                         row(sizes, position, sequence, random)
                     })
                     .collect();
-                results.push(layer.step(&rows));
+                // Sometimes, only the first tokens of each sequence are kept.
+                let first = random.below(rows.len());
+                let is_kept: Vec<bool> = (0..rows.len()).map(|number| number < first).collect();
+                if random.one_in(2) {
+                    results.push(layer.step(&rows));
+                } else {
+                    results.push(layer.step_with(&rows, &is_kept));
+                    for (row, _) in rows.iter().zip(&is_kept).filter(|(_, kept)| !**kept) {
+                        // What follows need not continue the tokens that were dropped.
+                        positions[row.sequence as usize] = row.position.max(0);
+                    }
+                }
                 if random.one_in(2) {
                     eval(&results.iter().collect::<Vec<_>>()).expect("computed");
                 }

@@ -153,12 +153,48 @@ fn check_synthetic(model: &Model) {
     }
 }
 
+/// States that are saved where pages end, while texts are decoded with drafts, are those without drafts: a prompt that
+/// continues a text goes on as it does alone.
+fn check_next_turns(model: &Model) {
+    let turn = |number: u64, prompt: Vec<u32>| TestRequest {
+        number,
+        prompt,
+        tokens: 70,
+        ..TestRequest::default()
+    };
+    let run = |batcher: &mut Batcher<DeviceRunner>, requests: [TestRequest; 2]| {
+        let submitted = requests.map(|request| (request.prompt.clone(), request.submit(batcher).0));
+        while !batcher.is_idle() {
+            batcher.step().expect("goes on");
+        }
+        submitted.map(|(prompt, events)| [prompt, answer(&events).0].concat())
+    };
+    let next = |texts: &[Vec<u32>; 2]| [0, 1].map(|n| turn(n as u64 + 2, [&texts[n][..], &prompt(0)].concat()));
+    let mut alone = batcher_with(model, Speculation::Off);
+    let first = run(&mut alone, [0, 1].map(|number| turn(number, prompt(number))));
+    let mut fresh = batcher_with(model, Speculation::Off);
+    let second = run(&mut fresh, next(&first));
+    let mut drafting = drafting(model, &[&first[..], &second].concat(), 5);
+    let texts = run(&mut drafting, [0, 1].map(|number| turn(number, prompt(number))));
+    assert_eq!(texts, first);
+    for text in &texts {
+        let prefix = drafting.pool.lookup(text);
+        assert_eq!(prefix.pages.len(), 1, "of a text that ends in its second page");
+        drafting.pool.give_back(&prefix.pages);
+    }
+    assert_eq!(run(&mut drafting, next(&texts)), second);
+    assert!(drafting.load().accepted_tokens[0] > 20, "{:?}", drafting.load());
+}
+
 #[test]
 fn drafts_work_on_the_cpu() {
-    let model = load("tiny:f32", &Device::cpu());
-    check(&model, 0..6);
-    check_synthetic(&model);
-    check_restricted(&model);
+    for spec in ["tiny:f32", "tiny-hybrid:f32"] {
+        let model = load(spec, &Device::cpu());
+        check(&model, 0..6);
+        check_synthetic(&model);
+        check_restricted(&model);
+        check_next_turns(&model);
+    }
 }
 
 #[test]
@@ -169,8 +205,11 @@ fn drafts_work_on_a_gpu() {
     let vulkan = Vulkan::load(Options::default()).expect("the tests need a Vulkan driver");
     let index = vulkan.choose(&DeviceChoice::Auto).expect("a usable device");
     let device = vulkan.open(index, &OpenOptions::default()).expect("opens");
-    let model = load("tiny:f16", &Device::vulkan(device));
-    check(&model, 0..3);
-    check_synthetic(&model);
-    check_restricted(&model);
+    let device = Device::vulkan(device);
+    for spec in ["tiny:f16", "tiny-hybrid:f16"] {
+        let model = load(spec, &device);
+        check(&model, 0..3);
+        check_synthetic(&model);
+        check_restricted(&model);
+    }
 }

@@ -99,6 +99,7 @@ impl<R: Runner> Batcher<R> {
             }
             // The last token of a text is sampled behind its draft.
             let left = running.request.limit.saturating_sub(tokens.len() + running.ahead + 1);
+            let left = left.min(running.left_of_page(&self.pool) - 1);
             by_slot[slot] = speculator.proposer.propose(slot, left.min(MAX_DRAFTS));
             requests.push((running.drafts.acceptance.rate(), by_slot[slot].tokens.len()));
         }

@@ -107,11 +107,13 @@ impl<R: Runner> Batcher<R> {
             }
             let running = self.slots[slot].as_ref().expect("admitted");
             if running.request.extras().allowed {
-                // The rest was sampled before this token restricted it. The next step is another one, whose rows begin
-                // with the requests' tokens.
-                self.runner.forget(slot_id);
-                break;
+                // The rest was sampled before this token restricted it.
+                self.resume_from_tokens(slot);
+                return Ok(());
             }
+        }
+        if self.runner.extras().draft_tokens > 0 {
+            self.save_verified_states(slot)?;
         }
         Ok(())
     }
@@ -179,13 +181,17 @@ impl<R: Runner> Batcher<R> {
         running.dropped = if constraint.restricts() { running.ahead } else { 0 };
     }
 
-    /// Resumes a request after the last token that was kept, once all tokens that it drops have arrived. The step that
-    /// applies its constraint is another one, whose rows begin with the requests' tokens. Recurrent states have gone too
-    /// far: they are computed again.
+    /// Resumes a request after the last token that was kept, once all tokens that it drops have arrived.
     fn resume_restricted(&mut self, slot: usize) {
-        let Some(running) = self.slots[slot].as_ref().filter(|running| running.dropped == 0) else {
-            return;
-        };
+        if self.slots[slot].as_ref().is_some_and(|running| running.dropped == 0) {
+            self.resume_from_tokens(slot);
+        }
+    }
+
+    /// Resumes a request after its last token, although the device has gone further. The step that applies its
+    /// constraint is another one, whose rows begin with the requests' tokens. Recurrent states are computed again.
+    fn resume_from_tokens(&mut self, slot: usize) {
+        let running = self.slots[slot].as_ref().expect("admitted");
         // The dropped tokens were counted.
         self.runner.forget(running.slot_id(slot));
         if self.runner.is_recurrent()

@@ -224,8 +224,8 @@ fn check_mix(seed: u64, directory: &Path) -> EngineLoad {
         waiting.push(request);
     }
     if random.one_in(2) && batcher.speculator.is_some() {
-        let texts = waiting.iter().map(speculation::script).collect();
-        let scripted = Scripted::new(texts, random.below(5) as u32);
+        let texts = waiting.iter().map(|request| speculation::script(request, is_recurrent));
+        let scripted = Scripted::new(texts.collect(), random.below(5) as u32);
         batcher.speculator = Some(Speculator::new(Box::new(scripted)));
     }
     waiting.reverse();

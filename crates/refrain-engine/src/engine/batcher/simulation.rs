@@ -173,6 +173,7 @@ impl Runner for SimulatedRunner {
     }
 
     fn save_states(&mut self, slot: usize, checkpoint: u32) -> Result<(), Error> {
+        self.allocate()?;
         self.saved[checkpoint as usize] = self.states[slot];
         Ok(())
     }
@@ -303,7 +304,7 @@ impl Runner for SimulatedRunner {
         self.allocate()?;
         self.write_pages(pages);
         let (rows, width) = (self.rows.len(), 1 + self.extras.draft_tokens);
-        assert!(drafts.len() == rows && !self.extras.allowed && !self.is_recurrent());
+        assert!(drafts.len() == rows && !self.extras.allowed);
         assert!(
             drafts.iter().all(|draft| draft.tokens.len() < width),
             "{width}: {drafts:?}"

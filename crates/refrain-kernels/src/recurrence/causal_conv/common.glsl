@@ -9,9 +9,14 @@ layout(push_constant, scalar) uniform Push {
     positions_ref positions;
     sequences_ref sequences;
     state_ref state;
+#ifndef STATE_ONLY
     y_ref y;
+#endif
     uint tokens, channels, states;
-    uint x_stride, y_stride; // between tokens
+    uint x_stride; // between tokens
+#ifndef STATE_ONLY
+    uint y_stride;
+#endif
 } pc;
 
 uint sequence_of(uint t) { return min(load_sequences(pc.sequences, t), pc.states - 1u); }

@@ -28,6 +28,8 @@ void main() {
         }
         store_y(pc.y, t * pc.y_stride + channel, sum);
     }
+#ifndef RESULTS_ONLY
     if (!changed) return;
     [[unroll]] for (uint j = 1u; j < TAPS; ++j) store_state(pc.state, at + (j - 1u) * pc.channels, values[j]);
+#endif
 }

@@ -16,11 +16,16 @@ layout(push_constant, scalar) uniform Push {
     positions_ref positions;
     sequences_ref sequences;
     state_ref state;
+#ifndef STATE_ONLY
     y_ref y;
+#endif
     uint tokens;
     uint ratio; // value heads per key head
     uint key_dim, value_dim;
-    uvec2 q_strides, k_strides, v_strides, y_strides; // between tokens, between heads
+    uvec2 q_strides, k_strides, v_strides; // between tokens, between heads
+#ifndef STATE_ONLY
+    uvec2 y_strides;
+#endif
 } pc;
 
 const uint THREADS = LANES * ROWS;
@@ -172,7 +177,6 @@ void share_tile() {
 }
 
 void take(uint i, uint t, int position) {
-    uint y_at = t * pc.y_strides.x + head() * pc.y_strides.y;
     float outputs[VALUES];
     [[unroll]] for (uint n = 0u; n < VALUES; ++n) outputs[n] = 0.0;
     if (position >= 0) {
@@ -196,9 +200,12 @@ void take(uint i, uint t, int position) {
             outputs[n] = fma(delta, kq, sums.y);
         }
     }
+#ifndef STATE_ONLY
+    uint y_at = t * pc.y_strides.x + head() * pc.y_strides.y;
     [[unroll]] for (uint n = 0u; n < VALUES; ++n) {
         if (lane() == 0u && value(n) < pc.value_dim) store_y(pc.y, y_at + value(n), outputs[n]);
     }
+#endif
 }
 
 void main() UNIFORM_FLOW {
@@ -223,6 +230,7 @@ void main() UNIFORM_FLOW {
         }
         barrier();
     }
+#ifndef RESULTS_ONLY
     if (!changed) return;
     [[unroll]] for (uint i = 0u; i < VALUES; ++i) {
         if (value(i) >= pc.value_dim) continue;
@@ -231,4 +239,5 @@ void main() UNIFORM_FLOW {
             if (d < pc.key_dim) store_state(pc.state, state_at(i) + d, state[i][j / 4u][j % 4u]);
         }
     }
+#endif
 }

@@ -3,6 +3,7 @@
 use super::{GatedDeltaOperands, GatedDeltaSizes, OP, check};
 use crate::kit::iterations::lane_reduction;
 use crate::kit::text::{SourceBuilder, address, is_wide, outer_strides};
+use crate::recurrence::RecurrenceForm;
 use crate::tuning::Tuning;
 use crate::{Call, OperandSpec, Push, Traits, Unsupported, tuning};
 
@@ -13,6 +14,7 @@ use crate::{Call, OperandSpec, Push, Traits, Unsupported, tuning};
 pub(super) fn call(
     tuning: &Tuning,
     traits: &Traits,
+    form: RecurrenceForm,
     operands: &GatedDeltaOperands<'_>,
     sizes: &GatedDeltaSizes,
 ) -> Result<Call, Unsupported> {
@@ -39,12 +41,18 @@ pub(super) fn call(
     } = *operands;
     let inputs = operands.inputs();
     let mut push = Vec::new();
-    let all = inputs.map(|(_, operand)| operand).into_iter().chain([state, out]);
+    let results = (form != RecurrenceForm::StateOnly).then_some(out);
+    let all = inputs
+        .map(|(_, operand)| operand)
+        .into_iter()
+        .chain([state])
+        .chain(results);
     for (number, operand) in all.enumerate() {
         push.push(address(OP, number, operand)?);
     }
     push.extend([tokens, heads / key_heads, key_dim, value_dim].map(|v| Push::U32(v as u32)));
-    for (number, operand) in [(0, q), (1, k), (2, v), (8, out)] {
+    let strided = [(0, q), (1, k), (2, v)].into_iter().chain(results.map(|out| (8, out)));
+    for (number, operand) in strided {
         push.extend(outer_strides(OP, number, operand)?);
     }
     let text = if lanes < tuning::lanes(traits) {
@@ -52,7 +60,10 @@ pub(super) fn call(
     } else {
         SourceBuilder::new(traits, OP)
     };
-    let mut text = text.define("LANE_VALUE", "vec2");
+    let mut text = text
+        .define("LANE_VALUE", "vec2")
+        .flag("STATE_ONLY", results.is_none())
+        .flag("RESULTS_ONLY", form == RecurrenceForm::ResultsOnly);
     for (name, operand) in inputs {
         text = text.input(name, operand.dtype);
     }
@@ -61,9 +72,14 @@ pub(super) fn call(
         text = text.runs("q", q.dtype, 4, true).runs("k", k.dtype, 4, true);
         text = text.flag("KEYS_WIDE", true);
     }
+    text = match form {
+        RecurrenceForm::ResultsOnly => text.input("state", state.dtype),
+        RecurrenceForm::Full | RecurrenceForm::StateOnly => text.output("state", state.dtype),
+    };
+    if let Some(out) = results {
+        text = text.output("y", out.dtype);
+    }
     let kernel = text
-        .output("state", state.dtype)
-        .output("y", out.dtype)
         .body(include_str!("../../kit/lanes.glsl"))
         .body(include_str!("recurrent.comp"))
         .kernel(vec![

@@ -12,6 +12,7 @@ use refrain::graph::{Edge, Graph, Node};
 use refrain::operation::{ArraySpec, Operation};
 use refrain::rewrite::{Norm, Replacement, computes, norm_of, replace, same_elements};
 use refrain::{DType, Device, Layout, Primitive};
+use refrain_kernels::RecurrenceForm;
 use refrain_kernels::delta_net::DeltaNetParams;
 use refrain_kernels::elementwise::{BinaryOp, Expression, ExpressionStep, UnaryOp};
 
@@ -129,7 +130,8 @@ struct DeltaRule {
 impl DeltaRule {
     fn of(graph: &Graph, out: &Edge) -> Option<DeltaRule> {
         let delta = exact(graph, out.node)?;
-        let is_updating = delta.primitive.operation::<GatedDelta>().is_some();
+        let form = delta.primitive.operation::<GatedDelta>().map(|GatedDelta(form)| *form);
+        let is_updating = form == Some(RecurrenceForm::Full);
         let is_rule = is_updating || delta.primitive.operation::<GatedDeltaFrom>().is_some();
         let [q, k, v, decay, beta, positions, sequences, state] = &delta.inputs[..] else {
             return None;

@@ -4,6 +4,7 @@ use refrain::graph::{Edge, Graph, Node};
 use refrain::operation::Values;
 use refrain::rewrite::same_elements;
 use refrain::{DType, Primitive};
+use refrain_kernels::RecurrenceForm;
 use refrain_kernels::elementwise::{self, ExpressionStep};
 
 use super::{DeltaRule, exact, reads};
@@ -26,7 +27,8 @@ pub(super) struct Window {
 /// The convolution and the delta rule update their states.
 pub(super) fn updating(graph: &Graph, convolved: &Edge, rule: &DeltaRule) -> Option<Window> {
     let conv = exact(graph, convolved.node)?;
-    let (Some(CausalConv), [x, weights, positions, sequences, state]) = (conv.primitive.operation(), &conv.inputs[..])
+    let (Some(CausalConv(RecurrenceForm::Full)), [x, weights, positions, sequences, state]) =
+        (conv.primitive.operation(), &conv.inputs[..])
     else {
         return None;
     };

@@ -81,9 +81,10 @@ fn copies_of_a_request_share_its_prompt() {
     }
 }
 
+/// With drafts or without, states are saved where pages end.
 #[test]
 fn the_next_turn_of_a_conversation_computes_only_what_is_new() {
-    for checkpoints in [None, Some(5)] {
+    for (checkpoints, wrong_one_in) in [(None, None), (Some(5), None), (Some(5), Some(0)), (Some(5), Some(4))] {
         for stop_ids in [&[][..], &[3, 4]] {
             let (runner, options) = card_with(2, 4096, 2 * 4096, checkpoints);
             let mut batcher = Batcher::with_runner(runner, &options);
@@ -98,6 +99,11 @@ fn the_next_turn_of_a_conversation_computes_only_what_is_new() {
                     stop_ids: stop_ids.to_vec(),
                     ..TestRequest::default()
                 };
+                if let Some(wrong_one_in) = wrong_one_in {
+                    let texts = texts.iter().map(|text| speculation::script(&request(text), true));
+                    let scripted = Scripted::new(texts.collect(), wrong_one_in);
+                    batcher.speculator = Some(Speculator::new(Box::new(scripted)));
+                }
                 let submitted = texts.each_ref().map(|text| submit(&mut batcher, request(text)));
                 while !batcher.is_idle() {
                     step(&mut batcher);
@@ -113,8 +119,10 @@ fn the_next_turn_of_a_conversation_computes_only_what_is_new() {
             let most = 2 * (31 + PAGE_SIZE);
             assert!(
                 computed[1..].iter().all(|count| *count <= most),
-                "{computed:?}, {checkpoints:?}"
+                "{computed:?}, {checkpoints:?}, {wrong_one_in:?}"
             );
+            let accepted = batcher.load().accepted_tokens[0];
+            assert_eq!(accepted > 10, wrong_one_in.is_some(), "{accepted}");
         }
     }
 }

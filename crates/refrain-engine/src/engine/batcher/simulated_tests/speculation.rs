@@ -4,10 +4,10 @@
 use super::*;
 
 /// Returns a request's tokens with its answer, and a stop token behind it.
-pub fn script(request: &TestRequest) -> Vec<u32> {
+pub fn script(request: &TestRequest, is_recurrent: bool) -> Vec<u32> {
     let mut text = request.prompt.clone();
     if !request.embeds {
-        text.extend(expected(request, false).0);
+        text.extend(expected(request, is_recurrent).0);
         text.extend(request.stop_ids.first());
     }
     text
@@ -26,7 +26,8 @@ fn run(streams: usize, wrong_one_in: Option<u32>) -> (Duration, EngineLoad) {
     };
     let requests: Vec<TestRequest> = (0..streams as u64).map(request).collect();
     if let Some(wrong_one_in) = wrong_one_in {
-        let scripted = Scripted::new(requests.iter().map(script).collect(), wrong_one_in);
+        let texts = requests.iter().map(|request| script(request, false));
+        let scripted = Scripted::new(texts.collect(), wrong_one_in);
         batcher.speculator = Some(Speculator::new(Box::new(scripted)));
     }
     let submitted: Vec<Submitted> = requests

@@ -49,17 +49,20 @@ impl SimulatedRunner {
         tokens
     }
 
-    /// Computes the token of a row and a draft behind it, and samples after each while the draft is right.
+    /// Computes the token of a row and a draft behind it, and samples after each while the draft is right. The recurrent
+    /// state gets only the tokens after which it samples.
     pub(super) fn verify_row(&mut self, row: usize, draft: &Draft, outputs: &mut [Vec<u32>]) {
         let table = self.table.clone();
         let (Some((slot, _)), Some(decoding)) = (self.rows[row], &self.decoding[row]) else {
             return;
         };
-        let (token, first) = (decoding.token, decoding.position);
-        for (&token, position) in std::iter::once(&token).chain(&draft.tokens).zip(first..) {
+        let first = decoding.position;
+        let tokens = [&[decoding.token], &draft.tokens[..]].concat();
+        for (&token, position) in tokens.iter().zip(first..) {
             *self.cell_at(&table, slot, position) = cell(token, position);
         }
-        for (index, output) in outputs.iter_mut().enumerate().take(1 + draft.tokens.len()) {
+        for (index, (&token, output)) in tokens.iter().zip(outputs).enumerate() {
+            self.states[slot] = advance(self.states[slot], token, first + index);
             self.hashes[row] = Some(self.hash(&table, slot, first + index));
             output[row] = self.sample_row(row);
             if self.decoding[row].is_none() || !draft.accepts(index, output[row]) {
