@@ -115,3 +115,53 @@ impl DecodeState {
 fn suspended(positions: &Array) -> Array {
     positions.lt(0).select(positions, -2 - positions)
 }
+
+#[cfg(test)]
+mod tests {
+    use refrain::Device;
+    use refrain_models::{Checkpoint, Pages};
+    use refrain_vulkan::DeviceInfo;
+
+    use crate::step::{DecodeStep, SlotStates, StepExtras, StepOptions, page_table};
+    use crate::{LoadOptions, Model};
+
+    /// Each delta net reads its states before sampling and updates them behind it: in one step each for few tokens.
+    #[test]
+    fn recurrent_states_are_updated_behind_the_last_sample() {
+        let device = Device::vulkan(refrain_vulkan::Device::null_without_contents(DeviceInfo::mock("card")));
+        let checkpoint = Checkpoint::synthetic("tiny-hybrid:f16").expect("a checkpoint");
+        let model = Model::load(&checkpoint, &device, &LoadOptions::default()).expect("loads");
+        let config = model.config();
+        let nets = (0..config.layers).filter(|&layer| config.is_recurrent(layer)).count();
+        let pages = Pages {
+            size: 64,
+            per_sequence: 4,
+            context: 256,
+        };
+        let states = model.decoder().new_states(model.cache_types(), pages, 4).expect("fits");
+        let slots = SlotStates::new(&device, 4, config.vocab_size, 256).expect("fits");
+        let table = page_table(&device, 4, pages).expect("fits");
+        let extras = StepExtras {
+            draft_tokens: 3,
+            ..StepExtras::default()
+        };
+        for (rows, rule, updates) in [(2, "delta_net", 1), (4, "gated_delta", 2)] {
+            let options = StepOptions::default();
+            let step = DecodeStep::trace(&model, &states, (rows, &slots), &table, pages, options).expect("lowers");
+            let step = step
+                .trace_with_extras(&model, &states, pages, extras, None)
+                .expect("lowers");
+            let steps = step.print_after("regions").expect("lowers");
+            let count = |of: &str| steps.matches(of).count();
+            assert!(nets > 0, "{rows} rows: {steps}");
+            assert_eq!(count(&format!("= {rule} results only")), nets, "{rows} rows: {steps}");
+            assert_eq!(count("results only"), updates * nets, "{rows} rows: {steps}");
+            assert_eq!(count("state only"), updates * nets, "{rows} rows: {steps}");
+            let (last_sample, first_update) = (steps.rfind("= sample"), steps.find("state only"));
+            assert!(
+                last_sample.is_some() && last_sample < first_update,
+                "{rows} rows: {steps}"
+            );
+        }
+    }
+}

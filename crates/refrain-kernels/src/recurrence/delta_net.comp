@@ -62,6 +62,7 @@ uint stored_at(uint value) {
 #define stored_at state_at
 #endif
 
+#ifndef RESULTS_ONLY
 #ifdef NEXT_STATES
 const bool KEEPS_STATES = true;
 // The first tap of which the next conv state holds the input: 1, or 0 if it also holds the oldest.
@@ -78,6 +79,7 @@ void write_conv_state(uint own, uint tap, float value) {
     store_conv_state(pc.conv_state, conv_state_at(own, tap), value);
 }
 void write_state(uint at, float value) { store_state(pc.state, at, value); }
+#endif
 #endif
 
 float silu(float x) { return x / (1.0 + exp(-x)); }
@@ -172,6 +174,7 @@ void update_state(float decay, float beta, out vec4 outputs[RUNS]) {
 // Whether this invocation stores component c of run r: each component has its own lane.
 bool stores(uint r, uint c) { return in_value(value_of(r, c)) && lane() == (r * 4u + c) % LANES; }
 
+#ifndef STATE_ONLY
 // Factors of the normalised components that this invocation stores: silu(z) times the norm's weight.
 void load_gates(uint t, out vec4 gates[RUNS]) {
     [[unroll]] for (uint r = 0u; r < RUNS; ++r) {
@@ -210,6 +213,9 @@ void finish(uint t, vec4 outputs[RUNS], vec4 gates[RUNS]) {
     }
 }
 
+#endif
+
+#ifndef RESULTS_ONLY
 void store_conv_states(uint from, uint to) {
     [[unroll]] for (uint i = 0u; i < OWN_EACH; ++i) {
         uint own = gl_LocalInvocationIndex + i * THREADS;
@@ -238,6 +244,7 @@ void store_states() {
 #endif
     store_conv_states(0u, 2u * KEY_DIM);
 }
+#endif
 
 void main() UNIFORM_FLOW {
     load_states();
@@ -247,9 +254,11 @@ void main() UNIFORM_FLOW {
         int position = load_positions(pc.positions, t);
         if (min(owner, gl_NumWorkGroups.y - 1u) != sequence()) continue;
         if (position < 0) {
+#ifndef STATE_ONLY
             for (uint value = gl_LocalInvocationIndex; value < VALUE_DIM; value += THREADS) {
                 store_y(pc.y, t * Y_STRIDE + head() * VALUE_DIM + value, 0.0);
             }
+#endif
             continue;
         }
         if (position == 0) reset_states();
@@ -257,7 +266,10 @@ void main() UNIFORM_FLOW {
         float decay = load_decay(pc.decay, t * DECAY_STRIDE + head());
         float beta = load_beta(pc.beta, t * BETA_STRIDE + head());
         vec4 gates[RUNS], outputs[RUNS];
-#ifdef SCARCE_REGISTERS
+#ifdef STATE_ONLY
+        convolve(t);
+        update_state(decay, beta, outputs);
+#elif defined(SCARCE_REGISTERS)
         convolve(t);
         update_state(decay, beta, outputs);
         load_gates(t, gates);
@@ -267,7 +279,11 @@ void main() UNIFORM_FLOW {
         convolve(t);
         update_state(decay, beta, outputs);
 #endif
+#ifndef STATE_ONLY
         finish(t, outputs, gates);
+#endif
     }
+#ifndef RESULTS_ONLY
     if (changed || KEEPS_STATES) store_states();
+#endif
 }

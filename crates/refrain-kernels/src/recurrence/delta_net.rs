@@ -8,7 +8,8 @@
 //! `[S, H, E, D]` gives `[T, H, E]`, which is normalised over each head ([`crate::rms_norm`]) and multiplied by
 //! silu(z), z `[T, H·E]` → `out` `[T, H·E]`. All in f32 (Yang et al. 2024, arXiv:2412.06464, section 3.4).
 //!
-//! The states are updated, or given with memory for the next ones ([`DeltaNetOperands::next_states`]).
+//! The states are updated, or given with memory for the next ones ([`DeltaNetOperands::next_states`]). Results may be
+//! computed without updates, and updates without results ([`DeltaNetOperands::form`]).
 //!
 //! Tokens belong to sequences as in [`crate::gated_delta`]. The kernel is meant for few tokens: a workgroup for each
 //! value head takes them sequentially.
@@ -27,6 +28,7 @@ use crate::kit::arguments::PushArguments;
 use crate::kit::iterations::lane_reduction;
 use crate::kit::text::{SourceBuilder, address};
 use crate::kit::tickets;
+use crate::recurrence::RecurrenceForm;
 use crate::rms_norm::Norm;
 use crate::{Architecture, Call, Push, Traits, Unsupported, recurrence, tuning};
 
@@ -114,13 +116,15 @@ pub fn call(
         .define("LANE_VALUE", "vec4")
         .flag("NORM_WEIGHT", params.norm.weighted)
         .flag("NEXT_STATES", operands.next_states.is_some())
+        .flag("RESULTS_ONLY", operands.form == RecurrenceForm::ResultsOnly)
+        .flag("STATE_ONLY", !operands.has_results())
         .define("NEXT_FROM_TAP", usize::from(!operands.is_joined(&sizes)))
         .define("RATIO", sizes.ratio())
         // Sixteen subgroups of 64 leave 64 registers per lane, and each address takes two.
         .flag("SCARCE_REGISTERS", traits.architecture == Architecture::Gcn);
     for (name, operand) in operands.names().into_iter().zip(operands.all()) {
         text = match name {
-            "conv_state" | "state" if operands.next_states.is_none() => text.output(name, operand.dtype),
+            "conv_state" | "state" if operands.updates_states() => text.output(name, operand.dtype),
             "y" | "next_conv_state" | "next_state" => text.output(name, operand.dtype),
             _ => text.input(name, operand.dtype),
         };
@@ -237,13 +241,9 @@ fn arguments(
     for (name, value) in ["EPS", "Q_SCALE", "K_SCALE", "NORM_EPS"].iter().zip(floats) {
         arguments.number(name, value.to_bits() as usize);
     }
-    for (name, number) in [
-        ("X", 0),
-        ("DECAY", 2),
-        ("BETA", 3),
-        ("Z", 4),
-        ("Y", operands.out_number()),
-    ] {
+    let inputs = [("X", 0), ("DECAY", 2), ("BETA", 3), ("Z", 4)];
+    let results = operands.has_results().then(|| ("Y", operands.out_number()));
+    for (name, number) in inputs.into_iter().chain(results) {
         let layout = &all[number].layout;
         if layout.strides[1] != 1 && layout.shape[1] > 1 {
             return Err(Unsupported::NeedsContiguous {

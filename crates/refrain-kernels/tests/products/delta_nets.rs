@@ -1,6 +1,6 @@
 use refrain_kernels::delta_net::{self, DeltaNetParams};
 use refrain_kernels::rms_norm::Norm;
-use refrain_kernels::{Architecture, DType, Layout, OperandSpec, Traits, Unsupported, Values};
+use refrain_kernels::{Architecture, DType, Layout, OperandSpec, RecurrenceForm, Traits, Unsupported, Values};
 use refrain_testing::sample;
 
 use crate::common::{self, Arena, Random};
@@ -203,6 +203,94 @@ fn fused_delta_nets_match_separate_steps() {
             (i + way) % 2 == 1,
             kept(i, way),
         );
+    }
+}
+
+/// Checks the forms without updates or results, of sizes HK, D, H, E, taps.
+fn check_forms(traits: &Traits, sizes: [usize; 5], dtype: DType, weighted: bool) {
+    let [key_heads, key_dim, heads, value_dim, _] = sizes;
+    let what = format!("{sizes:?} of {dtype}, subgroups of {}", traits.subgroup_size);
+    let batch = TokenSequences::new();
+    let params = DeltaNetParams {
+        eps: 1e-6,
+        scales: [0.25, (key_dim as f32).powf(-0.5)],
+        norm: Norm { eps: 1e-5, weighted },
+    };
+    let given = drawn(&batch, sizes, dtype, weighted, Kept::Updated);
+    let out = padded(DType::F32, &[batch.positions.len(), heads * value_dim]);
+    let blank = vec![0xff; out.layout.end() * 4];
+    let of = |number: usize| given[number].1.f32();
+    let [mut window, mut memory] = [7, 8].map(|number| of(number).to_vec());
+    let inputs = delta_net::DeltaNetInputs {
+        x: of(0),
+        weights: of(1),
+        decay: of(2),
+        beta: of(3),
+        z: of(4),
+        positions: &batch.positions,
+        sequences: &batch.sequences,
+        norm_weight: weighted.then(|| of(9)),
+        sizes: [key_heads, key_dim, heads, value_dim],
+    };
+    let expected = delta_net::reference(&inputs, &params, &mut window, &mut memory);
+    for form in [RecurrenceForm::ResultsOnly, RecurrenceForm::StateOnly] {
+        let what = format!("{what}, {form:?}");
+        let has_results = form == RecurrenceForm::ResultsOnly;
+        let results = has_results.then_some(&out);
+        let all: Vec<&OperandSpec> = given.iter().map(|(operand, _)| operand).chain(results).collect();
+        let operands = delta_net::DeltaNetOperands::of_form(form, &all);
+        let (call, tickets) =
+            delta_net::call(traits, &operands, &params).unwrap_or_else(|error| panic!("{what}: {error}"));
+        let mut arena = Arena::new();
+        let before: Vec<Vec<u8>> = given.iter().map(|(operand, values)| encode(operand, values)).collect();
+        before.iter().for_each(|bytes| arena.add(bytes));
+        if has_results {
+            assert_eq!(tickets, 0, "{what}");
+            arena.add(&blank);
+        }
+        arena.add(&vec![0; tickets * 4]);
+        arena.run(&[call]);
+        for (number, before) in before.iter().enumerate() {
+            let is_updated = !has_results && (7..=8).contains(&number);
+            assert!(
+                is_updated || arena.read(number) == *before,
+                "{what}: {number} was written"
+            );
+        }
+        if has_results {
+            let actual = common::values(&out, &blank, &arena.read(given.len()));
+            assert_close(&actual, expected.clone(), DType::F32, &what);
+            continue;
+        }
+        for (number, expected) in [(7, &window), (8, &memory)] {
+            let operand = &given[number].0;
+            let found = Values::load(operand.dtype, &operand.layout, &arena.read(number));
+            assert_close(&found, expected.clone(), DType::F32, &format!("{what}, state {number}"));
+        }
+    }
+}
+
+#[test]
+fn delta_nets_match_without_updates_or_results() {
+    if !refrain_testing::drawn(6) {
+        return;
+    }
+    let sizes = [
+        [1, 1, 1, 1, 1],
+        [2, 24, 4, 16, 4],
+        [1, 16, 3, 21, 2],
+        [2, 128, 2, 128, 4],
+    ];
+    let scarce = Traits {
+        architecture: Architecture::Gcn,
+        ..device_traits()
+    };
+    let cases = in_turn(sizes).chain([(sizes[1], scarce)]);
+    for (i, (sizes, traits)) in sample(cases.enumerate(), 4) {
+        // Without counters, value heads cannot share the window of a key head.
+        if sizes[0] == sizes[2] || traits.tickets {
+            check_forms(&traits, sizes, FLOATS[i % 3], i % 2 == 1);
+        }
     }
 }
 

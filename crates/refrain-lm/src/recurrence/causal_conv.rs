@@ -65,7 +65,7 @@ impl Operation for CausalConv {
         };
         let convolved = causal_conv::reference(&inputs, &mut state);
         drop(x);
-        finish(self.0, step, convolved, (4, state));
+        finish(self.0, step, convolved, [(4, state)]);
     }
 
     fn multiplications(&self, operands: &[OperandSpec]) -> u64 {

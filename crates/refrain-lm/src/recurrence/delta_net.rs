@@ -2,17 +2,23 @@
 
 use std::hash::{Hash, Hasher};
 
-use refrain_kernels::delta_net::{self, DeltaNetParams};
+use refrain_kernels::RecurrenceForm;
+use refrain_kernels::delta_net::{self, DeltaNetOperands, DeltaNetParams};
 
+use super::{detail, finish, updated};
 use refrain::operation::{
     ArraySpec, HostInputs, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, Values,
 };
 
 /// (x `[T, C]`, weights `[C, W]`, decay, beta `[T, H]`, z `[T, H·E]`, positions `[T]`, sequences `[T]`, conv state `[S,
 /// W−1, C]`, delta state `[S, H, E, D]`, {norm weight `[E]`}) → `[T, H·E]`, and both states: the convolution and the
-/// gated delta rule, fused with activation, norms and gate by [`super::rewrite`].
+/// gated delta rule, fused with activation, norms and gate by [`super::rewrite`]. Other forms have the result alone, or
+/// both states.
 #[derive(Hash, Debug)]
-pub(super) struct FusedDeltaNet(pub DeltaNetParams);
+pub(super) struct FusedDeltaNet {
+    pub params: DeltaNetParams,
+    pub form: RecurrenceForm,
+}
 
 impl Operation for FusedDeltaNet {
     fn name(&self) -> &'static str {
@@ -26,16 +32,24 @@ impl Operation for FusedDeltaNet {
     fn results(&self, inputs: &[&ArraySpec]) -> Result<Vec<ArraySpec>, String> {
         let z = inputs.get(4).filter(|_| inputs.len() >= 9);
         let z = z.ok_or_else(|| format!("{} inputs, expected at least 9", inputs.len()))?;
-        Ok(vec![(*z).clone()])
+        Ok((self.form != RecurrenceForm::StateOnly)
+            .then(|| (*z).clone())
+            .into_iter()
+            .collect())
     }
 
     fn updates(&self) -> &[usize] {
-        &[7, 8]
+        updated(self.form, &[7, 8])
+    }
+
+    fn detail(&self) -> String {
+        detail(self.form)
     }
 
     fn lower(&self, traits: &Traits, operands: &[OperandSpec]) -> Result<Kernels, Unsupported> {
         let operands: Vec<&OperandSpec> = operands.iter().collect();
-        let (call, tickets) = delta_net::call(traits, &delta_net::DeltaNetOperands::of(&operands), &self.0)?;
+        let operands = DeltaNetOperands::of_form(self.form, &operands);
+        let (call, tickets) = delta_net::call(traits, &operands, &self.params)?;
         Ok(Kernels {
             tickets,
             ..Kernels::one(call)
@@ -44,14 +58,12 @@ impl Operation for FusedDeltaNet {
 
     fn check(&self, traits: &Traits, operands: &[OperandSpec]) -> Result<(), Unsupported> {
         let operands: Vec<&OperandSpec> = operands.iter().collect();
-        delta_net::check(traits, &delta_net::DeltaNetOperands::of(&operands), &self.0)
+        delta_net::check(traits, &DeltaNetOperands::of_form(self.form, &operands), &self.params)
     }
 
     fn reference(&self, step: &HostStep<'_>) {
-        let [gated, conv_state, delta_state] = computed(&self.0, &step.read());
-        step.store(0, &Values::F32(gated));
-        step.update(7, &Values::F32(conv_state));
-        step.update(8, &Values::F32(delta_state));
+        let [gated, conv_state, delta_state] = computed(&self.params, &step.read());
+        finish(self.form, step, gated, [(7, conv_state), (8, delta_state)]);
     }
 
     fn multiplications(&self, operands: &[OperandSpec]) -> u64 {
@@ -79,7 +91,11 @@ impl Operation for FusedDeltaNetFrom {
     }
 
     fn results(&self, inputs: &[&ArraySpec]) -> Result<Vec<ArraySpec>, String> {
-        let mut results = FusedDeltaNet(self.params).results(inputs)?;
+        let full = FusedDeltaNet {
+            params: self.params,
+            form: RecurrenceForm::Full,
+        };
+        let mut results = full.results(inputs)?;
         results.extend([7, 8].map(|number| inputs[number].clone()));
         if let Some(rows) = results[1].shape.get_mut(1).filter(|_| self.is_joined) {
             *rows += 1;
@@ -89,18 +105,14 @@ impl Operation for FusedDeltaNetFrom {
 
     fn lower(&self, traits: &Traits, operands: &[OperandSpec]) -> Result<Kernels, Unsupported> {
         let operands: Vec<&OperandSpec> = operands.iter().collect();
-        let operands = delta_net::DeltaNetOperands::with_next_states(&operands);
+        let operands = DeltaNetOperands::with_next_states(&operands);
         let (call, _) = delta_net::call(traits, &operands, &self.params)?;
         Ok(Kernels::one(call))
     }
 
     fn check(&self, traits: &Traits, operands: &[OperandSpec]) -> Result<(), Unsupported> {
         let operands: Vec<&OperandSpec> = operands.iter().collect();
-        delta_net::check(
-            traits,
-            &delta_net::DeltaNetOperands::with_next_states(&operands),
-            &self.params,
-        )
+        delta_net::check(traits, &DeltaNetOperands::with_next_states(&operands), &self.params)
     }
 
     fn reference(&self, step: &HostStep<'_>) {

@@ -69,7 +69,7 @@ impl Operation for GatedDelta {
 
     fn reference(&self, step: &HostStep<'_>) {
         let [out, state] = computed(&step.read());
-        finish(self.0, step, out, (7, state));
+        finish(self.0, step, out, [(7, state)]);
     }
 
     fn rewrites(&self) -> &'static [Rewrite] {

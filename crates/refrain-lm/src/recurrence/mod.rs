@@ -59,13 +59,20 @@ fn updated(form: RecurrenceForm, state: &'static [usize]) -> &'static [usize] {
     }
 }
 
-/// Stores what a form computes: results, and the next state at the number of its input.
-fn finish(form: RecurrenceForm, step: &HostStep<'_>, results: Vec<f32>, (number, state): (usize, Vec<f32>)) {
+/// Stores what a form computes: results, and the next states at the numbers of their inputs.
+fn finish<const N: usize>(
+    form: RecurrenceForm,
+    step: &HostStep<'_>,
+    results: Vec<f32>,
+    states: [(usize, Vec<f32>); N],
+) {
     if form != RecurrenceForm::StateOnly {
         step.store(0, &Values::F32(results));
     }
     if form != RecurrenceForm::ResultsOnly {
-        step.update(number, &Values::F32(state));
+        for (number, state) in states {
+            step.update(number, &Values::F32(state));
+        }
     }
 }
 
@@ -73,8 +80,8 @@ fn finish(form: RecurrenceForm, step: &HostStep<'_>, results: Vec<f32>, (number,
 fn detail(form: RecurrenceForm) -> String {
     let detail = match form {
         RecurrenceForm::Full => "",
-        RecurrenceForm::ResultsOnly => "results only",
-        RecurrenceForm::StateOnly => "state only",
+        RecurrenceForm::ResultsOnly => " results only",
+        RecurrenceForm::StateOnly => " state only",
     };
     detail.to_owned()
 }

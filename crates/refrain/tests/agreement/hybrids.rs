@@ -2,7 +2,10 @@
 
 use refrain::passes::LowerOptions;
 use refrain::{Array, DType, Device, Function, fast};
-use refrain_lm::{BatchTokens, causal_conv, expert_matmul, gated_delta};
+use refrain_lm::{
+    BatchTokens, causal_conv, causal_conv_results, causal_conv_state, expert_matmul, gated_delta, gated_delta_results,
+    gated_delta_state,
+};
 use refrain_testing::sample;
 
 use crate::assert_alike;
@@ -22,6 +25,12 @@ fn unit(x: &Array, scale: f32) -> Array {
 
 /// A gated delta net without its projections: the states, and the result with their next versions.
 pub fn delta_net(device: &Device, random: &mut Random, tokens: usize) -> ([Array; 2], [Array; 3]) {
+    delta_net_with(device, random, tokens, false)
+}
+
+/// As [`delta_net`]. With `is_deferred`, the states are updated after the result is computed, with the tokens whose
+/// positions in the input `kept` are not negative.
+fn delta_net_with(device: &Device, random: &mut Random, tokens: usize, is_deferred: bool) -> ([Array; 2], [Array; 3]) {
     let (key_heads, ratio) = (random.pick(&[1, 2]), random.pick(&[1, 2, 3]));
     let (key_dim, value_dim, taps) = (random.pick(&[8, 20]), random.pick(&[5, 16]), random.pick(&[2, 4]));
     let heads = key_heads * ratio;
@@ -43,7 +52,12 @@ pub fn delta_net(device: &Device, random: &mut Random, tokens: usize) -> ([Array
         all.slice(1, next - n, next)
     });
     let weights = stored(device, random, &[2 * keys + values, taps]);
-    let (conv_out, next_window) = causal_conv(&x, &weights, batch, &window);
+    let (conv_out, next_window) = if is_deferred {
+        (causal_conv_results(&x, &weights, batch, &window), None)
+    } else {
+        let (conv_out, next_window) = causal_conv(&x, &weights, batch, &window);
+        (conv_out, Some(next_window))
+    };
     let conv_out = conv_out.silu();
     let mut start = 0;
     let [q, k, v] = [(key_heads, key_dim), (key_heads, key_dim), (heads, value_dim)].map(|(heads, n)| {
@@ -54,11 +68,22 @@ pub fn delta_net(device: &Device, random: &mut Random, tokens: usize) -> ([Array
     let scale = (key_dim as f32).powf(-0.5);
     let (q, k) = (unit(&q, scale) * 0.5, unit(&k, scale));
     let (decay, beta) = (decay.sigmoid(), beta.sigmoid());
-    let (outputs, next_state) = gated_delta([&q, &k, &v], [&decay, &beta], batch, &memory);
+    let (rows, gates) = ([&q, &k, &v], [&decay, &beta]);
+    let (outputs, next_state) = if is_deferred {
+        (gated_delta_results(rows, gates, batch, &memory), None)
+    } else {
+        let (outputs, next_state) = gated_delta(rows, gates, batch, &memory);
+        (outputs, Some(next_state))
+    };
     let weight = stored(device, random, &[value_dim]);
     let weight = if random.one_in(3) { None } else { Some(&weight) };
     let normed = fast::rms_norm(&outputs, weight, 1e-5).reshape(&[-1, values as isize]);
-    ([window, memory], [normed * z.silu(), next_window, next_state])
+    let gated = normed * z.silu();
+    let kept = input("kept", DType::I32);
+    let places = [&kept, &sequences];
+    let next_window = next_window.unwrap_or_else(|| causal_conv_state(&x, &weights, places, &window));
+    let next_state = next_state.unwrap_or_else(|| gated_delta_state(rows, gates, places, &memory));
+    ([window, memory], [gated, next_window, next_state])
 }
 
 /// A mixture of experts, weighted by a softmax over the scores of all experts or of the selected ones.
@@ -101,13 +126,13 @@ fn delta_nets_agree_with_and_without_regions_over_several_steps() {
     if !refrain_testing::drawn(6) {
         return;
     }
-    for seed in sample(740..748, 6) {
+    for (seed, is_deferred) in sample((740..748).flat_map(|seed| [(seed, false), (seed, true)]), 6) {
         let mut results: Vec<Vec<f32>> = Vec::new();
         for (on_gpu, device) in [(false, &Device::cpu()), (true, vulkan())] {
             for regions in [false, true] {
                 let random = &mut Random::new(seed);
                 let tokens = random.pick(&[1, 1, 4]);
-                let (states, outputs) = delta_net(device, random, tokens);
+                let (states, outputs) = delta_net_with(device, random, tokens, is_deferred);
                 let options = LowerOptions {
                     regions,
                     ..LowerOptions::default()
@@ -115,7 +140,8 @@ fn delta_nets_agree_with_and_without_regions_over_several_steps() {
                 let function = Function::trace_with(&outputs.each_ref(), options).expect("a step that lowers");
                 let plan = function.plan().to_string();
                 assert!(!plan.contains("delta_net") || regions, "{plan}");
-                assert!(plan.contains("delta_net") || !(regions && on_gpu), "{plan}");
+                let fused = plan.matches("= delta_net").count();
+                assert!(!(regions && on_gpu) || fused == 1 + usize::from(is_deferred), "{plan}");
                 let columns = function
                     .plan()
                     .inputs
@@ -130,11 +156,17 @@ fn delta_nets_agree_with_and_without_regions_over_several_steps() {
                     let position = |t: usize| if t == 3 && step % 2 == 1 { -1 } else { step };
                     let positions: Vec<i32> = (0..tokens).map(position).collect();
                     let sequences: Vec<u32> = (0..tokens).map(|t| (t % SEQUENCES) as u32).collect();
-                    let arguments: [(&str, &[u8]); 3] = [
+                    // The last tokens do not always count.
+                    let mut kept = positions.clone();
+                    kept[random.below(tokens + 1)..].fill(-1);
+                    let mut arguments: Vec<(&str, &[u8])> = vec![
                         ("x", bytemuck::cast_slice(&x)),
                         ("positions", bytemuck::cast_slice(&positions)),
                         ("sequences", bytemuck::cast_slice(&sequences)),
                     ];
+                    if is_deferred {
+                        arguments.push(("kept", bytemuck::cast_slice(&kept)));
+                    }
                     function.call_bytes(&arguments).expect("a call");
                     found.extend(function.read::<f32>(0).expect("the result"));
                 }
@@ -144,7 +176,11 @@ fn delta_nets_agree_with_and_without_regions_over_several_steps() {
                 results.push(found);
             }
         }
-        assert_alike(&format!("a delta net of seed {seed}"), &results, 1e-4);
+        assert_alike(
+            &format!("a delta net of seed {seed}, deferred: {is_deferred}"),
+            &results,
+            1e-4,
+        );
     }
     assert_silent();
 }

@@ -182,8 +182,8 @@ fn random_constraint(random: &mut Random) -> EveryThird {
 }
 
 /// Runs random requests that come at random times on a random device. Some batches share stored prefixes in `directory`.
-/// Returns the engine's counters.
-fn check_mix(seed: u64, directory: &Path) -> EngineLoad {
+/// Returns whether it has recurrent states, and the engine's counters.
+fn check_mix(seed: u64, directory: &Path) -> (bool, EngineLoad) {
     let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
     let context = PAGE_SIZE * (1 + random.below(4));
     let streams = 1 + random.below(7);
@@ -252,23 +252,26 @@ fn check_mix(seed: u64, directory: &Path) -> EngineLoad {
     assert_eq!(batcher.pool.available(), batcher.pool.count(), "{what}: pages are left");
     let load = batcher.load();
     batcher.close();
-    load
+    (is_recurrent, load)
 }
 
 #[test]
 fn random_mixes_get_the_answers_of_each_request_alone() {
     let folder = tempfile::tempdir().expect("a folder");
-    let loads: Vec<EngineLoad> = refrain_testing::sample(0..MIXES, 16)
+    let loads: Vec<(bool, EngineLoad)> = refrain_testing::sample(0..MIXES, 16)
         .into_iter()
         .map(|seed| check_mix(seed, folder.path()))
         .collect();
-    let total = |count: fn(&EngineLoad) -> u64| loads.iter().map(count).sum::<u64>();
+    let total = |count: fn(&EngineLoad) -> u64| loads.iter().map(|(_, load)| count(load)).sum::<u64>();
     let accepted = total(|load| load.accepted_tokens.iter().sum());
     let refused = total(|load| load.draft_tokens) - accepted;
     assert!(
         accepted > 100 && refused > 100 && total(|load| load.preemptions) > 0,
         "{accepted}, {refused}"
     );
+    let hybrids = loads.iter().filter(|(is_recurrent, _)| *is_recurrent);
+    let accepted: u64 = hybrids.flat_map(|(_, load)| load.accepted_tokens).sum();
+    assert!(accepted > 30, "{accepted} tokens of drafts with recurrent states");
     let mixed = total(|load| load.mixed_steps);
     assert!(mixed > 100, "{mixed} mixed steps");
 }

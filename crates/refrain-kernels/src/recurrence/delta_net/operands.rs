@@ -2,14 +2,18 @@
 
 use super::{DeltaNetParams, OP};
 use crate::kit::text::{require_dtype, require_float, require_shape};
+use crate::recurrence::RecurrenceForm;
 use crate::{DType, Layout, OperandSpec, Unsupported};
 
 /// Maximum number of taps of the convolution: an invocation keeps them in registers.
 const MAX_TAPS: usize = 16;
 
-/// Operands, numbered in this order. `conv_state` and `state` are updated, unless there are `next_states`.
+/// Operands, numbered in this order. `conv_state` and `state` are updated, unless there are `next_states`, or the form
+/// is without that.
 #[derive(Clone, Copy)]
 pub struct DeltaNetOperands<'a> {
+    /// Full if there are `next_states`.
+    pub form: RecurrenceForm,
     /// 0: `[T, C]`.
     pub x: &'a OperandSpec,
     /// 1: `[C, W]`.
@@ -30,7 +34,7 @@ pub struct DeltaNetOperands<'a> {
     pub state: &'a OperandSpec,
     /// 9, if there is one: the norm's weight `[E]`.
     pub norm_weight: Option<&'a OperandSpec>,
-    /// The next: `[T, H·E]`.
+    /// The next: `[T, H·E]`. [`RecurrenceForm::StateOnly`] has no such operand: this gives the shape of results only.
     pub out: &'a OperandSpec,
     /// The last two, if there are any: memory for the next conv state, in the dtype of the given one, and for the next
     /// state. If each sequence has one token and none starts, the next conv state may also hold the whole input of the
@@ -62,6 +66,14 @@ impl DeltaNetOperands<'_> {
     /// # Panics
     /// Panics if there are fewer than ten.
     pub fn of<'a>(operands: &[&'a OperandSpec]) -> DeltaNetOperands<'a> {
+        DeltaNetOperands::of_form(RecurrenceForm::Full, operands)
+    }
+
+    /// Names `operands` of a form, given in order.
+    ///
+    /// # Panics
+    /// Panics if there are fewer than ten, or nine without results.
+    pub fn of_form<'a>(form: RecurrenceForm, operands: &[&'a OperandSpec]) -> DeltaNetOperands<'a> {
         let [
             x,
             weights,
@@ -73,12 +85,17 @@ impl DeltaNetOperands<'_> {
             conv_state,
             state,
             rest @ ..,
-            out,
         ] = operands
         else {
             panic!("{} operands", operands.len())
         };
+        let (norm_weight, out) = match (form, rest) {
+            (RecurrenceForm::StateOnly, _) => (rest.first().copied(), z),
+            (_, [norm_weight @ .., out]) => (norm_weight.first().copied(), out),
+            (_, []) => panic!("no operand for results"),
+        };
         DeltaNetOperands {
+            form,
             x,
             weights,
             decay,
@@ -88,7 +105,7 @@ impl DeltaNetOperands<'_> {
             sequences,
             conv_state,
             state,
-            norm_weight: rest.first().copied(),
+            norm_weight,
             out,
             next_states: None,
         }
@@ -108,15 +125,25 @@ impl DeltaNetOperands<'_> {
         }
     }
 
+    /// Whether there are results.
+    pub(super) fn has_results(&self) -> bool {
+        self.form != RecurrenceForm::StateOnly
+    }
+
+    /// Whether the states are updated.
+    pub(super) fn updates_states(&self) -> bool {
+        self.form != RecurrenceForm::ResultsOnly && self.next_states.is_none()
+    }
+
     /// The number of `out`.
     pub(super) fn out_number(&self) -> usize {
         9 + usize::from(self.norm_weight.is_some())
     }
 
     /// Number of counters: value heads that share a key head also share its conv state, which the last of them writes
-    /// when all have read it. A next state needs no such care.
+    /// when all have read it. A state that stays as it is needs no such care.
     pub(super) fn tickets(&self, sizes: &DeltaNetSizes) -> usize {
-        if sizes.ratio() > 1 && self.next_states.is_none() {
+        if sizes.ratio() > 1 && self.updates_states() {
             sizes.states * sizes.key_heads
         } else {
             0
@@ -238,7 +265,7 @@ impl DeltaNetOperands<'_> {
         first
             .into_iter()
             .chain(self.norm_weight.map(|_| "norm_weight"))
-            .chain(["y"])
+            .chain(self.has_results().then_some("y"))
             .chain(self.next_states.iter().flat_map(|_| ["next_conv_state", "next_state"]))
             .collect()
     }
@@ -255,7 +282,8 @@ impl DeltaNetOperands<'_> {
             self.conv_state,
             self.state,
         ];
-        let optional = first.into_iter().chain(self.norm_weight).chain([self.out]);
+        let results = self.has_results().then_some(self.out);
+        let optional = first.into_iter().chain(self.norm_weight).chain(results);
         optional.chain(self.next_states.into_iter().flatten()).collect()
     }
 }

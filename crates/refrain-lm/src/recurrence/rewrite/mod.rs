@@ -1,9 +1,11 @@
 //! Rewrite that fuses Gated DeltaNet over few tokens: convolution, activation, norms of queries and keys, the delta
 //! rule, the output norm and the gate.
 //!
-//! Programs keep their states in two ways. They update them, or they compute the next ones ([`GatedDeltaFrom`]). These
-//! hold a window of inputs, which they join with the new inputs, convolve, and keep the end of ([`window`]).
+//! Programs keep their states in three ways. They update them, at once or by later nodes ([`deferred`]), or they compute
+//! the next ones ([`GatedDeltaFrom`]). These hold a window of inputs, which they join with the new inputs, convolve, and
+//! keep the end of ([`window`]).
 
+mod deferred;
 mod window;
 
 use std::sync::Arc;
@@ -16,23 +18,29 @@ use refrain_kernels::RecurrenceForm;
 use refrain_kernels::delta_net::DeltaNetParams;
 use refrain_kernels::elementwise::{BinaryOp, Expression, ExpressionStep, UnaryOp};
 
+use self::deferred::Updates;
 use super::delta_net::{FusedDeltaNet, FusedDeltaNetFrom};
 use super::gated_delta::{GatedDelta, GatedDeltaFrom};
 
 /// Maximum number of tokens: for more, separate kernels that process all tokens in parallel are faster.
 const MAX_TOKENS: usize = 8;
 
-/// Fuses the nodes between the projections of each delta net into one node in place of its gate.
+/// Fuses the nodes between the projections of each delta net into one node in place of its gate, and deferred updates of
+/// its states into another.
 pub(super) fn fuse(graph: Graph, device: &Device) -> Graph {
     let uses = graph.use_counts();
-    let replacements = (0..graph.nodes.len())
-        .map(|n| fused(&graph, &uses, n, device))
-        .collect();
+    let mut replacements: Vec<Option<Replacement>> = graph.nodes.iter().map(|_| None).collect();
+    for number in 0..graph.nodes.len() {
+        for (number, replacement) in fused(&graph, &uses, number, device).unwrap_or_default() {
+            replacements[number] = Some(replacement);
+        }
+    }
     replace(graph, replacements)
 }
 
-/// Returns the fused node in place of gate `number`, if the nodes before it match.
-fn fused(graph: &Graph, uses: &[usize], number: usize, device: &Device) -> Option<Replacement> {
+/// Returns the fused node in place of gate `number`, if the nodes before it match, and the one that makes deferred
+/// updates.
+fn fused(graph: &Graph, uses: &[usize], number: usize, device: &Device) -> Option<Vec<(usize, Replacement)>> {
     let gate = &graph.nodes[number];
     let [z, normed] = gated(gate)?;
     // The output norm.
@@ -44,14 +52,17 @@ fn fused(graph: &Graph, uses: &[usize], number: usize, device: &Device) -> Optio
     }
     // Queries and keys come from the same rows as values.
     let [(q_eps, q_scale, q), (k_eps, k_scale, k)] = [
-        unit_norm(graph, uses, &rule.rows[0])?,
-        unit_norm(graph, uses, &rule.rows[1])?,
+        unit_norm(graph, uses, &rule.rows[0], rule.readers())?,
+        unit_norm(graph, uses, &rule.rows[1], rule.readers())?,
     ];
-    let convolved = convolved(graph, uses, [&q, &k, &rule.rows[2]])?;
-    let conv = if rule.is_updating {
-        window::updating(graph, &convolved, &rule)?
-    } else {
-        window::computing(graph, &convolved, &rule)?
+    let convolved = convolved(graph, uses, [&q, &k, &rule.rows[2]], rule.readers())?;
+    let conv = match rule.states {
+        StateUse::Updated | StateUse::Deferred => window::updating(graph, &convolved, &rule)?,
+        StateUse::Computed => window::computing(graph, &convolved, &rule)?,
+    };
+    let updates = match rule.states {
+        StateUse::Deferred => Some(Updates::of(graph, number, &conv, &rule)?),
+        StateUse::Updated | StateUse::Computed => None,
     };
     // The node takes the place of the gate: nothing before it may read what comes of the states, but for the
     // convolution, which it computes.
@@ -61,8 +72,14 @@ fn fused(graph: &Graph, uses: &[usize], number: usize, device: &Device) -> Optio
         .collect();
     let is_unread = |of: &(usize, usize)| !read.contains(of);
     // Another window may be kept as it was.
-    let window = conv.next.filter(|(of, _)| rule.is_updating || is_unread(of));
-    let next: Vec<((usize, usize), usize)> = window.into_iter().chain([((rule.out.node, 1), 2)]).collect();
+    let window = conv
+        .next
+        .filter(|(of, _)| rule.states == StateUse::Updated || is_unread(of));
+    let state = ((rule.out.node, 1), 2);
+    let next: Vec<((usize, usize), usize)> = match rule.states {
+        StateUse::Deferred => vec![],
+        StateUse::Updated | StateUse::Computed => window.into_iter().chain([state]).collect(),
+    };
     let unread = next.iter().all(|(of, _)| is_unread(of));
     if q_eps != k_eps || !unread || reads(graph, &rule.out) != 1 {
         return None;
@@ -82,32 +99,61 @@ fn fused(graph: &Graph, uses: &[usize], number: usize, device: &Device) -> Optio
         scales: [q_scale, k_scale],
         norm: norm_params,
     };
-    let mut next_states = states.map(|state| ArraySpec {
-        shape: state.layout.shape.to_vec(),
-        dtype: graph.dtype(&state),
-    });
-    next_states[0].shape[1] += usize::from(conv.is_joined);
-    let operation: Arc<dyn Operation> = if rule.is_updating {
-        Arc::new(FusedDeltaNet(params))
-    } else {
-        let is_joined = conv.is_joined;
-        Arc::new(FusedDeltaNetFrom { params, is_joined })
+    let update = match updates {
+        Some(updates) => Some(updates.replacement(graph, params, inputs.clone(), device)?),
+        None => None,
     };
+    let operation = Primitive::Operation(rule.states.operation(params, conv.is_joined));
     let node = Node {
-        extra_results: next_states.to_vec(),
-        ..Node::new(
-            Primitive::Operation(operation),
-            inputs,
-            vec![tokens, columns],
-            gate.dtype,
-        )
+        extra_results: next_states(graph, rule.states, &states, conv.is_joined),
+        ..Node::new(operation, inputs, vec![tokens, columns], gate.dtype)
     };
-    computes(graph, &node, device).then(|| Replacement {
+    if !computes(graph, &node, device) {
+        return None;
+    }
+    let replacement = Replacement {
         node,
         dropped: next.iter().map(|((node, _), _)| *node).collect(),
         next,
         absorbed: None,
-    })
+    };
+    Some([(number, replacement)].into_iter().chain(update).collect())
+}
+
+/// Returns the shapes and types of the next window and state, if the fused node has them.
+fn next_states(graph: &Graph, state_use: StateUse, states: &[Edge; 2], is_joined: bool) -> Vec<ArraySpec> {
+    if state_use == StateUse::Deferred {
+        return vec![];
+    }
+    let mut next_states = states.each_ref().map(|state| ArraySpec {
+        shape: state.layout.shape.to_vec(),
+        dtype: graph.dtype(state),
+    });
+    next_states[0].shape[1] += usize::from(is_joined);
+    next_states.to_vec()
+}
+
+/// What becomes of the states.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum StateUse {
+    /// The nodes update them.
+    Updated,
+    /// Later nodes update them.
+    Deferred,
+    /// The nodes compute the next ones.
+    Computed,
+}
+
+impl StateUse {
+    /// Returns the fused operation.
+    fn operation(self, params: DeltaNetParams, is_joined: bool) -> Arc<dyn Operation> {
+        let form = match self {
+            StateUse::Updated => RecurrenceForm::Full,
+            StateUse::Deferred => RecurrenceForm::ResultsOnly,
+            StateUse::Computed => return Arc::new(FusedDeltaNetFrom { params, is_joined }),
+        };
+        Arc::new(FusedDeltaNet { params, form })
+    }
 }
 
 /// The gated delta rule over few tokens.
@@ -121,8 +167,7 @@ struct DeltaRule {
     /// Positions and sequences.
     places: [Edge; 2],
     state: Edge,
-    /// Whether the state is updated, or another one computed.
-    is_updating: bool,
+    states: StateUse,
     /// Tokens, heads, and values of a head.
     sizes: [usize; 3],
 }
@@ -130,25 +175,36 @@ struct DeltaRule {
 impl DeltaRule {
     fn of(graph: &Graph, out: &Edge) -> Option<DeltaRule> {
         let delta = exact(graph, out.node)?;
-        let form = delta.primitive.operation::<GatedDelta>().map(|GatedDelta(form)| *form);
-        let is_updating = form == Some(RecurrenceForm::Full);
-        let is_rule = is_updating || delta.primitive.operation::<GatedDeltaFrom>().is_some();
+        let states = match delta.primitive.operation() {
+            Some(GatedDelta(RecurrenceForm::Full)) => StateUse::Updated,
+            Some(GatedDelta(RecurrenceForm::ResultsOnly)) => StateUse::Deferred,
+            Some(GatedDelta(RecurrenceForm::StateOnly)) => return None,
+            None => {
+                delta.primitive.operation::<GatedDeltaFrom>()?;
+                StateUse::Computed
+            }
+        };
         let [q, k, v, decay, beta, positions, sequences, state] = &delta.inputs[..] else {
             return None;
         };
         let &[tokens, heads, value_dim] = &delta.shape[..] else {
             return None;
         };
-        let fits = is_rule && out.result == 0 && tokens <= MAX_TOKENS && graph.is_whole(out);
+        let fits = out.result == 0 && tokens <= MAX_TOKENS && graph.is_whole(out);
         fits.then(|| DeltaRule {
             out: out.clone(),
             rows: [q, k, v].map(Edge::clone),
             gates: [decay, beta].map(Edge::clone),
             places: [positions, sequences].map(Edge::clone),
             state: state.clone(),
-            is_updating,
+            states,
             sizes: [tokens, heads, value_dim],
         })
+    }
+
+    /// Number of nodes that read queries, keys and values: with deferred updates, another one.
+    fn readers(&self) -> usize {
+        1 + usize::from(self.states == StateUse::Deferred)
     }
 }
 
@@ -158,8 +214,9 @@ fn reads(graph: &Graph, edge: &Edge) -> usize {
     edges.filter(|other| other.source() == edge.source()).count()
 }
 
-/// Returns the convolution's output, if queries, keys and values are slices of it after activation.
-fn convolved(graph: &Graph, uses: &[usize], [q, k, v]: [&Edge; 3]) -> Option<Edge> {
+/// Returns the convolution's output, if queries, keys and values are slices of it after activation. `readers` nodes read
+/// the values.
+fn convolved(graph: &Graph, uses: &[usize], [q, k, v]: [&Edge; 3], readers: usize) -> Option<Edge> {
     let activated = &graph.nodes[v.node];
     let (Primitive::Elementwise(activation), [convolved]) = (&activated.primitive, &activated.inputs[..]) else {
         return None;
@@ -177,7 +234,7 @@ fn convolved(graph: &Graph, uses: &[usize], [q, k, v]: [&Edge; 3]) -> Option<Edg
         };
         edge.node == v.node && same_elements(&edge.layout, &expected)
     };
-    let sliced = is_slice(q, 0) && is_slice(k, keys) && is_slice(v, 2 * keys) && uses[v.node] == 3;
+    let sliced = is_slice(q, 0) && is_slice(k, keys) && is_slice(v, 2 * keys) && uses[v.node] == 2 + readers;
     let silu = is_silu(activation, activation.steps.len() - 1, 0);
     let fits = sliced && silu && graph.is_whole(convolved) && activated.dtype == DType::F32;
     fits.then(|| convolved.clone())
@@ -227,9 +284,9 @@ fn is_silu(expression: &Expression, number: usize, input: usize) -> bool {
     f32s && ((is_input(a) && is_sigmoid(b)) || (is_input(b) && is_sigmoid(a)))
 }
 
-/// Matches x / √(mean(x²) + ε) · factor of an edge `[T, H, D]`; returns ε, the factor and x.
-fn unit_norm(graph: &Graph, uses: &[usize], edge: &Edge) -> Option<(f32, f32, Edge)> {
-    let scaled = single(graph, uses, edge.node)?;
+/// Matches x / √(mean(x²) + ε) · factor of an edge `[T, H, D]` with `readers`; returns ε, the factor and x.
+fn unit_norm(graph: &Graph, uses: &[usize], edge: &Edge, readers: usize) -> Option<(f32, f32, Edge)> {
+    let scaled = exact(graph, edge.node).filter(|_| uses[edge.node] == readers)?;
     let (Primitive::Elementwise(expression), [source]) = (&scaled.primitive, &scaled.inputs[..]) else {
         return None;
     };

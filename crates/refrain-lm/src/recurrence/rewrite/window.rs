@@ -7,7 +7,7 @@ use refrain::{DType, Primitive};
 use refrain_kernels::RecurrenceForm;
 use refrain_kernels::elementwise::{self, ExpressionStep};
 
-use super::{DeltaRule, exact, reads};
+use super::{DeltaRule, StateUse, exact, reads};
 use crate::recurrence::causal_conv::CausalConv;
 use crate::recurrence::depthwise_conv::DepthwiseConv;
 
@@ -24,22 +24,27 @@ pub(super) struct Window {
     pub is_joined: bool,
 }
 
-/// The convolution and the delta rule update their states.
+/// The convolution and the delta rule update their states, or later nodes do.
 pub(super) fn updating(graph: &Graph, convolved: &Edge, rule: &DeltaRule) -> Option<Window> {
     let conv = exact(graph, convolved.node)?;
-    let (Some(CausalConv(RecurrenceForm::Full)), [x, weights, positions, sequences, state]) =
+    let form = match rule.states {
+        StateUse::Deferred => RecurrenceForm::ResultsOnly,
+        StateUse::Updated | StateUse::Computed => RecurrenceForm::Full,
+    };
+    let (Some(CausalConv(found)), [x, weights, positions, sequences, state]) =
         (conv.primitive.operation(), &conv.inputs[..])
     else {
         return None;
     };
     // Nothing else may read the states before the update.
-    let alone = [state, &rule.state].map(|state| reads(graph, state)) == [1, 1] && reads(graph, convolved) == 1;
+    let readers = [rule.readers(); 2];
+    let alone = [state, &rule.state].map(|state| reads(graph, state)) == readers && reads(graph, convolved) == 1;
     let same_places = rule.places.iter().eq([positions, sequences]);
-    (alone && same_places).then(|| Window {
+    (*found == form && alone && same_places).then(|| Window {
         x: x.clone(),
         weights: weights.clone(),
         state: state.clone(),
-        next: Some(((convolved.node, 1), 1)),
+        next: (form == RecurrenceForm::Full).then_some(((convolved.node, 1), 1)),
         is_joined: false,
     })
 }
