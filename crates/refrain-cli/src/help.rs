@@ -138,6 +138,7 @@ mod tests {
             "cache-type-v",
             "target-gap",
             "speculate",
+            "draft",
             "no-prefix-cache",
             "prefix-cache-dir",
             "prefix-cache-gib",

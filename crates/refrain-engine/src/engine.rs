@@ -57,7 +57,7 @@ use recovery::{Recovery, fail, guarded};
 use request::Waiting;
 pub use request::{EngineEvent, EngineListener, EngineRequest, EngineTicket, PickedToken, TokenConstraint};
 use runner::DeviceRunner;
-pub use speculation::{MAX_DRAFTS, Speculation};
+pub use speculation::{MAX_DRAFTS, Speculation, draft_memory, draft_obstacle};
 
 use crate::model::check_ids;
 use crate::{Error, Finish, Model};
@@ -97,6 +97,9 @@ pub struct EngineOptions {
     pub target_gap: Duration,
     /// What guesses at the next tokens of texts, which a step then verifies together. Texts stay the same.
     pub speculation: Speculation,
+    /// The model that guesses for [`Speculation::Model`], on the same device. If it fails, or once the device failed and
+    /// the model was loaded again, texts go on without guesses.
+    pub draft: Option<Model>,
 }
 
 impl Default for EngineOptions {
@@ -111,6 +114,7 @@ impl Default for EngineOptions {
             deterministic: false,
             target_gap: DEFAULT_TARGET_GAP,
             speculation: Speculation::Off,
+            draft: None,
         }
     }
 }
@@ -171,15 +175,16 @@ impl Engine {
     /// Starts an engine with its own KV cache beside the model's weights.
     ///
     /// # Errors
-    /// If the context exceeds the model's limit, or there is too little memory for the cache.
+    /// If the context exceeds the model's limit, the draft model does not suit the model ([`draft_obstacle`]), or there is
+    /// too little memory for the cache.
     pub fn start(model: &Model, options: &EngineOptions) -> Result<Engine, Error> {
         Engine::begin(model.clone(), options, None)
     }
 
     /// As [`Engine::start`], but reloads the model with `reload` if the device fails. Requests then continue from
     /// their tokens; with other kernels than before, their logits may differ in the last bits. The engine must own
-    /// the only handle of the model, so that its memory is free before the reload. The engine fails if several
-    /// reloads in a row produce no token; it then tries again every 30 seconds.
+    /// the only handles of the model and of the draft model, so that their memory is free before the reload. The engine
+    /// fails if several reloads in a row produce no token; it then tries again every 30 seconds.
     ///
     /// # Errors
     /// As [`Engine::start`].
@@ -193,7 +198,20 @@ impl Engine {
             let requested = options.context;
             return Err(Error::ContextRange { requested, limit });
         }
+        if let Some(draft) = options
+            .draft
+            .as_ref()
+            .filter(|_| options.speculation == Speculation::Model)
+            && let Some(why) = draft_obstacle(draft.config(), model.config())
+        {
+            return Err(Error::UnsuitableDraft(why));
+        }
         let batcher = Batcher::new(&model, options)?;
+        // The batcher has the only handle of the draft model.
+        let options = EngineOptions {
+            draft: None,
+            ..options.clone()
+        };
         let recovery = Recovery::new(reload, options.clone());
         let shared = Arc::new(Shared::default());
         *lock(&shared.load) = batcher.load();
@@ -206,13 +224,13 @@ impl Engine {
             commands: Some(commands),
             shared,
             thread: Some(thread.map_err(Error::Thread)?),
-            options: options.clone(),
+            options,
             vocabulary: model.config().vocab_size,
             next: AtomicU64::new(0),
         })
     }
 
-    /// Returns its settings.
+    /// Returns its settings, without the draft model.
     pub fn options(&self) -> &EngineOptions {
         &self.options
     }

@@ -109,6 +109,9 @@ pub enum Error {
     /// The prompt is empty.
     #[error("the prompt is empty: give at least one token")]
     EmptyPrompt,
+    /// The draft model cannot guess tokens of the model.
+    #[error("this model cannot draft: {0}")]
+    UnsuitableDraft(String),
     /// The model computed NaN or infinity.
     #[error(
         "the logits after position {position} contain NaN or infinity: the checkpoint is damaged, or its values overflow"

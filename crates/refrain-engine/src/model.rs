@@ -1,3 +1,4 @@
+use std::fmt;
 use std::sync::Arc;
 
 use refrain::{Counters, Device};
@@ -33,6 +34,15 @@ struct LoadedModel {
     weight_bytes: u64,
     identity: u128,
     cache: CacheTypes,
+}
+
+impl fmt::Debug for Model {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Model");
+        shown.field("family", &self.0.config.family);
+        shown.field("weight_bytes", &self.0.weight_bytes);
+        shown.finish_non_exhaustive()
+    }
 }
 
 impl Model {

@@ -2,6 +2,7 @@
 
 mod config;
 mod downloads;
+mod draft;
 mod models;
 mod names;
 
@@ -25,7 +26,8 @@ const EXAMPLES: &str = "Examples:
   refrain serve Qwen/Qwen3-0.6B --ctx 4096 --parallel 16
   refrain serve model.gguf --host 0.0.0.0 --port 8000 --api-key SECRET
   refrain serve demo --port 0 --alias my-model,gpt-4o
-  refrain serve Qwen/Qwen3-8B Qwen/Qwen3-0.6B --keep-alive 10m";
+  refrain serve Qwen/Qwen3-8B Qwen/Qwen3-0.6B --keep-alive 10m
+  refrain serve Qwen/Qwen3-8B --draft Qwen/Qwen3-0.6B";
 
 /// Default context length in tokens.
 const DEFAULT_CONTEXT: usize = 8192;
@@ -138,6 +140,15 @@ pub(crate) struct Arguments {
     /// Guess the next tokens of responses, and verify several in one step; responses stay the same
     #[arg(long, value_name = "HOW", default_value = "off", help_heading = "Engine")]
     speculate: SpeculateArgument,
+    /// Guess the next tokens of responses with this smaller model of the same tokenizer; responses stay the same
+    #[arg(
+        long,
+        alias = "model-draft",
+        value_name = "MODEL",
+        conflicts_with_all = ["speculate", "deterministic"],
+        help_heading = "Engine"
+    )]
+    draft: Option<String>,
     /// Disable prefix caching: process every prompt from its beginning
     #[arg(long, help_heading = "Engine")]
     no_prefix_cache: bool,
@@ -197,7 +208,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
             "warning: anyone who can reach this address can use the server; require a key with --api-key KEY",
         );
     }
-    let opener = ModelOpener::new(global, arguments);
+    let opener = ModelOpener::new(global, arguments)?;
     let downloads = if arguments.allow_pull {
         Downloads::by(HubDownloader {
             settings: hub::settings(global)?,

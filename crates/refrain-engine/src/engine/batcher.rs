@@ -45,7 +45,7 @@ use super::prefix_store::{PrefixStore, StoredPrefix};
 use super::request::Waiting;
 use super::row_count::RowCount;
 use super::runner::{DeviceRunner, Runner, StepKind};
-use super::speculation::{Draft, NgramProposer, Proposer, Speculation, SyntheticProposer};
+use super::speculation::{Draft, new_proposer};
 use super::step_times::StepTimes;
 use super::steps::SlotId;
 use super::{EngineLoad, EngineOptions, PAGE_SIZE};
@@ -189,11 +189,7 @@ impl<R: Runner> Batcher<R> {
         let pages_each = options.context.div_ceil(PAGE_SIZE);
         let caches = options.prefix_cache && !options.deterministic;
         let pool = PagePool::new(pages_per_slot(options) * slots, PAGE_SIZE, caches);
-        let proposer: Option<Box<dyn Proposer>> = match options.speculation {
-            Speculation::Off => None,
-            Speculation::Ngram => Some(Box::new(NgramProposer::new(slots))),
-            Speculation::Synthetic { percent } => Some(Box::new(SyntheticProposer::new(slots, percent))),
-        };
+        let proposer = new_proposer(options, runner.vocabulary());
         let proposer = proposer.filter(|_| !options.deterministic);
         let speculator = proposer.map(Speculator::new);
         let preparation = Preparation::of(options);
@@ -340,7 +336,7 @@ impl<R: Runner> Batcher<R> {
         if runs == 0 {
             return Ok(false);
         }
-        let begun = self.runner.now();
+        let begun = self.runner.now() - drafts.time;
         while !self.grant(runs) {
             // A request must not have tokens in flight when it is preempted.
             self.poll_all()?;

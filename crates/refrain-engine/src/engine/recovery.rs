@@ -28,6 +28,7 @@ const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(30);
 /// Reloads the model and hands it the requests.
 pub(super) struct Recovery {
     reload: Option<Reload>,
+    /// Without a draft model, which belongs to the batcher.
     options: EngineOptions,
     first_pause: Duration,
     pause_after_failure: Duration,
@@ -58,14 +59,16 @@ impl Recovery {
         shared: &Shared,
     ) -> Option<Batcher<DeviceRunner>> {
         let (model, running) = (failed.model().clone(), failed.running_numbers());
+        let draft = failed.draft_model();
         let (mut requests, mut counted) = failed.into_requests();
         if !error.is_device_failure()
-            && let Some(batcher) = self.isolate(&model, &running, (&mut requests, counted), &error)
+            && let Some(batcher) = self.isolate((&model, draft.clone()), &running, (&mut requests, counted), &error)
         {
             return Some(batcher);
         }
-        // The memory of the model is free before it is loaded again.
-        drop(model);
+        // The memory of the models is free before the model is loaded again. The draft model is not: texts go on without
+        // drafts.
+        drop((model, draft));
         if counted.generated_tokens > self.tokens {
             self.attempts = 0;
         }
@@ -94,7 +97,7 @@ impl Recovery {
     /// If several were running, they run one at a time, so that the one to blame is found. Returns `None` if none was.
     fn isolate(
         &self,
-        model: &Model,
+        (model, draft): (&Model, Option<Model>),
         running: &[u64],
         (requests, counted): (&mut VecDeque<Waiting>, EngineLoad),
         error: &Error,
@@ -102,7 +105,11 @@ impl Recovery {
         if running.is_empty() {
             return None;
         }
-        let mut batcher = Batcher::new(model, &self.options).ok()?;
+        let options = EngineOptions {
+            draft,
+            ..self.options.clone()
+        };
+        let mut batcher = Batcher::new(model, &options).ok()?;
         if let [number] = running {
             let index = requests.iter().position(|request| request.number == *number);
             fail(index.and_then(|index| requests.remove(index)), &error.to_string());
@@ -177,6 +184,7 @@ mod tests {
     use std::sync::mpsc::channel;
 
     use super::super::batcher::test_support::{TestRequest, batcher, model};
+    use super::super::speculation::Speculation;
     use super::*;
 
     fn recovery(reload: Reload) -> Recovery {
@@ -229,6 +237,45 @@ mod tests {
             }
         }
         assert_eq!(batcher.load().restarts, 0);
+    }
+
+    /// After an error that is not the device's, the draft model drafts on. A model on another device goes on without it.
+    #[test]
+    fn a_draft_model_is_kept_unless_the_device_failed() {
+        let draft = model();
+        let mut recovery = recovery(Box::new(|_| Ok(model())));
+        recovery.options.speculation = Speculation::Model;
+        let options = EngineOptions {
+            draft: Some(draft),
+            ..recovery.options.clone()
+        };
+        let mut batcher = Batcher::new(&model(), &options).expect("fits");
+        drop(options);
+        let request = |number: u64| TestRequest {
+            number,
+            prompt: vec![5; 9],
+            tokens: 20,
+            ..TestRequest::default()
+        };
+        let mut events: Vec<_> = (0..2).map(|number| request(number).submit(&mut batcher).0).collect();
+        batcher.step().expect("runs");
+        let shared = Shared::default();
+        let mut batcher = recovery.go_on(batcher, Error::EmptyPrompt, &shared).expect("continues");
+        assert!(batcher.draft_model().is_some());
+        batcher.step().expect("runs");
+        let lost = refrain_vulkan::Error::DeviceLost {
+            during: "a test".to_owned(),
+        };
+        let lost = Error::from(refrain::Error::from(lost));
+        let mut batcher = recovery.go_on(batcher, lost, &shared).expect("continues");
+        assert!(batcher.draft_model().is_none());
+        events.push(request(2).submit(&mut batcher).0);
+        while !batcher.is_idle() {
+            batcher.step().expect("runs");
+        }
+        for events in events {
+            assert_eq!(events.try_iter().count(), 21, "tokens, and an end");
+        }
     }
 
     #[test]

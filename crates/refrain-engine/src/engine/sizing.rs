@@ -5,7 +5,7 @@ use refrain_models::{CacheTypes, ModelConfig};
 
 use super::checkpoints::CHECKPOINTS_EACH;
 use super::row_count::widths;
-use super::speculation::{MAX_VERIFIED_TOKENS, Speculation};
+use super::speculation::{MAX_VERIFIED_TOKENS, Speculation, draft_memory};
 use super::steps::{MAX_DRAFT_ROWS, MAX_STEP_ROWS};
 use super::{EngineOptions, PAGE_SIZE};
 use crate::Session;
@@ -111,12 +111,16 @@ impl EngineOptions {
         } else {
             STREAMS_ON_INTEGRATED
         };
+        // The draft model is loaded, but has no keys and values yet.
+        let requests = streams.unwrap_or(default);
+        let draft = self.draft.as_ref();
+        let of_draft = draft.map(|draft| draft_memory(draft.config(), draft.cache_types(), self.context, requests));
+        let free = free.saturating_sub(of_draft.unwrap_or(0));
         let needs = MemoryNeeds::of(config, device, cache, self.context);
-        let speculates = self.speculation != Speculation::Off && config.recurrent_bytes() == 0;
-        let needs = if speculates {
-            needs.with_drafts(config.vocab_size)
-        } else {
+        let needs = if self.speculation == Speculation::Off {
             needs
+        } else {
+            needs.with_drafts(config.vocab_size)
         };
         let max_buffer = device.max_buffer_bytes();
         let streams = streams.unwrap_or_else(|| fitting_streams(&needs, free, self.context, default));

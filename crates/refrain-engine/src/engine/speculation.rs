@@ -1,12 +1,20 @@
 //! Speculation: guesses at the next tokens, which one step of the model verifies together.
 
+mod draft_model;
 mod ngram;
 mod policy;
 mod synthetic;
 
-pub use ngram::NgramProposer;
+use std::time::Duration;
+
+use draft_model::ModelProposer;
+pub use draft_model::{draft_memory, draft_obstacle};
+use ngram::NgramProposer;
 pub use policy::{Acceptance, DraftPolicy};
-pub use synthetic::SyntheticProposer;
+use synthetic::SyntheticProposer;
+
+use super::EngineOptions;
+use crate::{GenerateOptions, Model};
 
 /// Maximum tokens of a draft.
 pub const MAX_DRAFTS: usize = 7;
@@ -23,6 +31,8 @@ pub enum Speculation {
     Off,
     /// Prompt lookup: what followed where the last tokens occurred before, in prompt or answer.
     Ngram,
+    /// A smaller model of the same vocabulary, [`EngineOptions::draft`], which samples as the text is sampled.
+    Model,
     /// Nothing sensible: each token of a draft is accepted with this probability if those before it were, whatever is
     /// sampled. This measures speed with random weights. Texts are not those of the model.
     Synthetic {
@@ -55,14 +65,45 @@ impl Draft {
 
 /// Guesses how texts continue. A text belongs to a slot until another begins there.
 pub trait Proposer: Send {
-    /// Begins a text with the tokens that are known.
-    fn prefill(&mut self, slot: usize, tokens: &[u32]);
+    /// Begins a text with the tokens that are known, which is sampled with these options.
+    fn prefill(&mut self, slot: usize, tokens: &[u32], options: &GenerateOptions);
 
     /// Appends tokens that were generated, accepted ones of drafts included.
     fn commit(&mut self, slot: usize, tokens: &[u32]);
 
+    /// Returns how many tokens [`Proposer::propose`] would guess, at most `max`. It may guess fewer. This costs little, so
+    /// that nothing is guessed before it is known to pay.
+    fn length(&mut self, slot: usize, max: usize) -> usize {
+        self.propose(slot, max).tokens.len()
+    }
+
     /// Guesses up to `max` tokens that follow.
     fn propose(&mut self, slot: usize, max: usize) -> Draft;
+
+    /// Returns the time since the last call that only the first drafts of texts take, such as for their prompts.
+    fn take_setup_time(&mut self) -> Duration {
+        Duration::ZERO
+    }
+
+    /// Returns the model that guesses, if one does.
+    fn model(&self) -> Option<&Model> {
+        None
+    }
+}
+
+/// Creates what guesses the tokens of an engine's texts. `vocabulary` is that of the model that verifies. Returns `None`
+/// if nothing does.
+pub fn new_proposer(options: &EngineOptions, vocabulary: usize) -> Option<Box<dyn Proposer>> {
+    let slots = options.streams.max(1);
+    match options.speculation {
+        Speculation::Off => None,
+        Speculation::Ngram => Some(Box::new(NgramProposer::new(slots))),
+        Speculation::Model => {
+            let draft = options.draft.clone()?;
+            Some(Box::new(ModelProposer::new(draft, options.context, slots, vocabulary)))
+        }
+        Speculation::Synthetic { percent } => Some(Box::new(SyntheticProposer::new(slots, percent))),
+    }
 }
 
 /// Returns whether a step of so many rows may verify a draft of so many tokens in each.

@@ -4,11 +4,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use refrain_engine::{Engine, EngineOptions, Error as EngineError, Reload, Session, Speculation};
+use anyhow::bail;
+use refrain_engine::{Engine, EngineOptions, Error as EngineError, Model, Reload, Session, Speculation};
 use refrain_models::Checkpoint;
 use refrain_server::{EngineSource, LoadFailure, ModelRegistry, ServedModel, ServedText};
 
 use super::config::ModelEntry;
+use super::draft::DraftModel;
 use super::names::{ModelNames, model_names};
 use super::{Arguments, DEFAULT_CONTEXT};
 use crate::cache_args::CacheArguments;
@@ -23,6 +25,7 @@ struct ModelSetup {
     entry: ModelEntry,
     checkpoint: Arc<Checkpoint>,
     options: EngineOptions,
+    draft: Option<Arc<DraftModel>>,
     /// Share of the free memory for the KV cache and recurrent states.
     memory: f64,
     parallel: Option<u32>,
@@ -38,14 +41,20 @@ pub(super) struct ModelOpener {
     context: Option<usize>,
     /// Without a context of their own.
     options: EngineOptions,
+    draft: Option<Arc<DraftModel>>,
     memory: f64,
     parallel: Option<u32>,
     cache: CacheArguments,
 }
 
 impl ModelOpener {
-    pub fn new(global: &Global, arguments: &Arguments) -> ModelOpener {
-        ModelOpener {
+    /// Reads the settings and opens the draft model, if there is one.
+    ///
+    /// # Errors
+    /// If the draft model cannot be opened.
+    pub fn new(global: &Global, arguments: &Arguments) -> anyhow::Result<ModelOpener> {
+        let open = |name: &String| DraftModel::open(global, name, arguments.cache).map(Arc::new);
+        Ok(ModelOpener {
             global: global.clone(),
             registry: ModelRegistry::new(arguments.keep_alive.0),
             context: arguments.ctx.map(|context| context as usize),
@@ -58,22 +67,26 @@ impl ModelOpener {
                 speculation: arguments.speculate.into(),
                 ..EngineOptions::default()
             },
+            draft: arguments.draft.as_ref().map(open).transpose()?,
             memory: arguments.memory,
             parallel: arguments.parallel,
             cache: arguments.cache,
-        }
+        })
     }
 
     /// Opens all models of the command line and loads the first; the others are loaded on request.
     ///
     /// # Errors
-    /// If a model cannot be opened, or the first cannot be loaded.
+    /// If a model cannot be opened, the draft model does not suit it, or the first cannot be loaded.
     pub fn open_all(&self, arguments: &Arguments) -> anyhow::Result<Vec<ServedModel>> {
         let mut all = vec![];
         let entries = arguments.entries()?;
         let is_capped = entries.len() > 1;
         for (names, entry) in model_names(&entries)?.into_iter().zip(entries) {
             let checkpoint = model::open_or_pull(&self.global, &entry.model)?;
+            if let Some(why) = self.draft_obstacle(&checkpoint)? {
+                bail!("--draft: this model cannot draft for {}: {why}", names.name);
+            }
             all.push(self.setup(names, entry, checkpoint, is_capped)?);
         }
         all.into_iter()
@@ -87,8 +100,18 @@ impl ModelOpener {
     /// # Errors
     /// If it cannot be opened.
     pub fn open(&self, names: ModelNames, path: &Path) -> anyhow::Result<ServedModel> {
-        let setup = self.setup(names, ModelEntry::default(), Checkpoint::open(path)?, true)?;
+        let mut setup = self.setup(names, ModelEntry::default(), Checkpoint::open(path)?, true)?;
+        if let Some(why) = self.draft_obstacle(&setup.checkpoint)? {
+            setup.draft = None;
+            setup.note_no_effect("--draft", &why);
+        }
         self.serve(setup, 1)
+    }
+
+    /// Returns why the draft model, if there is one, cannot draft for a model.
+    fn draft_obstacle(&self, checkpoint: &Checkpoint) -> anyhow::Result<Option<String>> {
+        let obstacle = self.draft.as_ref().map(|draft| draft.obstacle(checkpoint));
+        Ok(obstacle.transpose()?.flatten())
     }
 
     /// With several models, each is capped at its own limit of the context.
@@ -117,6 +140,7 @@ impl ModelOpener {
                 context,
                 ..self.options.clone()
             },
+            draft: self.draft.clone(),
             memory: self.memory,
             parallel: self.parallel,
             cache: self.cache,
@@ -162,7 +186,12 @@ impl ModelSetup {
     fn load(&self) -> Result<Engine, LoadFailure> {
         let other = |why: anyhow::Error| LoadFailure::Other(format!("{why:#}"));
         let device = device::open(&self.quiet_from(1)).map_err(other)?;
-        let needed = load::memory_needed(&self.checkpoint, self.cache.types(&device), self.options.context);
+        let context = self.options.context;
+        let of_draft = self
+            .draft
+            .as_ref()
+            .map(|draft| draft.memory_needed(&device, context, 1));
+        let needed = load::memory_needed(&self.checkpoint, self.cache.types(&device), context) + of_draft.unwrap_or(0);
         if let Some(free) = device.free_memory().filter(|free| needed > *free) {
             let (needed, free) = (human_bytes(needed), human_bytes(free));
             return Err(LoadFailure::NoRoom(format!(
@@ -179,7 +208,10 @@ impl ModelSetup {
     fn start(&self, device: &refrain::Device) -> anyhow::Result<Engine> {
         let cache = self.cache.types(device);
         let loaded = load::load(&self.global, &self.checkpoint, device, cache, self.options.context)?;
-        let options = self.with_cache_size(device);
+        // Before the cache is sized, which takes most of the memory that is left.
+        let draft = self.draft.as_ref();
+        let draft = draft.map(|draft| draft.load(&self.global, device, self.options.context));
+        let options = self.with_cache_size(device, draft.transpose()?);
         if !self.global.quiet {
             let bytes = options.cache_tokens as u64 * Session::kv_bytes_per_token(self.checkpoint.config(), cache);
             output::eprint_dimmed(&format!(
@@ -191,12 +223,12 @@ impl ModelSetup {
                 options.cache_tokens,
                 human_bytes(bytes),
             ));
-            if let Some(why) = self.speculation_obstacle() {
-                output::eprint_line(&format!(
-                    "note: --speculate has no effect on {}: {why}",
-                    self.names.name
-                ));
+            if let Some(draft) = &self.draft {
+                output::eprint_dimmed(&format!("{} drafts for {}", draft.name, self.names.name));
             }
+        }
+        if let Some(why) = self.speculation_obstacle() {
+            self.note_no_effect("--speculate", why);
         }
         Ok(if device.is_cpu() {
             Engine::start(&loaded.model, &options)?
@@ -205,23 +237,31 @@ impl ModelSetup {
         })
     }
 
-    /// Why the engine does not speculate although it was asked to.
-    fn speculation_obstacle(&self) -> Option<&'static str> {
-        if self.options.speculation == Speculation::Off {
-            None
-        } else if self.checkpoint.config().recurrent_bytes() > 0 {
-            Some("recurrent states cannot go back to the last accepted token")
-        } else {
-            let why = "the responses of a deterministic server come from steps of one size";
-            self.options.deterministic.then_some(why)
+    /// Prints that an option has no effect on this model.
+    fn note_no_effect(&self, option: &str, why: &str) {
+        if !self.global.quiet {
+            let name = &self.names.name;
+            output::eprint_line(&format!("note: {option} has no effect on {name}: {why}"));
         }
     }
 
-    /// The options, with requests and KV cache sized to the free memory.
-    fn with_cache_size(&self, device: &refrain::Device) -> EngineOptions {
+    /// Why the engine does not speculate although it was asked to.
+    fn speculation_obstacle(&self) -> Option<&'static str> {
+        let why = "the responses of a deterministic server come from steps of one size";
+        let is_off = self.options.speculation == Speculation::Off;
+        (self.options.deterministic && !is_off).then_some(why)
+    }
+
+    /// The options with a draft model, and with requests and KV cache sized to the free memory.
+    fn with_cache_size(&self, device: &refrain::Device, draft: Option<Model>) -> EngineOptions {
         let free = device.free_memory().unwrap_or(u64::MAX) as f64 * self.memory;
         let streams = self.parallel.map(|streams| streams as usize);
-        self.options.clone().sized(
+        let options = EngineOptions {
+            speculation: draft.as_ref().map_or(self.options.speculation, |_| Speculation::Model),
+            draft,
+            ..self.options.clone()
+        };
+        options.sized(
             self.checkpoint.config(),
             device,
             self.cache.types(device),

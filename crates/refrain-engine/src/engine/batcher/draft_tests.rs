@@ -11,8 +11,8 @@ use super::test_support::{EveryThird, Scripted, TestRequest, ask, load, options,
 use crate::engine::EngineOptions;
 use crate::engine::request::EngineEvent;
 use crate::engine::runner::DeviceRunner;
-use crate::engine::speculation::Speculation;
-use crate::{Finish, GenerateOptions, Model, Session};
+use crate::engine::speculation::{Draft, Proposer, Speculation};
+use crate::{Finish, GenerateOptions, Model, Sampler, SamplerOptions, Session};
 
 const TOKENS: usize = 40;
 
@@ -34,6 +34,19 @@ fn batcher_with(model: &Model, speculation: Speculation) -> Batcher<DeviceRunner
         streams: 4,
         cache_tokens: 1024,
         speculation,
+        ..EngineOptions::default()
+    };
+    Batcher::new(model, &options).expect("fits")
+}
+
+/// Returns a batcher whose requests are drafted for by another model.
+fn drafting_by(draft: &Model, model: &Model) -> Batcher<DeviceRunner> {
+    let options = EngineOptions {
+        context: 256,
+        streams: 6,
+        cache_tokens: 6 * 256,
+        speculation: Speculation::Model,
+        draft: Some(draft.clone()),
         ..EngineOptions::default()
     };
     Batcher::new(model, &options).expect("fits")
@@ -95,6 +108,96 @@ fn check(model: &Model, numbers: std::ops::Range<u64>) {
         assert!(accepted > 20, "{load:?}");
         assert!(wrong_one_in > 0 || 2 * accepted > load.draft_tokens, "{load:?}");
     }
+}
+
+/// Submits a request, greedy or seeded with penalties and a bias. Returns its events, and its tokens alone.
+fn submit_sampled(
+    batcher: &mut Batcher<DeviceRunner>,
+    model: &Model,
+    number: u64,
+) -> (Receiver<EngineEvent>, Vec<u32>) {
+    let sampler = SamplerOptions {
+        temperature: 0.9,
+        presence_penalty: 0.5,
+        penalises_generated: true,
+        logit_bias: vec![(7, 1.0)],
+        seed: number,
+        ..SamplerOptions::default()
+    };
+    let options = match number % 3 {
+        0 => GenerateOptions::default(),
+        1 => options(number),
+        _ => GenerateOptions {
+            sampler: Sampler::new(sampler).expect("valid"),
+            ..GenerateOptions::default()
+        },
+    };
+    let options = GenerateOptions {
+        max_tokens: Some(TOKENS),
+        ..options
+    };
+    let mut session = Session::new(model, 256).expect("fits");
+    let alone = session.generate(&prompt(number), &options).expect("begins");
+    let alone = alone.collect::<Result<_, _>>().expect("goes on");
+    let request = TestRequest {
+        number,
+        tokens: TOKENS,
+        prompt: prompt(number),
+        ..TestRequest::default()
+    };
+    (request.submit_with(batcher, options).0, alone)
+}
+
+/// Texts with drafts of a model equal those without, with more texts than it keeps sessions. A model guesses its own
+/// tokens right, except for rounding.
+fn check_draft_model(draft: &Model, model: &Model) {
+    let mut batcher = drafting_by(draft, model);
+    let submitted: Vec<_> = (0..6)
+        .map(|number| submit_sampled(&mut batcher, model, number))
+        .collect();
+    while !batcher.is_idle() {
+        batcher.step().expect("goes on");
+    }
+    for (number, (events, alone)) in submitted.into_iter().enumerate() {
+        assert_eq!(answer(&events), (alone, Some(Finish::Length)), "request {number}");
+    }
+    let load = batcher.load();
+    let accepted: u64 = load.accepted_tokens.iter().sum();
+    assert!(load.drafts > 12, "{load:?}");
+    assert!(10 * accepted >= 9 * load.draft_tokens, "{load:?}");
+}
+
+/// Promises drafts, but proposes nothing, as a model that fails.
+struct Failing;
+
+impl Proposer for Failing {
+    fn prefill(&mut self, _slot: usize, _tokens: &[u32], _options: &GenerateOptions) {}
+
+    fn commit(&mut self, _slot: usize, _tokens: &[u32]) {}
+
+    fn length(&mut self, _slot: usize, max: usize) -> usize {
+        max
+    }
+
+    fn propose(&mut self, _slot: usize, _max: usize) -> Draft {
+        Draft::default()
+    }
+}
+
+#[test]
+fn texts_go_on_if_promised_drafts_are_missing() {
+    let model = load("tiny:f32", &Device::cpu());
+    let mut batcher = batcher_with(&model, Speculation::Off);
+    batcher.speculator = Some(Speculator::new(Box::new(Failing)));
+    let submitted: Vec<_> = (0..3).map(|number| ask(&mut batcher, number, TOKENS)).collect();
+    while !batcher.is_idle() {
+        batcher.step().expect("goes on");
+    }
+    for (events, number) in submitted.iter().zip(0..) {
+        let text = [prompt(number), answer(events).0].concat();
+        assert_eq!(text, alone(&model, number), "request {number}");
+    }
+    assert_eq!(batcher.load().drafts, 0);
 }
 
 /// Returns the texts of requests that are restricted for three tokens within their answers, prompts included.
@@ -195,6 +298,8 @@ fn drafts_work_on_the_cpu() {
         check_restricted(&model);
         check_next_turns(&model);
     }
+    let model = load("tiny:f32", &Device::cpu());
+    check_draft_model(&model, &model);
 }
 
 #[test]
@@ -212,4 +317,6 @@ fn drafts_work_on_a_gpu() {
         check_synthetic(&model);
         check_restricted(&model);
     }
+    let model = load("tiny:f16", &device);
+    check_draft_model(&model, &model);
 }

@@ -1,9 +1,11 @@
 //! Drafts: whether the next step verifies guesses at the next tokens of requests, and which.
 
+use std::time::Duration;
+
 use super::{Batcher, PAGE_SIZE, Runner, SlotId};
-use crate::Error;
 use crate::engine::row_count::rounded;
 use crate::engine::speculation::{Acceptance, Draft, DraftPolicy, MAX_DRAFTS, Proposer};
+use crate::{Error, Model};
 
 /// What an engine that speculates keeps.
 pub(super) struct Speculator {
@@ -29,12 +31,23 @@ pub(super) struct TextDrafts {
     known: usize,
 }
 
+/// The lengths of the drafts that are worth verifying.
+#[derive(Default)]
+struct PlannedDrafts {
+    /// Tokens that the step verifies in each row, padding included; 0 if it verifies none.
+    width: usize,
+    /// How many tokens can be proposed in each slot.
+    lengths: Vec<usize>,
+}
+
 /// The drafts of the next step.
 #[derive(Default)]
 pub(super) struct Drafts {
-    /// Tokens that the step verifies in each row, padding included; 0 if it verifies none.
+    /// See [`PlannedDrafts::width`].
     pub width: usize,
     by_slot: Vec<Draft>,
+    /// How long proposing them took. What only the first drafts of texts take is left out.
+    pub time: Duration,
 }
 
 impl<R: Runner> Batcher<R> {
@@ -51,42 +64,42 @@ impl<R: Runner> Batcher<R> {
         if self.runner.extras().draft_tokens > 0 {
             self.poll_all()?;
         }
-        let mut drafts = self.propose();
-        if drafts.width > 0 && !self.in_flight.is_empty() {
+        let mut planned = self.plan_drafts();
+        if planned.width > 0 && !self.in_flight.is_empty() {
             let numbers = self
                 .slots
                 .iter()
                 .map(|running| running.as_ref().map(|running| running.request.number));
             let numbers: Vec<Option<u64>> = numbers.collect();
             self.poll_all()?;
-            let before = std::mem::replace(&mut drafts, self.propose());
-            self.note_lost_drafts(&numbers, &before, &drafts);
+            let before = std::mem::replace(&mut planned, self.plan_drafts());
+            self.note_lost_drafts(&numbers, &before, &planned);
         }
-        Ok(drafts)
+        Ok(self.propose(&planned))
     }
 
     /// Counts drafts as refused that the tokens in flight made void: the device waited for nothing.
-    fn note_lost_drafts(&mut self, numbers: &[Option<u64>], before: &Drafts, now: &Drafts) {
+    fn note_lost_drafts(&mut self, numbers: &[Option<u64>], before: &PlannedDrafts, now: &PlannedDrafts) {
         for (slot, running) in self.slots.iter_mut().enumerate() {
             if let Some(running) = running
                 && numbers[slot] == Some(running.request.number)
-                && !before.by_slot[slot].tokens.is_empty()
-                && now.by_slot.get(slot).is_none_or(|draft| draft.tokens.is_empty())
+                && before.lengths[slot] > 0
+                && now.lengths.get(slot).is_none_or(|length| *length == 0)
             {
                 running.drafts.acceptance.add(false);
             }
         }
     }
 
-    /// Proposes drafts that continue the tokens that are known.
-    fn propose(&mut self) -> Drafts {
+    /// Decides how many tokens of drafts the next step verifies, if the known tokens are the last ones.
+    fn plan_drafts(&mut self) -> PlannedDrafts {
         let decoding = || self.running().filter(|(_, running)| running.decodes());
         let is_restricted = decoding().any(|(_, running)| running.request.extras().allowed);
         let rows = self.runner.rows().len().max(rounded(decoding().count()));
         let Some(speculator) = self.speculator.as_mut().filter(|_| !is_restricted) else {
-            return Drafts::default();
+            return PlannedDrafts::default();
         };
-        let mut by_slot = vec![Draft::default(); self.slots.len()];
+        let mut lengths = vec![0; self.slots.len()];
         let mut requests = vec![];
         for (slot, running) in self.slots.iter_mut().enumerate() {
             let Some(running) = running.as_mut().filter(|running| running.decodes()) else {
@@ -94,23 +107,43 @@ impl<R: Runner> Batcher<R> {
             };
             let tokens = &running.request.tokens;
             match std::mem::replace(&mut running.drafts.known, tokens.len()) {
-                0 => speculator.proposer.prefill(slot, tokens),
+                0 => speculator.proposer.prefill(slot, tokens, &running.request.options),
                 known => speculator.proposer.commit(slot, &tokens[known..]),
             }
             // The last token of a text is sampled behind its draft.
             let left = running.request.limit.saturating_sub(tokens.len() + running.ahead + 1);
             let left = left.min(running.left_of_page(&self.pool) - 1);
-            by_slot[slot] = speculator.proposer.propose(slot, left.min(MAX_DRAFTS));
-            requests.push((running.drafts.acceptance.rate(), by_slot[slot].tokens.len()));
+            lengths[slot] = speculator.proposer.length(slot, left.min(MAX_DRAFTS));
+            requests.push((running.drafts.acceptance.rate(), lengths[slot]));
         }
         let width = speculator.policy.choose(rows, &requests);
-        for (draft, running) in by_slot.iter_mut().zip(&mut self.slots) {
-            if let Some(running) = running.as_mut().filter(|_| width == 0 && !draft.tokens.is_empty()) {
+        for (length, running) in lengths.iter().zip(&mut self.slots) {
+            if let Some(running) = running.as_mut().filter(|_| width == 0 && *length > 0) {
                 running.drafts.acceptance.forget();
             }
-            draft.truncate(width);
         }
-        Drafts { width, by_slot }
+        PlannedDrafts { width, lengths }
+    }
+
+    /// Proposes drafts that continue the last tokens.
+    fn propose(&mut self, planned: &PlannedDrafts) -> Drafts {
+        let width = planned.width;
+        let Some(speculator) = self.speculator.as_mut().filter(|_| width > 0) else {
+            return Drafts::default();
+        };
+        let begun = self.runner.now();
+        let mut by_slot = vec![Draft::default(); planned.lengths.len()];
+        for (slot, length) in planned.lengths.iter().enumerate().filter(|(_, length)| **length > 0) {
+            by_slot[slot] = speculator.proposer.propose(slot, width.min(*length));
+        }
+        let took = self.runner.now().saturating_duration_since(begun);
+        let time = took.saturating_sub(speculator.proposer.take_setup_time());
+        Drafts { width, by_slot, time }
+    }
+
+    /// Returns the model that drafts, if one does.
+    pub fn draft_model(&self) -> Option<Model> {
+        self.speculator.as_ref()?.proposer.model().cloned()
     }
 
     /// Returns the draft of each row, as far as there are pages for its tokens: no request is preempted for drafts.

@@ -131,10 +131,20 @@ impl TokenConstraint for EveryThird {
 impl TestRequest {
     /// Submits it; returns its events, and the flag that cancels it.
     pub fn submit<R: Runner>(self, batcher: &mut Batcher<R>) -> (Receiver<EngineEvent>, Arc<AtomicBool>) {
+        let options = options(self.number);
+        self.submit_with(batcher, options)
+    }
+
+    /// Submits it with other options than those of its number.
+    pub fn submit_with<R: Runner>(
+        self,
+        batcher: &mut Batcher<R>,
+        options: GenerateOptions,
+    ) -> (Receiver<EngineEvent>, Arc<AtomicBool>) {
         let (events, polled) = channel();
         let options = GenerateOptions {
             stop_ids: self.stop_ids,
-            ..options(self.number)
+            ..options
         };
         let limit = self.prompt.len() + self.tokens;
         let mut settings = options.settings(self.prompt.len());
@@ -182,7 +192,7 @@ impl Scripted {
 }
 
 impl Proposer for Scripted {
-    fn prefill(&mut self, slot: usize, tokens: &[u32]) {
+    fn prefill(&mut self, slot: usize, tokens: &[u32], _options: &GenerateOptions) {
         self.slots.insert(slot, tokens.to_vec());
     }
 

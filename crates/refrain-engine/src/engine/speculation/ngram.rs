@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use super::{Draft, Proposer};
+use crate::GenerateOptions;
 
 /// Number of last tokens that must have occurred before.
 const MIN_MATCH: usize = 3;
@@ -36,7 +37,7 @@ impl NgramProposer {
 }
 
 impl Proposer for NgramProposer {
-    fn prefill(&mut self, slot: usize, tokens: &[u32]) {
+    fn prefill(&mut self, slot: usize, tokens: &[u32], _options: &GenerateOptions) {
         self.slots[slot] = NgramIndex::default();
         self.commit(slot, tokens);
     }
@@ -98,8 +99,9 @@ mod tests {
 
     fn proposed(tokens: &[u32], max: usize) -> Vec<u32> {
         let mut proposer = NgramProposer::new(2);
-        proposer.prefill(1, &[7; 9]);
-        proposer.prefill(1, &tokens[..tokens.len() / 2]);
+        let options = GenerateOptions::default();
+        proposer.prefill(1, &[7; 9], &options);
+        proposer.prefill(1, &tokens[..tokens.len() / 2], &options);
         proposer.commit(1, &tokens[tokens.len() / 2..]);
         proposer.propose(1, max).tokens
     }
@@ -134,7 +136,7 @@ mod tests {
     fn copies_are_predicted() {
         let prompt: Vec<u32> = (0..400).map(|at: u32| at.wrapping_mul(2_654_435_761) >> 24).collect();
         let mut proposer = NgramProposer::new(1);
-        proposer.prefill(0, &prompt);
+        proposer.prefill(0, &prompt, &GenerateOptions::default());
         let (mut drafts, mut accepted, mut at) = (0, 0, 100);
         proposer.commit(0, &prompt[at..at + MIN_MATCH]);
         at += MIN_MATCH;

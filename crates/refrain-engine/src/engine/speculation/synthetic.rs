@@ -1,6 +1,7 @@
 //! Drafts that are accepted by chance, to measure speed with random weights.
 
 use super::{Draft, Proposer};
+use crate::GenerateOptions;
 
 /// Proposes tokens without regard to the text. Each is accepted with the same probability if those before it were.
 pub struct SyntheticProposer {
@@ -27,7 +28,7 @@ impl SyntheticProposer {
 }
 
 impl Proposer for SyntheticProposer {
-    fn prefill(&mut self, slot: usize, tokens: &[u32]) {
+    fn prefill(&mut self, slot: usize, tokens: &[u32], _options: &GenerateOptions) {
         self.commit(slot, tokens);
     }
 
@@ -35,6 +36,10 @@ impl Proposer for SyntheticProposer {
         if let Some(last) = tokens.last() {
             self.last[slot] = *last;
         }
+    }
+
+    fn length(&mut self, _slot: usize, max: usize) -> usize {
+        max
     }
 
     fn propose(&mut self, slot: usize, max: usize) -> Draft {
