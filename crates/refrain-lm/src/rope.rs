@@ -31,8 +31,8 @@ impl Operation for Rope {
             && x.dtype.is_float()
             && dims.is_multiple_of(2)
             && dims <= x.dim(2)
-            && positions.shape == [x.dim(0)]
-            && frequencies.shape == [dims / 2]
+            && positions.shape[..] == [x.dim(0)]
+            && frequencies.shape[..] == [dims / 2]
             && positions.dtype == DType::I32
             && frequencies.dtype == DType::F32;
         if fits {

@@ -99,15 +99,17 @@ impl Operation for Sample {
             && logits.dtype == DType::F32
             && words.iter().all(|x| x.dtype == DType::U32)
             && positions.dtype == DType::I32
-            && settings.shape == [n, Settings::WORDS]
-            && tokens.shape == [s]
-            && positions.shape == [s]
-            && slots.shape == [s]
-            && counts.shape == [n, v]
+            && settings.shape[..] == [n, Settings::WORDS]
+            && tokens.shape[..] == [s]
+            && positions.shape[..] == [s]
+            && slots.shape[..] == [s]
+            && counts.shape[..] == [n, v]
             && is_wide(history, n, 1)
             && is_wide(outbox, s, 2)
             && bias.len() <= 1
-            && bias.iter().all(|bias| bias.dtype == DType::F32 && bias.shape == [n, v]);
+            && bias
+                .iter()
+                .all(|bias| bias.dtype == DType::F32 && bias.shape[..] == [n, v]);
         let reported = (*tokens).clone();
         fits.then(|| vec![reported]).ok_or_else(mismatch)
     }

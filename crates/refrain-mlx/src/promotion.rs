@@ -39,6 +39,11 @@ fn signed_with(unsigned: DType, signed: DType) -> DType {
 
 /// Both operands as arrays of their promoted dtype. A number takes the other operand's dtype if that has its kind.
 pub(crate) fn promoted(a: &Operand, b: &Operand) -> Result<([Value; 2], DType)> {
+    if let (Operand::Value(a), Operand::Value(b)) = (a, b)
+        && a.dtype() == b.dtype()
+    {
+        return Ok(([a.clone(), b.clone()], a.dtype()));
+    }
     let (a, b) = (a.value_beside(b)?, b.value_beside(a)?);
     let dtype = promote(a.dtype(), b.dtype());
     Ok(([a.cast(dtype)?, b.cast(dtype)?], dtype))

@@ -7,9 +7,9 @@ use std::sync::{Arc, MutexGuard};
 use crate::operation::ArraySpec;
 use crate::ops::slice_update::SliceUpdate;
 use crate::storage::Storage;
-use crate::{DType, Device, Error, Primitive};
+use crate::{DType, Device, Error, Primitive, SliceBounds};
 use node::ArrayNode;
-pub(crate) use node::{ArrayNumber, Content, Value};
+pub(crate) use node::{ArrayNumber, Content, Inputs, Value};
 
 /// A lazy n-dimensional array on a device. Cloning is cheap: clones share the elements.
 ///
@@ -31,38 +31,33 @@ pub struct Array {
 impl Array {
     /// The first result of a computation whose other results have the specs `extra_results`. [`Array::sibling`] returns
     /// those.
-    pub(crate) fn new(device: &Device, first: ArraySpec, extra_results: Vec<ArraySpec>, content: Content) -> Array {
-        Array::result_of(&Arc::new(ArrayNode::new(device, first, extra_results, content)), 0)
+    pub(crate) fn new(device: Device, first: ArraySpec, extra_results: Vec<ArraySpec>, content: Content) -> Array {
+        Array::result_of(Arc::new(ArrayNode::new(device, first, extra_results, content)), 0)
     }
 
     /// An array whose elements are already computed.
     pub(crate) fn ready(device: &Device, shape: &[usize], dtype: DType, value: Value) -> Array {
-        let shape = shape.to_vec();
-        Array::new(
-            device,
-            ArraySpec { shape, dtype },
-            vec![],
-            Content::Ready(vec![Some(value)]),
-        )
+        let spec = ArraySpec::new(shape, dtype);
+        Array::new(device.clone(), spec, vec![], Content::Ready(vec![Some(value)]))
     }
 
     /// An invalid array: evaluating it returns `error`.
     pub(crate) fn invalid(device: &Device, dtype: DType, error: Error) -> Array {
-        let shape = vec![];
-        Array::new(device, ArraySpec { shape, dtype }, vec![], Content::Invalid(error))
+        let spec = ArraySpec::new(&[], dtype);
+        Array::new(device.clone(), spec, vec![], Content::Invalid(error))
     }
 
-    fn result_of(node: &Arc<ArrayNode>, result: usize) -> Array {
+    fn result_of(node: Arc<ArrayNode>, result: usize) -> Array {
         Array {
-            node: node.clone(),
             result,
             _handle: node.handles.get(result).cloned(),
+            node,
         }
     }
 
     /// Result `result` of the computation that makes this array.
     pub(crate) fn sibling(&self, result: usize) -> Array {
-        Array::result_of(&self.node, result)
+        Array::result_of(self.node.clone(), result)
     }
 
     /// Index of this array among the results of its computation.
@@ -114,7 +109,8 @@ impl Array {
     /// This array itself, if it is an update along that axis that is not computed yet: a cache that has become full.
     pub fn prefix_of(&self, axis: usize) -> Option<Array> {
         match &*self.content() {
-            Content::Lazy(Primitive::Slice { start, step, .. }, inputs) => {
+            Content::Lazy(Primitive::Slice(bounds), inputs) => {
+                let SliceBounds { start, step, .. } = &**bounds;
                 let source = &inputs[0];
                 let is_whole = |d: usize| d == axis || self.shape()[d] == source.shape()[d];
                 let is_prefix = start.iter().all(|&start| start == 0) && step.iter().all(|&step| step == 1);
@@ -189,6 +185,9 @@ impl Array {
 
     /// The error that made this array invalid, if it is invalid.
     pub fn error(&self) -> Option<Error> {
+        if self.node.is_valid {
+            return None;
+        }
         match &*self.content() {
             Content::Invalid(error) => Some(error.clone()),
             _ => None,

@@ -87,10 +87,7 @@ impl Array {
             let invalid = call_site.invalid(inputs, "it needs an input".to_string());
             return vec![invalid; results.len()];
         }
-        let spec = |&(shape, dtype): &(&[usize], DType)| ArraySpec {
-            shape: shape.to_vec(),
-            dtype,
-        };
+        let spec = |&(shape, dtype): &(&[usize], DType)| ArraySpec::new(shape, dtype);
         let composite = Arc::new(composite);
         let primitive = Primitive::Composite {
             composite,

@@ -1,7 +1,6 @@
 //! Updates of values that need no copy, because nothing else refers to the memory of the value.
 
-use crate::array::{Array, ArrayNumber, Content, Value};
-use crate::signature::FastMap;
+use crate::array::{Array, Value};
 use crate::storage::Storage;
 use crate::{Layout, Primitive};
 use refrain_vulkan::MemoryClass;
@@ -17,50 +16,43 @@ pub(crate) struct InPlaceUpdates {
     pub copies: usize,
 }
 
-/// A computation whose first input is evaluated.
-struct Candidate {
+/// A computation whose first input is evaluated, and the whole of memory that no other array has.
+pub(crate) struct Candidate {
     number: usize,
     slot: usize,
-    /// Id of the first input's computation.
-    input: u64,
-    /// Number of computed arrays that have it as an input, counted twice if they have it twice.
-    uses: usize,
+    /// The number of the input among the leaves.
+    leaf: u32,
     /// Number of handles to it.
     handles: usize,
 }
 
+impl Candidate {
+    /// The computation with this number, if it could write over `input`, its first one, which is the leaf with number
+    /// `leaf`. `slot_of` is the slot of memory.
+    pub fn of(number: usize, input: &Array, leaf: u32, slot_of: impl Fn(&Storage) -> usize) -> Option<Candidate> {
+        let content = input.content();
+        let value = content.value(input.result())?;
+        is_unshared(value, input.shape()).then(|| Candidate {
+            number,
+            slot: slot_of(&value.storage),
+            leaf,
+            handles: input.handle_count(),
+        })
+    }
+}
+
 impl InPlaceUpdates {
-    /// Finds the updates among `computed`. `slot_of` is the slot of an evaluated array's memory. The caller holds one
-    /// handle to each evaluated input, and one to the memory of each slot.
-    pub fn among(computed: &[Array], slot_of: impl Fn(&Storage) -> usize) -> InPlaceUpdates {
-        let mut candidates: Vec<Candidate> = vec![];
-        let mut found = InPlaceUpdates::default();
-        for (number, array) in computed.iter().enumerate() {
-            let content = array.content();
-            let Content::Lazy(primitive, inputs) = &*content else {
-                continue;
-            };
-            if primitive.in_place().is_none() {
-                continue;
-            }
-            found.copies += 1;
-            let input = &inputs[0];
-            if let Some(value) = input.content().value(input.result())
-                && is_unshared(value, input.shape())
-            {
-                candidates.push(Candidate {
-                    number,
-                    slot: slot_of(&value.storage),
-                    input: input.id(),
-                    uses: 0,
-                    handles: input.handle_count(),
-                });
-            }
-        }
-        count_uses(&mut candidates, computed);
+    /// The candidates whose input nothing else refers to. `updates` counts all updates, candidates or not, and `uses` the
+    /// computations that have each leaf as an input. When candidates were found, the caller held one handle to each leaf,
+    /// and one to the memory of each slot.
+    pub fn among(candidates: Vec<Candidate>, updates: usize, uses: &[usize]) -> InPlaceUpdates {
+        let mut found = InPlaceUpdates {
+            copies: updates,
+            ..InPlaceUpdates::default()
+        };
         for candidate in candidates {
             // The handles of the update and of the caller.
-            if candidate.uses == 1 && candidate.handles == 2 {
+            if uses[candidate.leaf as usize] == 1 && candidate.handles == 2 {
                 found.copies -= 1;
                 found.numbers.push(candidate.number);
                 found.slots.push(candidate.slot);
@@ -84,24 +76,6 @@ fn is_unshared(value: &Value, shape: &[usize]) -> bool {
         && *layout == Layout::contiguous(shape)
 }
 
-fn count_uses(candidates: &mut [Candidate], computed: &[Array]) {
-    if candidates.is_empty() {
-        return;
-    }
-    let mut uses: FastMap<u64, usize> = candidates.iter().map(|candidate| (candidate.input, 0)).collect();
-    for array in computed {
-        if let Content::Lazy(_, inputs) = &*array.content() {
-            let evaluated = |input: &&Array| !matches!(input.number(), ArrayNumber::Computed(_));
-            for input in inputs.iter().filter(evaluated) {
-                uses.entry(input.id()).and_modify(|uses| *uses += 1);
-            }
-        }
-    }
-    for candidate in candidates {
-        candidate.uses = uses[&candidate.input];
-    }
-}
-
 impl Primitive {
     /// The primitive that computes the result in the memory of the first input, if there is one.
     pub(crate) fn in_place(&self) -> Option<Primitive> {
@@ -109,5 +83,10 @@ impl Primitive {
             Primitive::Operation(operation) => operation.in_place().map(Primitive::Operation),
             _ => None,
         }
+    }
+
+    /// Whether there is such a primitive.
+    pub(crate) fn has_in_place(&self) -> bool {
+        matches!(self, Primitive::Operation(operation) if operation.has_in_place())
     }
 }

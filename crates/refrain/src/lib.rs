@@ -168,7 +168,7 @@ pub use ops::quantised::Quantised;
 pub use ops::random;
 pub use ops::reduce::Axes;
 pub use passes::LowerOptions;
-pub use primitive::Primitive;
+pub use primitive::{Primitive, SliceBounds};
 pub use program::ProgramCounts;
 pub use refrain_kernels::combine_rows::Combine;
 pub use refrain_kernels::{DType, Dimensions, Layout, quantised::QuantFormat};

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use refrain_kernels::elementwise::Expression;
 use refrain_vulkan::MemoryClass;
 
-use crate::Composite;
 use crate::operation::Operation;
 use crate::ops::slice_update::SliceUpdate;
+use crate::{Composite, Dimensions, Layout};
 
 /// The kind of a graph node: structural primitives, which passes rewrite, elementwise expressions and operations.
 ///
@@ -44,17 +44,10 @@ pub enum Primitive {
     /// (x) → dimensions reordered: result dimension `d` is `axes[d]` of x.
     Permute {
         /// A permutation of the dimensions.
-        axes: Vec<usize>,
+        axes: Dimensions,
     },
     /// (x) → `x[start:stop:step]` in each dimension.
-    Slice {
-        /// First index, per dimension.
-        start: Vec<usize>,
-        /// One past the last index, per dimension.
-        stop: Vec<usize>,
-        /// Step between indices, per dimension; at least 1.
-        step: Vec<usize>,
-    },
+    Slice(Box<SliceBounds>),
     /// (x) → x broadcast to a larger shape.
     Broadcast,
     /// (x0, x1, …), all of the result's shape → one value per element.
@@ -70,6 +63,31 @@ pub enum Primitive {
     Operation(Arc<dyn Operation>),
 }
 
+/// The elements `start, start + step, …` before `stop` of each dimension.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct SliceBounds {
+    /// First index, per dimension.
+    pub start: Dimensions,
+    /// One past the last index, per dimension.
+    pub stop: Dimensions,
+    /// Step between indices, per dimension; at least 1.
+    pub step: Dimensions,
+}
+
+impl SliceBounds {
+    /// These elements of an array with this layout.
+    pub fn of(&self, layout: &Layout) -> Layout {
+        layout.slice(&self.start, &self.stop, &self.step)
+    }
+}
+
+impl fmt::Display for SliceBounds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let SliceBounds { start, stop, step } = self;
+        write!(f, "{start:?}..{stop:?} by {step:?}")
+    }
+}
+
 impl Primitive {
     /// Name in printed graphs, error messages and tables.
     pub fn name(&self) -> &'static str {
@@ -80,7 +98,7 @@ impl Primitive {
             Primitive::Integers => "integers",
             Primitive::Reshape => "reshape",
             Primitive::Permute { .. } => "permute",
-            Primitive::Slice { .. } => "slice",
+            Primitive::Slice(_) => "slice",
             Primitive::Broadcast => "broadcast",
             Primitive::Elementwise(_) => "elementwise",
             Primitive::Composite { composite, .. } => composite.name(),
@@ -162,7 +180,7 @@ impl Hash for Primitive {
             } => (slot, class, updates_since).hash(state),
             Primitive::Input { name } => name.hash(state),
             Primitive::Permute { axes } => axes.hash(state),
-            Primitive::Slice { start, stop, step } => (start, stop, step).hash(state),
+            Primitive::Slice(bounds) => bounds.hash(state),
             Primitive::Elementwise(expression) => expression.hash(state),
             Primitive::Operation(operation) => {
                 (**operation).type_id().hash(state);
@@ -193,7 +211,7 @@ impl fmt::Display for Primitive {
             }
             Primitive::Input { name } => write!(f, "input {name}"),
             Primitive::Permute { axes } => write!(f, "permute {axes:?}"),
-            Primitive::Slice { start, stop, step } => write!(f, "slice {start:?}..{stop:?} by {step:?}"),
+            Primitive::Slice(bounds) => write!(f, "slice {bounds}"),
             Primitive::Elementwise(expression) => write!(f, "elementwise {{{expression}}}"),
             Primitive::Operation(operation) => write!(f, "{}{}", operation.name(), operation.detail()),
             _ => f.write_str(self.name()),

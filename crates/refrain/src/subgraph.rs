@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::array::Content;
-use crate::operation::ArraySpec;
 use crate::signature::FastMap;
 use crate::{Array, Composite, Error, Primitive};
 
@@ -61,7 +60,7 @@ impl Subgraph {
     /// # Errors
     /// Fails if an array has another shape or dtype than its placeholder, or if there are more or fewer.
     pub fn apply(&self, inputs: &[&Array]) -> Result<Vec<Array>, Error> {
-        let expected: Vec<&ArraySpec> = self.0.placeholders.iter().map(Array::spec).collect();
+        let expected = self.0.placeholders.iter().map(Array::spec);
         if !inputs.iter().map(|x| x.spec()).eq(expected) {
             return Err(Error::Call(
                 "the arrays do not match a subgraph's placeholders".to_string(),
@@ -123,7 +122,7 @@ fn rebuilt(results: &[&Array], placeholders: &[&Array], inputs: &[Array]) -> Res
         let mut specs = array.specs().cloned();
         let first = specs.next().expect("there is a result");
         let content = Content::Lazy(primitive, from);
-        let array_again = Array::new(array.device(), first, specs.collect(), content);
+        let array_again = Array::new(array.device().clone(), first, specs.collect(), content);
         made.insert(array.id(), array_again);
     }
     Ok(results.iter().map(|x| made[&x.id()].sibling(x.result())).collect())

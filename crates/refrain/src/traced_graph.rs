@@ -1,6 +1,8 @@
 //! The arrays that some outputs depend on, collected once, and the signature of the program that they make.
 
-use std::hash::{Hash, Hasher};
+mod encoder;
+
+use std::hash::Hash;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::Error;
@@ -10,6 +12,7 @@ use crate::locks::WorkLock;
 use crate::passes::LowerOptions;
 use crate::signature::{FastMap, Signature};
 use crate::storage::{Bindings, Storage};
+use encoder::Encoder;
 
 /// Every array that some outputs depend on: those to compute and those already evaluated.
 pub(crate) struct TracedGraph {
@@ -44,7 +47,7 @@ impl TracedGraph {
     pub fn of(outputs: &[&Array], options: LowerOptions) -> Result<TracedGraph, Error> {
         let (computed, leaves) = reachable(outputs)?;
         let outputs = outputs.iter().map(|&output| output.clone()).collect();
-        let mut traced = TracedGraph::encoded(outputs, computed, leaves, options);
+        let mut traced = Encoder::of(&computed, options).finish(outputs, computed, leaves);
         // They are constants of a function.
         if !traced.integers.is_empty() {
             (INTEGERS_FOLLOW, &traced.integers).hash(&mut traced.signature);
@@ -59,52 +62,16 @@ impl TracedGraph {
     /// As [`TracedGraph::of`].
     pub fn for_evaluation(outputs: &[&Array], kept: Kept, options: LowerOptions) -> Result<TracedGraph, Error> {
         let (computed, leaves) = reachable(outputs)?;
-        let further = referenced(outputs, &computed, kept);
+        let encoder = Encoder::of(&computed, options);
+        let further = encoder.uses.referenced(outputs, &computed, kept);
         let mut outputs: Vec<Array> = outputs.iter().map(|&output| output.clone()).collect();
         outputs.extend(further);
-        let mut traced = TracedGraph::encoded(outputs, computed, leaves, options);
-        let in_place = InPlaceUpdates::among(&traced.computed, |storage| traced.slot_of(storage));
-        if !in_place.numbers.is_empty() {
-            (IN_PLACE_FOLLOW, &in_place.numbers).hash(&mut traced.signature);
+        let mut traced = encoder.finish(outputs, computed, leaves);
+        let numbers = &traced.in_place.numbers;
+        if !numbers.is_empty() {
+            (IN_PLACE_FOLLOW, numbers).hash(&mut traced.signature);
         }
-        Ok(TracedGraph { in_place, ..traced })
-    }
-
-    fn encoded(outputs: Vec<Array>, computed: Vec<Array>, leaves: Vec<Array>, options: LowerOptions) -> TracedGraph {
-        let mut encoder = Encoder {
-            leaves: 0,
-            leaf_numbers: FastMap::default(),
-            slots: vec![],
-            slot_numbers: FastMap::default(),
-            // The approximate size of an elementwise operation of two inputs.
-            signature: Signature::with_capacity(24 * computed.len()),
-        };
-        let mut integers = vec![];
-        options.hash(&mut encoder.signature);
-        for array in &computed {
-            let Content::Lazy(primitive, inputs) = &*array.content() else {
-                unreachable!("no other thread evaluates while the lock is held")
-            };
-            primitive.hash_structure(&mut encoder.signature);
-            integers.extend(primitive.integer());
-            encoder.signature.write_usize(inputs.len());
-            inputs.iter().for_each(|input| encoder.add_use(input));
-            let specs = array.specs();
-            encoder.signature.write_usize(specs.len());
-            specs.for_each(|spec| spec.hash(&mut encoder.signature));
-        }
-        encoder.signature.write_usize(outputs.len());
-        outputs.iter().for_each(|output| encoder.add_use(output));
-        TracedGraph {
-            computed,
-            leaves,
-            outputs,
-            slots: encoder.slots,
-            slot_numbers: encoder.slot_numbers,
-            in_place: InPlaceUpdates::default(),
-            integers,
-            signature: encoder.signature,
-        }
+        Ok(traced)
     }
 
     /// [`TracedGraph::of`] under a lock of its own.
@@ -139,57 +106,6 @@ impl Bindings {
     }
 }
 
-struct Encoder {
-    /// Number of leaves so far, in the order of first use.
-    leaves: u32,
-    /// Numbers of the leaves whose computations have several results, by computation and result.
-    leaf_numbers: FastMap<(u64, usize), u32>,
-    slots: Vec<Storage>,
-    slot_numbers: FastMap<usize, usize>,
-    signature: Signature,
-}
-
-impl Encoder {
-    /// Encodes a use of an array. A leaf is described at its first use.
-    fn add_use(&mut self, array: &Array) {
-        let next = self.leaves;
-        let number = match array.number() {
-            ArrayNumber::Computed(number) => {
-                self.signature.write_u64(2 * u64::from(number));
-                self.signature.write_usize(array.result());
-                return;
-            }
-            ArrayNumber::Leaf(number) => number,
-            ArrayNumber::None if array.is_only_result() => {
-                array.set_number(ArrayNumber::Leaf(next));
-                next
-            }
-            ArrayNumber::None => *self.leaf_numbers.entry((array.id(), array.result())).or_insert(next),
-        };
-        self.signature.write_u64(2 * u64::from(number) + 1);
-        if number == next {
-            self.leaves += 1;
-            self.describe(array);
-        }
-    }
-
-    fn describe(&mut self, leaf: &Array) {
-        let content = leaf.content();
-        let Some(value) = content.value(leaf.result()) else {
-            unreachable!("an array that is not computed is an evaluated leaf")
-        };
-        let storage = &value.storage;
-        let next = self.slots.len();
-        let slot = *self.slot_numbers.entry(storage.key()).or_insert(next);
-        if slot == next {
-            self.slots.push(storage.clone());
-        }
-        let updates_since = storage.version() - value.version;
-        (slot, storage.class(), updates_since).hash(&mut self.signature);
-        (leaf.spec(), &value.layout).hash(&mut self.signature);
-    }
-}
-
 /// The results that an evaluation keeps beside those that it was asked for, if arrays still refer to them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kept {
@@ -197,50 +113,6 @@ pub(crate) enum Kept {
     Siblings,
     /// All results.
     Referenced,
-}
-
-/// Results of the given computations that other arrays still refer to and that are not among `outputs`.
-fn referenced(outputs: &[&Array], computed: &[Array], kept: Kept) -> Vec<Array> {
-    let is_kept = |array: &Array| kept == Kept::Referenced || !array.is_only_result();
-    if !computed.iter().any(is_kept) {
-        return vec![];
-    }
-    let asked: FastMap<(u64, usize), ()> = outputs.iter().map(|o| ((o.id(), o.result()), ())).collect();
-    let mut uses = vec![0; computed.len()];
-    // Of results of computations that have several, by computation and result.
-    let mut uses_of_several: FastMap<(u64, usize), usize> = FastMap::default();
-    for array in computed {
-        if let Content::Lazy(_, inputs) = &*array.content() {
-            for input in inputs {
-                match input.number() {
-                    ArrayNumber::Computed(number) if input.is_only_result() => uses[number as usize] += 1,
-                    ArrayNumber::Computed(_) => *uses_of_several.entry(input.identity()).or_default() += 1,
-                    _ => {}
-                }
-            }
-        }
-    }
-    let mut found = vec![];
-    for (array, uses) in computed.iter().zip(uses) {
-        if !is_kept(array) {
-            continue;
-        }
-        for result in 0..array.specs().len() {
-            let identity = (array.id(), result);
-            let uses = if array.is_only_result() {
-                uses
-            } else {
-                uses_of_several.get(&identity).copied().unwrap_or(0)
-            };
-            // `computed` itself holds one handle.
-            let own = usize::from(result == array.result());
-            let is_held = array.handles_of(result) > own + uses && !asked.contains_key(&identity);
-            if is_held && result < array.new_results() {
-                found.push(array.sibling(result));
-            }
-        }
-    }
-    found
 }
 
 /// The number of the next walk.
@@ -300,8 +172,9 @@ pub(crate) fn reachable(outputs: &[&Array]) -> Result<(Vec<Array>, Vec<Array>), 
             other.device()
         )));
     }
-    computed.sort_unstable_by_key(Array::id);
-    leaves.sort_unstable_by_key(Array::id);
+    // Ids are behind pointers, and a sort compares each of them often.
+    computed.sort_by_cached_key(Array::id);
+    leaves.sort_by_cached_key(Array::id);
     for (number, array) in (0..).zip(&computed) {
         array.set_number(ArrayNumber::Computed(number));
     }

@@ -29,7 +29,7 @@ impl Operation for StoreBlocks {
             && state.dtype == DType::U32
             && rows.dtype.is_float()
             && slots.dtype == DType::I32
-            && slots.shape == rows.shape[..1]
+            && slots.shape[..] == rows.shape[..1]
             && self.0.supports(rows.dim(2))
             && state.shape[1..] == [rows.dim(1), self.0.words(rows.dim(2))];
         if fits {

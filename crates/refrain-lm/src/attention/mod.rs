@@ -48,15 +48,15 @@ impl Operation for PagedAttention {
             && keys.shape[..2] == values.shape[..2]
             && keys.dim(1) > 0
             && q.dim(1).is_multiple_of(keys.dim(1))
-            && positions.shape == [q.dim(0)]
-            && sequences.shape == [q.dim(0)]
+            && positions.shape[..] == [q.dim(0)]
+            && sequences.shape[..] == [q.dim(0)]
             && pages.rank() == 2
             && inputs[3..]
                 .iter()
                 .map(|x| x.dtype)
                 .eq([DType::I32, DType::U32, DType::U32])
             && sinks.len() <= 1
-            && sinks.iter().all(|x| x.dtype.is_float() && x.shape == [q.dim(1)])
+            && sinks.iter().all(|x| x.dtype.is_float() && x.shape[..] == [q.dim(1)])
             && self.0.page_size > 0;
         if fits {
             return Ok(vec![output(q, values, &self.0)]);
@@ -116,10 +116,7 @@ fn head_dim(state: &ArraySpec, format: Option<BlockFormat>) -> Option<usize> {
 /// Returns the spec of attention's output for queries `q`: heads of the dimension of `values`.
 fn output(q: &ArraySpec, values: &ArraySpec, params: &AttentionParams) -> ArraySpec {
     let dim = head_dim(values, params.blocks[1]).unwrap_or(0);
-    ArraySpec {
-        shape: vec![q.dim(0), q.dim(1), dim],
-        dtype: q.dtype,
-    }
+    ArraySpec::new(&[q.dim(0), q.dim(1), dim], q.dtype)
 }
 
 /// Returns the multiplications of attention: one for each element of `q` and of `out` and each position of a sequence's

@@ -183,10 +183,7 @@ impl<'g> AttentionPrologue<'g> {
         // be.
         let can_move = !inputs[2..5].iter().any(|edge| graph.is_state(edge));
         let [_, keys, values] = self.read;
-        let next = [keys, values].map(|state| ArraySpec {
-            shape: state.layout.shape.to_vec(),
-            dtype: graph.dtype(state),
-        });
+        let next = [keys, values].map(|state| ArraySpec::new(&state.layout.shape, graph.dtype(state)));
         let node = Node {
             extra_results: next.to_vec(),
             ..Node::new(Primitive::Operation(Arc::new(operation)), inputs, shape, dtype)

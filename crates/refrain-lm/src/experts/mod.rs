@@ -57,7 +57,7 @@ impl Operation for ExpertMatmul {
             && experts.rank() == 2
             && experts.dtype == DType::U32
             && x.dtype.is_float()
-            && x.shape[..2] == experts.shape
+            && x.shape[..2] == experts.shape[..]
             && x.dim(2) == columns
             && rows > 0
             && all.is_multiple_of(rows);
@@ -66,10 +66,7 @@ impl Operation for ExpertMatmul {
                 "x {x} and experts {experts} do not match {rows} of {all} rows of {columns} values"
             ));
         }
-        Ok(vec![ArraySpec {
-            shape: vec![x.dim(0), x.dim(1), rows],
-            dtype: DType::F32,
-        }])
+        Ok(vec![ArraySpec::new(&[x.dim(0), x.dim(1), rows], DType::F32)])
     }
 
     fn lower(&self, traits: &Traits, operands: &[OperandSpec]) -> Result<Kernels, Unsupported> {

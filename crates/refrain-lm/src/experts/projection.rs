@@ -36,10 +36,7 @@ impl Operation for FusedExperts {
     }
 
     fn results(&self, _inputs: &[&ArraySpec]) -> Result<Vec<ArraySpec>, String> {
-        Ok(vec![ArraySpec {
-            shape: self.shape.to_vec(),
-            dtype: self.dtype,
-        }])
+        Ok(vec![ArraySpec::new(&self.shape, self.dtype)])
     }
 
     fn lower(&self, traits: &Traits, operands: &[OperandSpec]) -> Result<Kernels, Unsupported> {

@@ -46,10 +46,7 @@ impl Operation for FusedRouter {
 
     fn results(&self, inputs: &[&ArraySpec]) -> Result<Vec<ArraySpec>, String> {
         let mut results = self.products.results(inputs)?;
-        results.push(ArraySpec {
-            shape: vec![self.products.shape[0], self.used],
-            dtype: DType::U32,
-        });
+        results.push(ArraySpec::new(&[self.products.shape[0], self.used], DType::U32));
         Ok(results)
     }
 
@@ -111,10 +108,7 @@ fn fused(graph: &Graph, number: usize, device: &Device) -> Option<(usize, Replac
     };
     let node = Node {
         primitive: Primitive::Operation(Arc::new(router)),
-        extra_results: vec![ArraySpec {
-            shape: vec![products.shape[0], k],
-            dtype: DType::U32,
-        }],
+        extra_results: vec![ArraySpec::new(&[products.shape[0], k], DType::U32)],
         ..node.clone()
     };
     computes(graph, &node, device).then(|| {

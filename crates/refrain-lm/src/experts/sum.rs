@@ -23,12 +23,10 @@ impl Operation for ExpertSum {
 
     fn results(&self, inputs: &[&ArraySpec]) -> Result<Vec<ArraySpec>, String> {
         let [x, weights] = exact_inputs::<2>(inputs)?;
-        let fits = x.rank() == 3 && x.shape[..2] == weights.shape && [x, weights].iter().all(|a| a.dtype == DType::F32);
+        let fits =
+            x.rank() == 3 && x.shape[..2] == weights.shape[..] && [x, weights].iter().all(|a| a.dtype == DType::F32);
         if fits {
-            Ok(vec![ArraySpec {
-                shape: vec![x.dim(0), x.dim(2)],
-                dtype: DType::F32,
-            }])
+            Ok(vec![ArraySpec::new(&[x.dim(0), x.dim(2)], DType::F32)])
         } else {
             Err(format!("weights {weights} do not match {x}"))
         }

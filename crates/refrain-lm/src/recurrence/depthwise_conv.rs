@@ -31,10 +31,7 @@ impl Operation for DepthwiseConv {
         if !are_floats || rows != channels || !(1..=MAX_DEPTHWISE_TAPS).contains(&taps) || taps > length {
             return Err(format!("{x} cannot be convolved with {weights}"));
         }
-        Ok(vec![ArraySpec {
-            shape: vec![count, length - taps + 1, channels],
-            dtype: DType::F32,
-        }])
+        Ok(vec![ArraySpec::new(&[count, length - taps + 1, channels], DType::F32)])
     }
 
     /// One elementwise kernel, which reads x at the position of each tap.

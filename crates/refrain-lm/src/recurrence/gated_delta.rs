@@ -40,7 +40,7 @@ impl Operation for GatedDelta {
             && !q.shape.contains(&0)
             && q.dim(0) == v.dim(0)
             && v.dim(1).is_multiple_of(q.dim(1))
-            && [decay, beta].iter().all(|gate| gate.shape == v.shape[..2])
+            && [decay, beta].iter().all(|gate| gate.shape[..] == v.shape[..2])
             && inputs[..5].iter().all(|a| a.dtype.is_float());
         checked(self.0, inputs, fits, &v.shape, &[v.dim(1), v.dim(2), q.dim(2)])
     }

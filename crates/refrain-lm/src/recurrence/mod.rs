@@ -35,16 +35,13 @@ fn checked(
         return Err("positions and sequences are missing".to_string());
     };
     let count = shape.first().copied().unwrap_or(0);
-    let tokens_match = positions.shape == [count]
-        && sequences.shape == [count]
+    let tokens_match = positions.shape[..] == [count]
+        && sequences.shape[..] == [count]
         && positions.dtype == DType::I32
         && sequences.dtype == DType::U32;
     let state_matches = state.dtype == DType::F32 && state.dim(0) > 0 && state.shape[1..] == *slice;
     if matches && tokens_match && state_matches {
-        let result = || ArraySpec {
-            shape: shape.to_vec(),
-            dtype: DType::F32,
-        };
+        let result = || ArraySpec::new(shape, DType::F32);
         return Ok((form != RecurrenceForm::StateOnly).then(result).into_iter().collect());
     }
     let given: Vec<String> = given.iter().map(|x| x.to_string()).collect();

@@ -80,10 +80,7 @@ impl Operation for SamePosition {
         if position.dtype != DType::I32 || position.rank() != 0 {
             return Err(format!("{position} is no position"));
         }
-        Ok(vec![ArraySpec {
-            shape: vec![self.tokens],
-            dtype: DType::I32,
-        }])
+        Ok(vec![ArraySpec::new(&[self.tokens], DType::I32)])
     }
 
     fn lower(&self, traits: &Traits, operands: &[OperandSpec]) -> Result<Kernels, Unsupported> {

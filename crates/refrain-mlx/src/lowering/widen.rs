@@ -69,10 +69,7 @@ fn widened_results(graph: &Graph, node: &Node) -> Option<Vec<ArraySpec>> {
 fn widened_spec(graph: &Graph, edge: &Edge) -> ArraySpec {
     let dtype = graph.dtype(edge);
     let is_computed = is_half(dtype) && !graph.nodes[edge.node].primitive.is_leaf() && !graph.is_state(edge);
-    ArraySpec {
-        shape: edge.layout.shape.to_vec(),
-        dtype: if is_computed { DType::F32 } else { dtype },
-    }
+    ArraySpec::new(&edge.layout.shape, if is_computed { DType::F32 } else { dtype })
 }
 
 /// The results of an operation for other dtypes of its inputs, if their shapes stay, and no more changes than f32
@@ -83,11 +80,11 @@ fn results(node: &Node, inputs: &[ArraySpec]) -> Option<Vec<ArraySpec>> {
     };
     let specs: Vec<&ArraySpec> = inputs.iter().collect();
     let results = operation.results(&specs).ok()?;
-    let first = [(&node.shape, node.dtype)];
-    let others = node.extra_results.iter().map(|spec| (&spec.shape, spec.dtype));
-    let before: Vec<(&Vec<usize>, DType)> = first.into_iter().chain(others).collect();
-    let fits = |(spec, (shape, dtype)): (&ArraySpec, &(&Vec<usize>, DType))| {
-        spec.shape == **shape && (spec.dtype == *dtype || (is_half(*dtype) && spec.dtype == DType::F32))
+    let first = [(&node.shape[..], node.dtype)];
+    let others = node.extra_results.iter().map(|spec| (&spec.shape[..], spec.dtype));
+    let before: Vec<(&[usize], DType)> = first.into_iter().chain(others).collect();
+    let fits = |(spec, (shape, dtype)): (&ArraySpec, &(&[usize], DType))| {
+        spec.shape[..] == **shape && (spec.dtype == *dtype || (is_half(*dtype) && spec.dtype == DType::F32))
     };
     (results.len() == before.len() && results.iter().zip(&before).all(fits)).then_some(results)
 }
@@ -280,10 +277,7 @@ impl Widener<'_> {
         let inputs: Vec<Edge> = (old.inputs.iter().zip(wide))
             .map(|(edge, wide)| wide.unwrap_or_else(|| self.exact(edge)))
             .collect();
-        let spec = |edge: &Edge| ArraySpec {
-            shape: edge.layout.shape.to_vec(),
-            dtype: self.nodes[edge.node].dtype_of(edge.result),
-        };
+        let spec = |edge: &Edge| ArraySpec::new(&edge.layout.shape, self.nodes[edge.node].dtype_of(edge.result));
         let specs: Vec<ArraySpec> = inputs.iter().map(spec).collect();
         let mut results = results(old, &specs)?.into_iter();
         let first = results.next()?;
@@ -295,7 +289,7 @@ impl Widener<'_> {
         }
         let node = Node {
             extra_results: rest,
-            ..Node::new(old.primitive.clone(), inputs, first.shape, first.dtype)
+            ..Node::new(old.primitive.clone(), inputs, first.shape.to_vec(), first.dtype)
         };
         Some((self.push(node), 0))
     }

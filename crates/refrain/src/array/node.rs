@@ -1,12 +1,17 @@
 //! The nodes that arrays share: a computation and its results.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use smallvec::SmallVec;
 
 use super::Array;
 use crate::operation::ArraySpec;
 use crate::storage::Storage;
 use crate::{Device, Error, Layout, Primitive};
+
+/// The inputs of a computation. Up to four are stored inline, since programs make thousands of nodes for each token.
+pub(crate) type Inputs = SmallVec<[Array; 4]>;
 
 /// A computation. Its results are arrays: first the new ones, then the next version of each state that it updates.
 pub(super) struct ArrayNode {
@@ -16,6 +21,8 @@ pub(super) struct ArrayNode {
     /// The results after the first; most computations have none.
     pub extra_results: Vec<ArraySpec>,
     pub device: Device,
+    /// Whether it is not [`Content::Invalid`], which never changes. Read without the lock.
+    pub is_valid: bool,
     pub content: Mutex<Content>,
     pub mark: Mark,
     /// One for each result of a computation with several. Arrays hold clones, which tell how many refer to the result.
@@ -85,7 +92,7 @@ impl Mark {
 
 /// The state of a computation.
 pub(crate) enum Content {
-    Lazy(Primitive, Vec<Array>),
+    Lazy(Primitive, Inputs),
     /// The value of each result. `None` for a result that no array referred to when the computation ran.
     Ready(Vec<Option<Value>>),
     Invalid(Error),
@@ -112,7 +119,7 @@ pub(crate) struct Value {
 static NEXT_ID: AtomicU64 = AtomicU64::new(0);
 
 impl ArrayNode {
-    pub fn new(device: &Device, first: ArraySpec, extra_results: Vec<ArraySpec>, content: Content) -> ArrayNode {
+    pub fn new(device: Device, first: ArraySpec, extra_results: Vec<ArraySpec>, content: Content) -> ArrayNode {
         let handles = match extra_results.len() {
             0 => vec![],
             extra => (0..=extra).map(|_| Arc::default()).collect(),
@@ -122,7 +129,8 @@ impl ArrayNode {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             first,
             extra_results,
-            device: device.clone(),
+            device,
+            is_valid: !matches!(content, Content::Invalid(_)),
             content: Mutex::new(content),
             mark: Mark::default(),
         }
@@ -137,29 +145,30 @@ impl ArrayNode {
     }
 }
 
-/// Frees a long chain of unevaluated arrays without recursion.
-fn release(inputs: Vec<Array>) {
-    let mut pending = vec![inputs];
-    while let Some(inputs) = pending.pop() {
-        for input in inputs {
-            if let Some(node) = Arc::into_inner(input.node)
-                && let Content::Lazy(_, inputs) = &mut *lock(&node)
-            {
-                pending.push(std::mem::take(inputs));
-            }
+impl Drop for ArrayNode {
+    fn drop(&mut self) {
+        release(self.take_inputs());
+    }
+}
+
+impl ArrayNode {
+    /// Takes out the inputs, if it is not evaluated.
+    fn take_inputs(&mut self) -> Inputs {
+        match self.content.get_mut().unwrap_or_else(PoisonError::into_inner) {
+            Content::Lazy(_, inputs) => std::mem::take(inputs),
+            _ => Inputs::new(),
         }
     }
 }
 
-fn lock(node: &ArrayNode) -> MutexGuard<'_, Content> {
-    node.content.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-}
-
-impl Drop for ArrayNode {
-    fn drop(&mut self) {
-        let content = self.content.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner());
-        if let Content::Lazy(_, inputs) = content {
-            release(std::mem::take(inputs));
+/// Frees a long chain of unevaluated arrays without recursion.
+fn release(mut pending: Inputs) {
+    while let Some(Array { mut node, .. }) = pending.pop() {
+        if let Some(node) = Arc::get_mut(&mut node) {
+            pending.extend(node.take_inputs());
+        // Another thread may have dropped its handle meanwhile.
+        } else if let Some(mut node) = Arc::into_inner(node) {
+            pending.extend(node.take_inputs());
         }
     }
 }

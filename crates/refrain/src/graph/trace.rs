@@ -184,12 +184,12 @@ impl Builder<'_> {
                     .filter(|_| is_in_place)
                     .unwrap_or_else(|| primitive.clone()),
                 inputs,
-                first.shape.clone(),
+                first.shape.to_vec(),
             ),
         };
         let extra_results: Vec<ArraySpec> = specs.cloned().collect();
         let versions = match &primitive {
-            Primitive::Reshape | Primitive::Permute { .. } | Primitive::Slice { .. } | Primitive::Broadcast => {
+            Primitive::Reshape | Primitive::Permute { .. } | Primitive::Slice(_) | Primitive::Broadcast => {
                 match self.version_at(&inputs[0]) {
                     Some((slot, version)) => StateVersions::Version(slot, version),
                     None => StateVersions::Stateless,

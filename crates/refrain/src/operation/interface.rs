@@ -45,6 +45,11 @@ pub trait Operation: fmt::Debug + Any + Send + Sync {
         None
     }
 
+    /// Whether there is an [`Operation::in_place`]. Evaluations ask for it each time.
+    fn has_in_place(&self) -> bool {
+        self.in_place().is_some()
+    }
+
     /// The kernel calls that compute it on a device with these traits. `operands` are the inputs, in their layouts, and
     /// then the new results; a [`Kernels::workspace`] is the operand after those.
     ///

@@ -4,13 +4,13 @@ use std::fmt;
 
 use refrain_kernels::Values;
 
-use crate::DType;
+use crate::{DType, Dimensions};
 
 /// Shape and dtype of an operand or a result.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct ArraySpec {
     /// Extents.
-    pub shape: Vec<usize>,
+    pub shape: Dimensions,
     /// Storage type of the elements.
     pub dtype: DType,
 }
@@ -25,6 +25,12 @@ pub struct HostArray {
 }
 
 impl ArraySpec {
+    /// An array of this shape and dtype.
+    pub fn new(shape: &[usize], dtype: DType) -> ArraySpec {
+        let shape = shape.into();
+        ArraySpec { shape, dtype }
+    }
+
     /// Number of dimensions.
     pub fn rank(&self) -> usize {
         self.shape.len()

@@ -24,10 +24,7 @@ impl Operation for ArgMax {
     fn results(&self, inputs: &[&ArraySpec]) -> Result<Vec<ArraySpec>, String> {
         let [x] = exact_inputs(inputs)?;
         match x.shape.split_last() {
-            Some((&n, outer)) if n > 0 => Ok(vec![ArraySpec {
-                shape: outer.to_vec(),
-                dtype: DType::U32,
-            }]),
+            Some((&n, outer)) if n > 0 => Ok(vec![ArraySpec::new(outer, DType::U32)]),
             _ => Err(format!("{:?} has no elements along its last axis", x.shape)),
         }
     }

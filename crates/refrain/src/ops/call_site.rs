@@ -1,7 +1,8 @@
+use std::borrow::Borrow;
 use std::panic::Location;
 use std::sync::Arc;
 
-use crate::array::Content;
+use crate::array::{Content, Inputs};
 use crate::operation::prelude::{ArraySpec, Operation};
 use crate::{Array, DType, Device, Error, Primitive};
 
@@ -25,9 +26,17 @@ impl CallSite {
     /// The result of `primitive`, which has at least one input, on the inputs' device. Invalid if an input is invalid,
     /// if the inputs are on several devices, or if the size of `shape` overflows.
     pub(crate) fn node(self, primitive: Primitive, inputs: &[&Array], shape: &[usize], dtype: DType) -> Array {
-        let shape = shape.to_vec();
-        let made = self.lazy(primitive, inputs, ArraySpec { shape, dtype }, vec![]);
-        made.unwrap_or_else(|error| Array::invalid(inputs[0].device(), dtype, error))
+        let inputs = inputs.iter().map(|&x| x.clone()).collect();
+        self.node_of(primitive, inputs, ArraySpec::new(shape, dtype))
+    }
+
+    /// [`CallSite::node`] of these handles.
+    pub(crate) fn node_of(self, primitive: Primitive, inputs: Inputs, spec: ArraySpec) -> Array {
+        let device = inputs[0].device().clone();
+        match self.check(&inputs, [&spec]) {
+            Ok(()) => Array::new(device, spec, vec![], Content::Lazy(primitive, inputs)),
+            Err(error) => Array::invalid(&device, spec.dtype, error),
+        }
     }
 
     /// The result of an operation that has one result. Invalid if the operation rejects the inputs, and as
@@ -42,11 +51,9 @@ impl CallSite {
         match results {
             Err(what) => self.invalid(inputs, what),
             Ok(mut made) => {
-                let made = made.pop().expect("one result");
-                let dtype = made.dtype;
                 let primitive = Primitive::Operation(Arc::new(operation));
-                (self.lazy(primitive, inputs, made, vec![]))
-                    .unwrap_or_else(|error| Array::invalid(inputs[0].device(), dtype, error))
+                let inputs = inputs.iter().map(|&x| x.clone()).collect();
+                self.node_of(primitive, inputs, made.pop().expect("one result"))
             }
         }
     }
@@ -54,6 +61,12 @@ impl CallSite {
     /// [`CallSite::node`] for a primitive with any number of results: the new ones, then the next versions of the
     /// states that it updates, in the order of [`Primitive::updates`]. Invalid if one of these is not a whole state.
     pub(crate) fn results(self, primitive: Primitive, inputs: &[&Array], new: Vec<ArraySpec>) -> Vec<Array> {
+        if let [only] = &new[..]
+            && primitive.updates().is_empty()
+        {
+            let inputs = inputs.iter().map(|&x| x.clone()).collect();
+            return vec![self.node_of(primitive, inputs, only.clone())];
+        }
         let states: Vec<&Array> = primitive.updates().iter().map(|&number| inputs[number]).collect();
         let mut specs = new;
         specs.extend(states.iter().map(|state| state.spec().clone()));
@@ -61,7 +74,11 @@ impl CallSite {
         let made = if states.iter().all(|state| state.is_state() || state.error().is_some()) {
             let extra_results = specs.split_off(1.min(specs.len()));
             match specs.pop() {
-                Some(first) => self.lazy(primitive, inputs, first, extra_results),
+                Some(first) => (self.check(inputs, [&first].into_iter().chain(&extra_results))).map(|()| {
+                    let device = inputs[0].device().clone();
+                    let inputs = inputs.iter().map(|&x| x.clone()).collect();
+                    Array::new(device, first, extra_results, Content::Lazy(primitive, inputs))
+                }),
                 None => return vec![],
             }
         } else {
@@ -81,42 +98,35 @@ impl CallSite {
         match self.bytes(shape, dtype) {
             Err(error) => Array::invalid(device, dtype, error),
             Ok(_) => {
-                let shape = shape.to_vec();
-                let content = Content::Lazy(primitive, vec![]);
-                Array::new(device, ArraySpec { shape, dtype }, vec![], content)
+                let content = Content::Lazy(primitive, Inputs::new());
+                Array::new(device.clone(), ArraySpec::new(shape, dtype), vec![], content)
             }
         }
     }
 
-    /// The first result of a computation with at least one input.
-    fn lazy(
+    /// Fails if an input is invalid, if the inputs are on several devices, or if the size of a result overflows.
+    fn check<'s>(
         self,
-        primitive: Primitive,
-        inputs: &[&Array],
-        first: ArraySpec,
-        extra_results: Vec<ArraySpec>,
-    ) -> Result<Array, Error> {
-        let device = inputs[0].device();
-        if let Some(error) = inputs.iter().find_map(|x| x.error()) {
+        inputs: &[impl Borrow<Array>],
+        results: impl IntoIterator<Item = &'s ArraySpec>,
+    ) -> Result<(), Error> {
+        let mut inputs = inputs.iter().map(Borrow::borrow);
+        if let Some(error) = inputs.clone().find_map(Array::error) {
             return Err(error);
         }
-        if let Some(other) = inputs.iter().find(|x| !x.device().same(device)) {
+        let device = inputs.clone().next().map(Array::device);
+        if let Some(device) = device
+            && let Some(other) = inputs.find(|x| !x.device().same(device))
+        {
             return Err(self.error(format!(
                 "operands are on {:?} and on {:?}; copy one with to_device",
                 device,
                 other.device()
             )));
         }
-        for spec in [&first].into_iter().chain(&extra_results) {
-            self.bytes(&spec.shape, spec.dtype)?;
-        }
-        let inputs = inputs.iter().map(|&x| x.clone()).collect();
-        Ok(Array::new(
-            device,
-            first,
-            extra_results,
-            Content::Lazy(primitive, inputs),
-        ))
+        results
+            .into_iter()
+            .try_for_each(|spec| self.bytes(&spec.shape, spec.dtype).map(drop))
     }
 
     /// An invalid array with the first error of the inputs or, if they are valid, with this message.

@@ -3,10 +3,12 @@
 use std::ops::{Add, Div, Mul, Neg, Rem, Sub};
 
 use refrain_kernels::elementwise::{BinaryOp, Expression, ExpressionStep, Scalar, UnaryOp};
+use smallvec::SmallVec;
 
 use super::CallSite;
 use super::number::{ArrayOrNumber, Number, full};
-use crate::{Array, DType, Device, Primitive};
+use crate::operation::ArraySpec;
+use crate::{Array, DType, Device, Dimensions, Primitive};
 
 /// The promoted dtype of two operands: floats before integers, wider before narrower.
 pub(crate) fn promote(a: DType, b: DType) -> DType {
@@ -27,9 +29,12 @@ pub(crate) fn promote(a: DType, b: DType) -> DType {
 }
 
 /// The broadcast shape by NumPy's rules, if the shapes are compatible.
-pub(crate) fn broadcast_shapes<'a>(shapes: impl IntoIterator<Item = &'a [usize]>) -> Option<Vec<usize>> {
-    let mut result: Vec<usize> = Vec::new();
+pub(crate) fn broadcast_shapes<'a>(shapes: impl IntoIterator<Item = &'a [usize]>) -> Option<Dimensions> {
+    let mut result = Dimensions::new();
     for shape in shapes {
+        if result[..] == *shape {
+            continue;
+        }
         let rank = result.len().max(shape.len());
         let extent = |s: &[usize], d: usize| (d + s.len()).checked_sub(rank).map_or(1, |i| s[i]);
         result = (0..rank)
@@ -52,12 +57,12 @@ struct Steps {
 
 impl Steps {
     /// Loads the operands, converted to their `dtype`; returns the steps that hold them. Numbers come first.
-    fn load(operands: &[(Operand<'_>, DType)]) -> (Steps, Vec<usize>) {
+    fn load(operands: &[(Operand<'_>, DType)]) -> (Steps, SmallVec<[usize; 3]>) {
         let mut this = Steps {
-            inputs: vec![],
-            steps: vec![],
+            inputs: Vec::with_capacity(operands.len()),
+            steps: Vec::with_capacity(2 * operands.len() + 1),
         };
-        let mut at: Vec<usize> = (operands.iter())
+        let mut at: SmallVec<[usize; 3]> = (operands.iter())
             .map(|(operand, _)| match *operand {
                 Operand::Number(value, dtype) => this.push(ExpressionStep::Constant { value, dtype }),
                 Operand::Array(_) => 0,
@@ -120,16 +125,15 @@ fn apply(
     last: impl Fn(&[usize]) -> ExpressionStep,
     dtype: DType,
 ) -> Array {
-    let arrays: Vec<&Array> = operands.iter().filter_map(|(operand, _)| operand.array()).collect();
+    let arrays: SmallVec<[&Array; 3]> = operands.iter().filter_map(|(operand, _)| operand.array()).collect();
     let Some(shape) = broadcast_shapes(arrays.iter().map(|a| a.shape())) else {
         let shapes: Vec<String> = arrays.iter().map(|a| format!("{:?}", a.shape())).collect();
         return call_site.invalid(&arrays, format!("shapes {} do not broadcast", shapes.join(" and ")));
     };
     let (steps, loaded) = Steps::load(operands);
     let expression = steps.finish(last(&loaded));
-    let inputs: Vec<Array> = arrays.iter().map(|a| call_site.broadcast(a, &shape)).collect();
-    let inputs: Vec<&Array> = inputs.iter().collect();
-    call_site.node(Primitive::Elementwise(expression), &inputs, &shape, dtype)
+    let inputs = arrays.iter().map(|a| call_site.broadcast(a, &shape)).collect();
+    call_site.node_of(Primitive::Elementwise(expression), inputs, ArraySpec { shape, dtype })
 }
 
 fn binary(call_site: CallSite, kind: BinaryOp, operands: [Operand<'_>; 2]) -> Array {

@@ -32,10 +32,10 @@ impl Operation for Matmul {
         if outer_a != outer_b || k_a != k_b || !a.dtype.is_float() || !b.dtype.is_float() {
             return Err(format!("{a} times {b}: shapes or dtypes do not fit"));
         }
-        Ok(vec![ArraySpec {
-            shape: [outer_a, &[*m, *n]].concat(),
-            dtype: promote(a.dtype, b.dtype),
-        }])
+        Ok(vec![ArraySpec::new(
+            &[outer_a, &[*m, *n]].concat(),
+            promote(a.dtype, b.dtype),
+        )])
     }
 
     fn lower(&self, traits: &Traits, operands: &[OperandSpec]) -> Result<Kernels, Unsupported> {

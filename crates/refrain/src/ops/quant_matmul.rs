@@ -39,10 +39,7 @@ impl Operation for QuantMatmul {
         if x.rank() != 2 || x.dim(1) != columns || !x.dtype.is_float() {
             return Err(format!("{x} does not fit rows of {columns} values"));
         }
-        Ok(vec![ArraySpec {
-            shape: vec![x.dim(0), planes[0].dim(0)],
-            dtype: DType::F32,
-        }])
+        Ok(vec![ArraySpec::new(&[x.dim(0), planes[0].dim(0)], DType::F32)])
     }
 
     fn lower(&self, traits: &Traits, operands: &[OperandSpec]) -> Result<Kernels, Unsupported> {

@@ -38,10 +38,10 @@ impl Operation for QuantTake {
         if indices.rank() != 1 || !is_index(indices.dtype) {
             return Err(format!("indices must be u32 or i32 [T], not {indices}"));
         }
-        Ok(vec![ArraySpec {
-            shape: vec![indices.dim(0), self.format.columns(planes[0].dim(1))],
-            dtype: DType::F32,
-        }])
+        Ok(vec![ArraySpec::new(
+            &[indices.dim(0), self.format.columns(planes[0].dim(1))],
+            DType::F32,
+        )])
     }
 
     fn lower(&self, traits: &Traits, operands: &[OperandSpec]) -> Result<Kernels, Unsupported> {

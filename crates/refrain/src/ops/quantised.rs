@@ -49,7 +49,7 @@ pub fn check_planes(format: &QuantFormat, planes: &[&ArraySpec]) -> Result<(), S
     }
     let groups = [quants.dim(0), format.scales(columns)];
     let takes = |dtype: DType| dtype.to_scale_type().is_some_and(|stored| format.takes_scales(stored));
-    let fits = |plane: &&ArraySpec| plane.shape == groups && takes(plane.dtype) && plane.dtype == scales.dtype;
+    let fits = |plane: &&ArraySpec| plane.shape[..] == groups && takes(plane.dtype) && plane.dtype == scales.dtype;
     let Some(plane) = planes[1..].iter().find(|plane| !fits(plane)) else {
         return Ok(());
     };

@@ -36,10 +36,7 @@ impl Operation for Reduce {
         let reduced: Vec<usize> = (kept..x.rank()).collect();
         match check_not_empty(self.op, &x.shape, &reduced) {
             Some(what) => Err(what),
-            None => Ok(vec![ArraySpec {
-                shape: x.shape[..kept].to_vec(),
-                dtype,
-            }]),
+            None => Ok(vec![ArraySpec::new(&x.shape[..kept], dtype)]),
         }
     }
 

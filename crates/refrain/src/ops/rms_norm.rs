@@ -31,7 +31,7 @@ impl Operation for Normalisation {
         let fits = n > 0
             && weight.len() == usize::from(self.0.weighted)
             && inputs.iter().all(|x| x.dtype.is_float())
-            && weight.iter().all(|weight| weight.shape == [n]);
+            && weight.iter().all(|weight| weight.shape[..] == [n]);
         if fits {
             return Ok(vec![(*x).clone()]);
         }
@@ -63,6 +63,9 @@ impl Operation for Normalisation {
 #[track_caller]
 pub fn rms_norm(x: &Array, weight: Option<&Array>, eps: f32) -> Array {
     let weighted = weight.is_some();
-    let inputs: Vec<&Array> = [x].into_iter().chain(weight).collect();
-    CallSite::new("rms_norm").apply(Normalisation(Norm { eps, weighted }), &inputs)
+    let (call_site, norm) = (CallSite::new("rms_norm"), Normalisation(Norm { eps, weighted }));
+    match weight {
+        Some(weight) => call_site.apply(norm, &[x, weight]),
+        None => call_site.apply(norm, &[x]),
+    }
 }

@@ -66,7 +66,7 @@ impl Operation for ScatterRows {
             && rows.rank() == x.rank()
             && rows.shape[1..] == x.shape[1..]
             && rows.dtype == x.dtype
-            && slots.shape == rows.shape[..1]
+            && slots.shape[..] == rows.shape[..1]
             && slots.dtype == DType::I32;
         if fits {
             return Ok(vec![(*x).clone()]);
@@ -78,6 +78,10 @@ impl Operation for ScatterRows {
         self.combine
             .is_none()
             .then(|| Arc::new(WriteRows) as Arc<dyn Operation>)
+    }
+
+    fn has_in_place(&self) -> bool {
+        self.combine.is_none()
     }
 
     fn lower(&self, traits: &Traits, operands: &[OperandSpec]) -> Result<Kernels, Unsupported> {

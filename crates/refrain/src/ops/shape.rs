@@ -1,39 +1,39 @@
 //! Views: the same elements in another shape or order. Nothing is copied, except by `contiguous`.
 
 use refrain_kernels::elementwise::Expression;
+use smallvec::smallvec;
 
 use super::{CallSite, axis_of, resolve_axis};
-use crate::{Array, Layout, Primitive};
+use crate::{Array, Dimensions, Layout, Primitive, SliceBounds};
 
 impl CallSite {
     /// `x` with another shape of the same number of elements.
     pub(crate) fn reshape(self, x: &Array, shape: &[usize]) -> Array {
-        self.view(x, Primitive::Reshape, shape)
+        if shape == x.shape() {
+            return x.clone();
+        }
+        self.node(Primitive::Reshape, &[x], shape, x.dtype())
     }
 
     /// `x` broadcast to `shape`. Invalid if the shapes do not allow it.
     pub(crate) fn broadcast(self, x: &Array, shape: &[usize]) -> Array {
+        if shape == x.shape() {
+            return x.clone();
+        }
         match Layout::contiguous(x.shape()).broadcast(shape) {
-            Some(_) => self.view(x, Primitive::Broadcast, shape),
+            Some(_) => self.node(Primitive::Broadcast, &[x], shape, x.dtype()),
             None => self.invalid(&[x], format!("{:?} does not broadcast to {shape:?}", x.shape())),
         }
     }
 
-    fn view(self, x: &Array, primitive: Primitive, shape: &[usize]) -> Array {
-        if shape == x.shape() && matches!(primitive, Primitive::Reshape | Primitive::Broadcast) {
-            return x.clone();
-        }
-        self.node(primitive, &[x], shape, x.dtype())
-    }
-
     pub(crate) fn permute(self, x: &Array, axes: &[usize]) -> Array {
-        let shape: Vec<usize> = axes.iter().map(|&a| x.shape()[a]).collect();
-        self.view(x, Primitive::Permute { axes: axes.to_vec() }, &shape)
+        let shape: Dimensions = axes.iter().map(|&a| x.shape()[a]).collect();
+        self.node(Primitive::Permute { axes: axes.into() }, &[x], &shape, x.dtype())
     }
 
     /// `x` with a new dimension `axis` of extent 1.
     pub(crate) fn expand_dims(self, x: &Array, axis: isize) -> Array {
-        let mut shape = x.shape().to_vec();
+        let mut shape = Dimensions::from_slice(x.shape());
         let Some(axis) = resolve_axis(axis, shape.len() + 1) else {
             return self.invalid(&[x], format!("{:?} cannot get a new axis {axis}", x.shape()));
         };
@@ -52,19 +52,17 @@ impl CallSite {
             return self.invalid(&[x], what);
         };
         let rank = x.rank();
-        let (mut starts, mut stops, mut steps) = (vec![0; rank], x.shape().to_vec(), vec![1; rank]);
+        let mut shape = Dimensions::from_slice(x.shape());
+        let mut bounds = SliceBounds {
+            start: smallvec![0; rank],
+            stop: shape.clone(),
+            step: smallvec![1; rank],
+        };
+        shape[axis] = (stop - start).div_ceil(step);
+        (bounds.start[axis], bounds.stop[axis]) = (start, stop);
         // A step beyond the end selects the first element only.
-        (starts[axis], stops[axis], steps[axis]) = (start, stop, step.min((stop - start).max(1)));
-        let shape = Layout::contiguous(x.shape()).slice(&starts, &stops, &steps).shape;
-        self.view(
-            x,
-            Primitive::Slice {
-                start: starts,
-                stop: stops,
-                step: steps,
-            },
-            &shape,
-        )
+        bounds.step[axis] = step.min((stop - start).max(1));
+        self.node(Primitive::Slice(Box::new(bounds)), &[x], &shape, x.dtype())
     }
 }
 
@@ -85,7 +83,7 @@ impl Array {
         if known * if unknown == 1 { inferred } else { 1 } != self.count() {
             return fail();
         }
-        let resolved: Vec<usize> = shape
+        let resolved: Dimensions = shape
             .iter()
             .map(|&n| if n < 0 { inferred } else { n as usize })
             .collect();
@@ -97,7 +95,7 @@ impl Array {
     #[track_caller]
     pub fn permute(&self, axes: &[isize]) -> Array {
         let call_site = CallSite::new("permute");
-        let resolved: Vec<usize> = axes.iter().filter_map(|&axis| axis_of(self, axis)).collect();
+        let resolved: Dimensions = axes.iter().filter_map(|&axis| axis_of(self, axis)).collect();
         let mut sorted = resolved.clone();
         sorted.sort_unstable();
         if axes.len() != self.rank() || !sorted.into_iter().eq(0..self.rank()) {
@@ -114,7 +112,7 @@ impl Array {
         let (Some(a), Some(b)) = (axis_of(self, a), axis_of(self, b)) else {
             return call_site.invalid(&[self], format!("there are no axes {a} and {b} in {:?}", self.shape()));
         };
-        let mut axes: Vec<usize> = (0..self.rank()).collect();
+        let mut axes: Dimensions = (0..self.rank()).collect();
         axes.swap(a, b);
         call_site.permute(self, &axes)
     }
@@ -122,7 +120,7 @@ impl Array {
     /// Reverses the order of the dimensions: `[a, b, ..]` → `[.., b, a]`.
     #[track_caller]
     pub fn transpose(&self) -> Array {
-        CallSite::new("transpose").permute(self, &(0..self.rank()).rev().collect::<Vec<_>>())
+        CallSite::new("transpose").permute(self, &(0..self.rank()).rev().collect::<Dimensions>())
     }
 
     /// Elements `start..stop` along one axis (negative axes count from the last). Invalid if the range is not within
@@ -174,7 +172,7 @@ impl Array {
     /// Drops all dimensions of extent 1.
     #[track_caller]
     pub fn squeeze(&self) -> Array {
-        let shape: Vec<usize> = self.shape().iter().copied().filter(|&n| n != 1).collect();
+        let shape: Dimensions = self.shape().iter().copied().filter(|&n| n != 1).collect();
         CallSite::new("squeeze").reshape(self, &shape)
     }
 

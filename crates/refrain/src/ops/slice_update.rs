@@ -8,14 +8,12 @@ use super::scatter::{copy, replace};
 use crate::operation::prelude::{
     ArraySpec, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, exact_inputs, spec,
 };
-use crate::{Array, Layout};
+use crate::{Array, Dimensions, Layout, SliceBounds};
 
 /// (x, part) → x with `x[start:stop:step]` replaced by `part`, which has the same dtype.
 #[derive(Clone, Hash, Debug)]
 pub struct SliceUpdate {
-    start: Vec<usize>,
-    stop: Vec<usize>,
-    step: Vec<usize>,
+    bounds: SliceBounds,
     /// The only axis of which a part is replaced, if its elements are adjacent. Where the part starts is no part of a
     /// program's signature.
     moving: Option<usize>,
@@ -47,18 +45,13 @@ impl Operation for SliceUpdate {
     fn results(&self, inputs: &[&ArraySpec]) -> Result<Vec<ArraySpec>, String> {
         let [x, part] = exact_inputs(inputs)?;
         let rank = x.rank();
-        let inside = [&self.start, &self.stop, &self.step]
-            .iter()
-            .all(|bounds| bounds.len() == rank)
-            && (0..rank).all(|d| self.start[d] <= self.stop[d] && self.stop[d] <= x.shape[d] && self.step[d] > 0);
+        let SliceBounds { start, stop, step } = &self.bounds;
+        let inside = [start, stop, step].iter().all(|bounds| bounds.len() == rank)
+            && (0..rank).all(|d| start[d] <= stop[d] && stop[d] <= x.shape[d] && step[d] > 0);
         if !inside {
-            let Self { start, stop, step, .. } = self;
-            return Err(format!(
-                "{start:?}..{stop:?} by {step:?} is out of range for {:?}",
-                x.shape
-            ));
+            return Err(format!("{} is out of range for {:?}", self.bounds, x.shape));
         }
-        let updated = self.part_of(&Layout::contiguous(&x.shape));
+        let updated = self.bounds.of(&Layout::contiguous(&x.shape));
         if updated.shape[..] != part.shape[..] || part.dtype != x.dtype {
             return Err(format!("{part} does not fit the part {:?} of {x}", updated.shape));
         }
@@ -69,13 +62,17 @@ impl Operation for SliceUpdate {
         Some(Arc::new(SliceUpdateInPlace(self.clone())))
     }
 
+    fn has_in_place(&self) -> bool {
+        true
+    }
+
     fn lower(&self, traits: &Traits, operands: &[OperandSpec]) -> Result<Kernels, Unsupported> {
         let [x, part, out] = spec::operands(operands);
         let mut calls = vec![copy(traits, x, out, [0, 2])?];
         if part.layout.count() > 0 {
             let updated = OperandSpec {
                 dtype: out.dtype,
-                layout: self.part_of(&out.layout),
+                layout: self.bounds.of(&out.layout),
             };
             calls.push(copy(traits, part, &updated, [1, 2])?);
         }
@@ -85,7 +82,7 @@ impl Operation for SliceUpdate {
     fn reference(&self, step: &HostStep<'_>) {
         step.result(|inputs| {
             let (mut x, part) = (inputs.values(0), inputs.values(1));
-            let updated = self.part_of(&Layout::contiguous(inputs.shape(0)));
+            let updated = self.bounds.of(&Layout::contiguous(inputs.shape(0)));
             let mut indices = Vec::with_capacity(updated.count());
             updated.for_each(|index| indices.push(index));
             replace(&mut x, &part, indices.into_iter().map(Some), 1);
@@ -94,8 +91,7 @@ impl Operation for SliceUpdate {
     }
 
     fn detail(&self) -> String {
-        let Self { start, stop, step, .. } = self;
-        format!(" {start:?}..{stop:?} by {step:?}")
+        format!(" {}", self.bounds)
     }
 }
 
@@ -127,14 +123,14 @@ impl Operation for SliceUpdateInPlace {
         }
         let updated = OperandSpec {
             dtype: x.dtype,
-            layout: self.0.part_of(&x.layout),
+            layout: self.0.bounds.of(&x.layout),
         };
         Ok(Kernels::one(copy(traits, part, &updated, [1, 0])?))
     }
 
     fn reference(&self, step: &HostStep<'_>) {
         let part = step.read().values(1);
-        step.update_part(0, &part, |layout| self.0.part_of(layout));
+        step.update_part(0, &part, |layout| self.0.bounds.of(layout));
     }
 
     fn detail(&self) -> String {
@@ -145,12 +141,8 @@ impl Operation for SliceUpdateInPlace {
 impl SliceUpdate {
     /// Hashes what is part of a program's signature.
     pub fn hash_structure<H: Hasher>(&self, state: &mut H) {
-        let Self {
-            start,
-            stop,
-            step,
-            moving,
-        } = self;
+        let Self { bounds, moving } = self;
+        let SliceBounds { start, stop, step } = bounds;
         (moving, step).hash(state);
         for (axis, (start, stop)) in start.iter().zip(stop).enumerate() {
             (*moving != Some(axis)).then_some(start).hash(state);
@@ -160,7 +152,7 @@ impl SliceUpdate {
 
     /// Where the part starts, if that is no part of a program's signature.
     pub fn moving_start(&self) -> Option<i32> {
-        self.moving.map(|axis| self.start[axis] as i32)
+        self.moving.map(|axis| self.bounds.start[axis] as i32)
     }
 
     /// Whether a part of this axis is replaced, whose start is no part of a program's signature.
@@ -174,14 +166,9 @@ impl SliceUpdate {
         Some(RowsUpdate {
             outer: shape[..axis].iter().product(),
             extent: shape[axis],
-            count: self.stop[axis] - self.start[axis],
+            count: self.bounds.stop[axis] - self.bounds.start[axis],
             inner: shape[axis + 1..].iter().product(),
         })
-    }
-
-    /// The layout of the elements that are replaced, in an array with this layout.
-    fn part_of(&self, layout: &Layout) -> Layout {
-        layout.slice(&self.start, &self.stop, &self.step)
     }
 }
 
@@ -214,18 +201,20 @@ impl Array {
             let what = format!("{start:?}..{stop:?} by {step:?} is out of range for {:?}", self.shape());
             return call_site.invalid(&[self, part], what);
         }
-        let shape: Vec<usize> = extents()
+        let shape: Dimensions = extents()
             .map(|((start, stop), step)| stop.saturating_sub(*start).div_ceil(*step))
             .collect();
         let part = call_site.broadcast(&part.astype(self.dtype()), &shape);
         // A step beyond the end selects one element.
         let step = extents().map(|((start, stop), step)| (*step).min((stop.saturating_sub(*start)).max(1)));
-        let step: Vec<usize> = step.collect();
+        let step: Dimensions = step.collect();
         let update = SliceUpdate {
             moving: moving_axis(self.shape(), start, stop, &step),
-            start: start.to_vec(),
-            stop: stop.to_vec(),
-            step,
+            bounds: SliceBounds {
+                start: start.into(),
+                stop: stop.into(),
+                step,
+            },
         };
         call_site.apply(update, &[self, &part])
     }

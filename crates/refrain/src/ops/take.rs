@@ -32,10 +32,10 @@ impl Operation for Take {
             return Err(format!("{indices} does not index axis {axis} of {shape:?}"));
         }
         let (before, after) = (&table.shape[..self.axis], &table.shape[self.axis + 1..]);
-        Ok(vec![ArraySpec {
-            shape: [before, &indices.shape, after].concat(),
-            dtype: table.dtype,
-        }])
+        Ok(vec![ArraySpec::new(
+            &[before, &indices.shape, after].concat(),
+            table.dtype,
+        )])
     }
 
     fn lower(&self, traits: &Traits, operands: &[OperandSpec]) -> Result<Kernels, Unsupported> {

@@ -33,10 +33,7 @@ impl Operation for TopK {
             Some((&n, outer)) if self.k <= n => {
                 let shape: Vec<usize> = outer.iter().copied().chain([self.k]).collect();
                 let dtypes = [DType::U32, x.dtype].into_iter().take(1 + usize::from(self.values));
-                let result = |dtype| ArraySpec {
-                    shape: shape.clone(),
-                    dtype,
-                };
+                let result = |dtype| ArraySpec::new(&shape, dtype);
                 Ok(dtypes.map(result).collect())
             }
             _ => Err(format!("{:?} has no {} elements along its last axis", x.shape, self.k)),

@@ -26,7 +26,7 @@ impl Operation for WriteRows {
         let fits = state.rank() > 0
             && rows.rank() == state.rank()
             && rows.shape[1..] == state.shape[1..]
-            && slots.shape == rows.shape[..1]
+            && slots.shape[..] == rows.shape[..1]
             && slots.dtype == DType::I32;
         if fits {
             return Ok(vec![]);

@@ -20,9 +20,7 @@ pub fn canonicalise(graph: Graph) -> Graph {
         let inputs: Vec<Edge> = node.inputs.iter().map(|e| translate(&replacements, e)).collect();
         let replacement = match &node.primitive {
             Primitive::Permute { axes } => Replacement::View(inputs[0].through(inputs[0].layout.permute(axes))),
-            Primitive::Slice { start, stop, step } => {
-                Replacement::View(inputs[0].through(inputs[0].layout.slice(start, stop, step)))
-            }
+            Primitive::Slice(bounds) => Replacement::View(inputs[0].through(bounds.of(&inputs[0].layout))),
             Primitive::Broadcast => {
                 let view = inputs[0]
                     .layout

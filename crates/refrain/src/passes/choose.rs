@@ -151,7 +151,7 @@ fn kernels(traits: &Traits, primitive: &Primitive, operands: &[OperandSpec]) -> 
         Primitive::Stored { .. } | Primitive::Input { .. } | Primitive::Integers => Ok(Kernels::default()),
         Primitive::Integer { .. } => unreachable!("graphs have constants or words"),
         Primitive::Composite { .. } => unreachable!("graphs have what it is composed of"),
-        Primitive::Reshape | Primitive::Permute { .. } | Primitive::Slice { .. } | Primitive::Broadcast => {
+        Primitive::Reshape | Primitive::Permute { .. } | Primitive::Slice(_) | Primitive::Broadcast => {
             unreachable!("canonicalise removes views")
         }
     }

@@ -67,10 +67,7 @@ impl Updates {
         let operation = Primitive::Operation(Arc::new(FusedDeltaNet { params, form }));
         let [window, state] = [self.window, self.state].map(|number| &graph.nodes[number]);
         let node = Node {
-            extra_results: vec![ArraySpec {
-                shape: state.shape.clone(),
-                dtype: state.dtype,
-            }],
+            extra_results: vec![ArraySpec::new(&state.shape, state.dtype)],
             ..Node::new(operation, inputs, window.shape.clone(), window.dtype)
         };
         computes(graph, &node, device).then(|| {

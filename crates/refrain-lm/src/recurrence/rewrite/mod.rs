@@ -125,10 +125,9 @@ fn next_states(graph: &Graph, state_use: StateUse, states: &[Edge; 2], is_joined
     if state_use == StateUse::Deferred {
         return vec![];
     }
-    let mut next_states = states.each_ref().map(|state| ArraySpec {
-        shape: state.layout.shape.to_vec(),
-        dtype: graph.dtype(state),
-    });
+    let mut next_states = states
+        .each_ref()
+        .map(|state| ArraySpec::new(&state.layout.shape, graph.dtype(state)));
     next_states[0].shape[1] += usize::from(is_joined);
     next_states.to_vec()
 }
