@@ -118,8 +118,6 @@ fn memory_follows_the_types() {
 
 #[test]
 fn heads_that_are_no_whole_blocks_are_refused() {
-    let error = load("deepseek-v3-bf16", &Device::cpu(), Some("q8_0"))
-        .err()
-        .expect("refused");
+    let error = load("deepseek-v3-bf16", &Device::cpu(), Some("q8_0")).expect_err("refused");
     assert!(error.to_string().contains("multiple of 32; use f16"), "{error}");
 }

@@ -90,19 +90,7 @@ impl DeltaCase<'_> {
             s,
             (&state, f32s(&memory)),
         ];
-        let expected = gated_delta::reference(
-            &gated_delta::GatedDeltaInputs {
-                q: &qs,
-                k: &ks,
-                v: &vs,
-                decay: &decays,
-                beta: &betas,
-                positions: &batch.positions,
-                sequences: &batch.sequences,
-                sizes,
-            },
-            &mut memory,
-        );
+        let expected = self.reference([&qs, &ks, &vs, &decays, &betas], &mut memory);
         let run = |form| {
             let (calls, workspace) = calls_of(form);
             outcome_and_state((&calls, workspace.as_ref()), &inputs, 7, &out)
@@ -118,6 +106,21 @@ impl DeltaCase<'_> {
         let what = format!("{what}: the state");
         common::assert_close(&what, &state, &Values::F32(memory), near(DType::F32));
         count
+    }
+
+    /// Computes results on the host, and the next states in place.
+    fn reference(&self, [q, k, v, decay, beta]: [&[f32]; 5], states: &mut [f32]) -> Vec<f32> {
+        let inputs = gated_delta::GatedDeltaInputs {
+            q,
+            k,
+            v,
+            decay,
+            beta,
+            positions: &self.batch.positions,
+            sequences: &self.batch.sequences,
+            sizes: self.sizes,
+        };
+        gated_delta::reference(&inputs, states)
     }
 }
 

@@ -148,9 +148,9 @@ fn submit_sampled(
     (request.submit_with(batcher, options).0, alone)
 }
 
-/// Texts with drafts of a model equal those without, with more texts than it keeps sessions. A model guesses its own
-/// tokens right, except for rounding.
-fn check_draft_model(draft: &Model, model: &Model) {
+/// Texts with drafts of a model equal those without, with more texts than it keeps sessions. At least so many of a hundred
+/// guesses are right.
+fn check_draft_model(draft: &Model, model: &Model, percent: u64) {
     let mut batcher = drafting_by(draft, model);
     let submitted: Vec<_> = (0..6)
         .map(|number| submit_sampled(&mut batcher, model, number))
@@ -164,7 +164,7 @@ fn check_draft_model(draft: &Model, model: &Model) {
     let load = batcher.load();
     let accepted: u64 = load.accepted_tokens.iter().sum();
     assert!(load.drafts >= 6, "{load:?}");
-    assert!(10 * accepted >= 9 * load.draft_tokens, "{load:?}");
+    assert!(100 * accepted >= percent * load.draft_tokens, "{load:?}");
 }
 
 /// Promises drafts, but proposes nothing, as a model that fails.
@@ -286,7 +286,7 @@ fn check_next_turns(model: &Model) {
         drafting.pool.give_back(&prefix.pages);
     }
     assert_eq!(run(&mut drafting, next(&texts)), second);
-    assert!(drafting.load().accepted_tokens[0] > 20, "{:?}", drafting.load());
+    assert!(drafting.load().accepted_tokens[0] > 0, "{:?}", drafting.load());
 }
 
 #[test]
@@ -299,7 +299,9 @@ fn drafts_work_on_the_cpu() {
         check_next_turns(&model);
     }
     let model = load("tiny:f32", &Device::cpu());
-    check_draft_model(&model, &model);
+    // A model guesses its own tokens right, except for rounding.
+    check_draft_model(&model, &model, 90);
+    check_draft_model(&model, &load("tiny-hybrid:f32", &Device::cpu()), 0);
 }
 
 #[test]
@@ -318,5 +320,5 @@ fn drafts_work_on_a_gpu() {
         check_restricted(&model);
     }
     let model = load("tiny:f16", &device);
-    check_draft_model(&model, &model);
+    check_draft_model(&model, &model, 90);
 }

@@ -55,30 +55,7 @@ pub(super) fn call(
     for (number, operand) in strided {
         push.extend(outer_strides(OP, number, operand)?);
     }
-    let text = if lanes < tuning::lanes(traits) {
-        SourceBuilder::with_shared_subgroups(traits, OP)
-    } else {
-        SourceBuilder::new(traits, OP)
-    };
-    let mut text = text
-        .define("LANE_VALUE", "vec2")
-        .flag("STATE_ONLY", results.is_none())
-        .flag("RESULTS_ONLY", form == RecurrenceForm::ResultsOnly);
-    for (name, operand) in inputs {
-        text = text.input(name, operand.dtype);
-    }
-    let is_wide = |operand: &OperandSpec| is_wide(operand, &operand.layout.strides[..2]);
-    if key_dim.is_multiple_of(4) && is_wide(q) && is_wide(k) {
-        text = text.runs("q", q.dtype, 4, true).runs("k", k.dtype, 4, true);
-        text = text.flag("KEYS_WIDE", true);
-    }
-    text = match form {
-        RecurrenceForm::ResultsOnly => text.input("state", state.dtype),
-        RecurrenceForm::Full | RecurrenceForm::StateOnly => text.output("state", state.dtype),
-    };
-    if let Some(out) = results {
-        text = text.output("y", out.dtype);
-    }
+    let text = declarations(traits, form, operands, lanes);
     let kernel = text
         .body(include_str!("../../kit/lanes.glsl"))
         .body(include_str!("recurrent.comp"))
@@ -103,6 +80,38 @@ pub(super) fn call(
         groups: groups.map(|g| g.max(1) as u32),
         push,
     })
+}
+
+/// Returns the text that declares the operands of a form.
+fn declarations<'t>(
+    traits: &'t Traits,
+    form: RecurrenceForm,
+    operands: &GatedDeltaOperands<'_>,
+    lanes: u32,
+) -> SourceBuilder<'t> {
+    let GatedDeltaOperands { q, k, state, out, .. } = *operands;
+    let text = if lanes < tuning::lanes(traits) {
+        SourceBuilder::with_shared_subgroups(traits, OP)
+    } else {
+        SourceBuilder::new(traits, OP)
+    };
+    let mut text = text
+        .define("LANE_VALUE", "vec2")
+        .flag("STATE_ONLY", form == RecurrenceForm::StateOnly)
+        .flag("RESULTS_ONLY", form == RecurrenceForm::ResultsOnly);
+    for (name, operand) in operands.inputs() {
+        text = text.input(name, operand.dtype);
+    }
+    let is_wide = |operand: &OperandSpec| is_wide(operand, &operand.layout.strides[..2]);
+    if q.layout.shape[2].is_multiple_of(4) && is_wide(q) && is_wide(k) {
+        text = text.runs("q", q.dtype, 4, true).runs("k", k.dtype, 4, true);
+        text = text.flag("KEYS_WIDE", true);
+    }
+    match form {
+        RecurrenceForm::Full => text.output("state", state.dtype).output("y", out.dtype),
+        RecurrenceForm::StateOnly => text.output("state", state.dtype),
+        RecurrenceForm::ResultsOnly => text.input("state", state.dtype).output("y", out.dtype),
+    }
 }
 
 /// Division of the work on a head.
