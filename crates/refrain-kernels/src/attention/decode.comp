@@ -99,23 +99,29 @@ uint split_at(uint h, uint split) {
 }
 #endif
 
-// Reduces over the groups, one head after another, which needs shared memory for one. Stores the output, or, with several
-// splits, the partial result in the workspace.
+// Reduces over the groups, REDUCED heads at a time. Stores the output, or, with several splits, the partial result in the
+// workspace.
 void finish(uint splits) {
     uint group = gl_LocalInvocationIndex / COLUMNS;
-    [[unroll]] for (uint h = 0u; h < HEADS; ++h) {
+    [[unroll]] for (uint base = 0u; base < HEADS; base += REDUCED) {
         barrier();
-        [[unroll]] for (uint s = 0u; s < SPAN; ++s) {
-            uint unit = gl_LocalInvocationIndex % COLUMNS + s * COLUMNS;
-            [[unroll]] for (uint j = 0u; j < PAIRS; ++j) {
-                uint at = (group * VALUE_DIM + unit * UNIT) / 2u + j;
-                if (group < GROUPS && unit < VALUE_UNITS) groups_values[at] = sums[(h * SPAN + s) * PAIRS + j];
+        [[unroll]] for (uint i = 0u; i < REDUCED; ++i) {
+            [[unroll]] for (uint s = 0u; s < SPAN; ++s) {
+                uint unit = gl_LocalInvocationIndex % COLUMNS + s * COLUMNS;
+                [[unroll]] for (uint j = 0u; j < PAIRS; ++j) {
+                    uint at = ((i * GROUPS + group) * VALUE_DIM + unit * UNIT) / 2u + j;
+                    vec2 sum = sums[((base + i) * SPAN + s) * PAIRS + j];
+                    if (group < GROUPS && unit < VALUE_UNITS) groups_values[at] = sum;
+                }
             }
         }
         barrier();
-        for (uint pair = gl_LocalInvocationIndex; pair < VALUE_DIM / 2u; pair += THREADS) {
+        for (uint e = gl_LocalInvocationIndex; e < REDUCED * VALUE_DIM / 2u; e += THREADS) {
+            uint i = e / (VALUE_DIM / 2u);
+            uint h = base + i;
+            uint pair = e % (VALUE_DIM / 2u);
             vec2 sum = vec2(0.0);
-            for (uint g = 0u; g < GROUPS; ++g) sum += groups_values[g * VALUE_DIM / 2u + pair];
+            for (uint g = 0u; g < GROUPS; ++g) sum += groups_values[(i * GROUPS + g) * VALUE_DIM / 2u + pair];
 #ifdef SPLITS
             if (splits > 1u) {
                 pc.workspace.at[split_at(h, gl_WorkGroupID.z) + pair] = sum;

@@ -102,6 +102,9 @@ pub struct DecodeTuning {
     pub max_heads: u32,
     /// Fewest query heads of a workgroup for which an entry of [`Tuning::decode_many`] is used.
     pub min_heads: u32,
+    /// Whether the sums of a workgroup's heads are reduced one after another. That needs less shared memory, so that more
+    /// workgroups share a processor, and more barriers.
+    pub reduces_heads_singly: bool,
     /// Maximum number of splits of a token's positions.
     pub max_splits: u32,
     /// Workgroups that fill the device.

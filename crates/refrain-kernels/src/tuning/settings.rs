@@ -166,6 +166,10 @@ fn slots(row: &mut Tuning) -> Vec<(String, Slot<'_>)> {
         ("decode.max_heads", Slot::Number(&mut decode.max_heads, [1, 16])),
         ("decode.max_splits", Slot::Number(&mut decode.max_splits, [1, 64])),
         ("decode.target_groups", Slot::Groups(&mut decode.target_groups)),
+        (
+            "decode.reduces_heads_singly",
+            Slot::Switch(&mut decode.reduces_heads_singly),
+        ),
         ("decode.unrolled", Slot::Switch(&mut decode.unrolled)),
         ("delta.values", Slot::Power(&mut row.delta.values, [1, 8])),
         ("delta.lanes", Slot::Power(&mut row.delta.lanes, [1, 128])),

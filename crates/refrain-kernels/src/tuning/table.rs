@@ -41,13 +41,21 @@ const FEW_REGISTERS_DELTA: DeltaTuning = DeltaTuning {
 /// quarter to a half more. Where two query heads share a key head, 32 positions take longer: 110 instead of 97 for 128
 /// sequences of Qwen3-0.6B. On an H100, 24 sequences of Qwen3-8B decode 4,855 tokens/s with 2 heads, and 4,695 with 4;
 /// 32 sequences 5,896 and 6,255.
-const H200_DECODE_MANY: [DecodeTuning; 3] = [
+const H200_DECODE_MANY: [DecodeTuning; 4] = [
     DecodeTuning {
         threads: 128,
         positions: 32,
         max_heads: 4,
         min_heads: 4,
+        reduces_heads_singly: true,
         target_groups: GroupCount::scaled(448, H200_UNITS),
+        ..H200_DECODE
+    },
+    DecodeTuning {
+        threads: 128,
+        max_heads: 4,
+        reduces_heads_singly: true,
+        target_groups: GroupCount::scaled(272, H200_UNITS),
         ..H200_DECODE
     },
     DecodeTuning {
@@ -68,6 +76,7 @@ const H200_DECODE: DecodeTuning = DecodeTuning {
     positions: 64,
     max_heads: 2,
     min_heads: 1,
+    reduces_heads_singly: false,
     max_splits: 64,
     target_groups: GroupCount::scaled(264, H200_UNITS),
     unrolled: true,
@@ -226,6 +235,7 @@ const DEFAULT: Tuning = Tuning {
         positions: 64,
         max_heads: 2,
         min_heads: 1,
+        reduces_heads_singly: false,
         max_splits: 16,
         target_groups: GroupCount::scaled(128, 64),
         unrolled: true,
@@ -340,6 +350,7 @@ pub const TABLE: [Tuning; 9] = [
             positions: 16,
             max_heads: 2,
             min_heads: 1,
+            reduces_heads_singly: false,
             max_splits: 8,
             target_groups: GroupCount::fixed(2),
             unrolled: false,
@@ -412,6 +423,7 @@ pub const TABLE: [Tuning; 9] = [
             positions: 32,
             max_heads: 2,
             min_heads: 1,
+            reduces_heads_singly: false,
             max_splits: 8,
             target_groups: GroupCount::scaled(64, 32),
             unrolled: false,

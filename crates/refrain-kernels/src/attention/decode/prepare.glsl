@@ -5,6 +5,7 @@
 // one load. The last workgroup of a token's heads to finish combines the splits.
 layout(constant_id = 5) const uint HEAD_DIM = 64;
 layout(constant_id = 6) const uint HEADS = 1;
+layout(constant_id = 21) const uint REDUCED = 1; // heads that a workgroup reduces at a time: a divisor of HEADS
 layout(constant_id = 7) const uint PAGE_SIZE = 64;
 layout(constant_id = 8) const uint TILE = 32;     // positions
 layout(constant_id = 9) const uint SUBS = 4;
@@ -59,7 +60,7 @@ shared vec2 rotations[ROTATED + 1u]; // sine and cosine
 shared float partial_scores[HEADS * TILE * SUBS];
 shared float weights[HEADS * TILE];
 shared float maxima[HEADS], totals[HEADS], shrinks[HEADS];
-shared vec2 groups_values[GROUPS * VALUE_DIM / 2u];
+shared vec2 groups_values[REDUCED * GROUPS * VALUE_DIM / 2u];
 #if defined SINKS && !defined COMBINE_PASS
 shared float sinks[HEADS];
 float own_sink;

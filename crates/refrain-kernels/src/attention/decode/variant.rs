@@ -27,6 +27,8 @@ pub(super) struct DecodeVariant {
     pub rows: u32,
     /// Query heads per workgroup.
     pub heads: usize,
+    /// Those of them whose sums it reduces at a time: a divisor.
+    pub reduced_heads: usize,
     /// Workgroups that split a token's positions.
     pub splits: usize,
     /// Positions per tile.
@@ -64,6 +66,7 @@ impl DecodeVariant {
             lanes,
             rows: decode.threads / lanes,
             heads,
+            reduced_heads: if decode.reduces_heads_singly { 1 } else { heads },
             splits: max_splits.clamp(1, decode.max_splits as usize),
             tile,
             unit,
@@ -135,7 +138,8 @@ impl DecodeVariant {
         // Reduction over the groups, and combination of the splits.
         let combine = looped(self.splits.div_ceil(SPLITS_PER_STEP), 3 * unroll(SPLITS_PER_STEP, 0));
         let pairs = |heads: usize| (heads * sizes.value_dim / 2).div_ceil(threads);
-        let finish = self.heads * looped(pairs(1), looped(groups, 0)) + looped(pairs(self.heads), combine);
+        let reduce = looped(pairs(self.reduced_heads), looped(groups, 0));
+        let finish = self.heads / self.reduced_heads * reduce + looped(pairs(self.heads), combine);
         prepare + rotate + looped(turns, tile) + finish
     }
 
@@ -151,7 +155,7 @@ impl DecodeVariant {
 
     fn shared_bytes(&self, sizes: &AttentionSizes) -> usize {
         let [_, groups] = self.columns(sizes);
-        let vectors = (self.heads + 2) * sizes.head_dim + (1 + groups) * sizes.value_dim;
+        let vectors = (self.heads + 2) * sizes.head_dim + (1 + self.reduced_heads * groups) * sizes.value_dim;
         let floats = vectors + self.heads * (2 * self.threads() + 200);
         4 * (floats + self.threads()) + 1024
     }
@@ -178,6 +182,7 @@ impl DecodeVariant {
             (17, eps(params.heads.q_norm)),
             (18, eps(params.heads.k_norm)),
             (19, params.attention.window.unwrap_or(u32::MAX)),
+            (21, self.reduced_heads as u32),
         ];
         if sizes.values_differ() {
             constants.push((20, sizes.value_dim as u32));
