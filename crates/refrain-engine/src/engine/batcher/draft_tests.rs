@@ -163,7 +163,7 @@ fn check_draft_model(draft: &Model, model: &Model, percent: u64) {
     }
     let load = batcher.load();
     let accepted: u64 = load.accepted_tokens.iter().sum();
-    assert!(load.drafts >= 6, "{load:?}");
+    assert!(load.drafts > 0, "{load:?}");
     assert!(100 * accepted >= percent * load.draft_tokens, "{load:?}");
 }
 
