@@ -66,6 +66,21 @@ pub(crate) struct PrefillPiece<'t> {
     pub position: usize,
 }
 
+/// The position of padding: -1.
+pub(crate) const PADDING: u32 = u32::MAX;
+
+/// Returns the tokens of pieces on one axis, their positions, and their sequences.
+pub(crate) fn token_axis(pieces: &[PrefillPiece<'_>]) -> [Vec<u32>; 3] {
+    let (mut tokens, mut positions, mut sequences) = (vec![], vec![], vec![]);
+    for piece in pieces {
+        tokens.extend_from_slice(piece.tokens);
+        let first = piece.position as u32;
+        positions.extend(first..first + piece.tokens.len() as u32);
+        sequences.resize(tokens.len(), piece.sequence as u32);
+    }
+    [tokens, positions, sequences]
+}
+
 /// Tokens of one call: pieces of different sequences.
 pub(crate) struct PrefillChunk<'t> {
     pub pieces: Vec<PrefillPiece<'t>>,
@@ -154,16 +169,10 @@ impl PrefillPrograms {
         table: &[u32],
     ) -> Result<&Function, Error> {
         let class = ShapeClass::of(chunk.count(), chunk.wanted.len(), chunk.hidden);
-        let (mut tokens, mut positions, mut sequences) = (vec![], vec![], vec![]);
-        for piece in &chunk.pieces {
-            tokens.extend_from_slice(piece.tokens);
-            let first = piece.position as i32;
-            positions.extend(first..first + piece.tokens.len() as i32);
-            sequences.resize(tokens.len(), piece.sequence as u32);
-        }
+        let [mut tokens, mut positions, mut sequences] = token_axis(&chunk.pieces);
         let last = sequences.last().copied().unwrap_or(0);
         tokens.resize(class.tokens, 0);
-        positions.resize(class.tokens, -1);
+        positions.resize(class.tokens, PADDING);
         sequences.resize(class.tokens, last);
         let mut rows = chunk.wanted.clone();
         rows.resize(class.wanted, rows.last().copied().unwrap_or(0));

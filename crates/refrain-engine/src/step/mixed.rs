@@ -8,10 +8,7 @@ use refrain_models::{Batch, BatchPart, LayerState, Pages};
 
 use super::{DecodeState, DecodeStep, Program, StepExtras};
 use crate::Model;
-use crate::prefill::PrefillPiece;
-
-/// The position of padding: -1.
-const PADDING: u32 = u32::MAX;
+use crate::prefill::{PADDING, PrefillPiece, token_axis};
 
 /// The program of a decode step's rows with a chunk behind them.
 pub(super) struct MixedStep {
@@ -53,13 +50,7 @@ impl ChunkTokens {
 
     /// Returns the writes that make these pieces of prompts the chunk.
     fn writes(&self, pieces: &[PrefillPiece<'_>]) -> Vec<Write> {
-        let (mut tokens, mut positions, mut sequences) = (vec![], vec![], vec![]);
-        for piece in pieces {
-            tokens.extend_from_slice(piece.tokens);
-            let first = piece.position as u32;
-            positions.extend(first..first + piece.tokens.len() as u32);
-            sequences.resize(tokens.len(), piece.sequence as u32);
-        }
+        let [tokens, mut positions, sequences] = token_axis(pieces);
         debug_assert!(tokens.len() <= self.tokens.count(), "{} tokens", tokens.len());
         positions.resize(self.positions.count(), PADDING);
         let write = |state: &Array, words| Write {

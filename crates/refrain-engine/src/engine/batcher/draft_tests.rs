@@ -3,11 +3,10 @@
 use std::sync::mpsc::Receiver;
 
 use refrain::Device;
-use refrain_vulkan::{DeviceChoice, OpenOptions, Options, Vulkan};
 
 use super::Batcher;
 use super::drafts::Speculator;
-use super::test_support::{EveryThird, Scripted, TestRequest, ask, load, options, prompt};
+use super::test_support::{EveryThird, Scripted, TestRequest, ask, gpu, load, options, prompt};
 use crate::engine::EngineOptions;
 use crate::engine::request::EngineEvent;
 use crate::engine::runner::DeviceRunner;
@@ -309,10 +308,7 @@ fn drafts_work_on_a_gpu() {
     if !refrain_testing::drawn(24) {
         return;
     }
-    let vulkan = Vulkan::load(Options::default()).expect("the tests need a Vulkan driver");
-    let index = vulkan.choose(&DeviceChoice::Auto).expect("a usable device");
-    let device = vulkan.open(index, &OpenOptions::default()).expect("opens");
-    let device = Device::vulkan(device);
+    let device = gpu();
     for spec in ["tiny:f16", "tiny-hybrid:f16"] {
         let model = load(spec, &device);
         check(&model, 0..3);

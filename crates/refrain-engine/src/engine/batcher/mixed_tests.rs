@@ -1,10 +1,7 @@
 //! Texts of mixed steps equal those of steps and chunks by themselves, on a GPU.
 
-use refrain::Device;
-use refrain_vulkan::{DeviceChoice, OpenOptions, Options, Vulkan};
-
 use super::Batcher;
-use super::test_support::{TestRequest, load};
+use super::test_support::{TestRequest, gpu, load};
 use crate::Model;
 use crate::engine::EngineOptions;
 use crate::engine::request::EngineEvent;
@@ -49,9 +46,7 @@ fn mixed_steps_change_no_text() {
     if !refrain_testing::drawn(24) {
         return;
     }
-    let vulkan = Vulkan::load(Options::default()).expect("the tests need a Vulkan driver");
-    let index = vulkan.choose(&DeviceChoice::Auto).expect("a usable device");
-    let device = Device::vulkan(vulkan.open(index, &OpenOptions::default()).expect("opens"));
+    let device = gpu();
     for spec in SPECS {
         let model = load(spec, &device);
         let (expected, none) = texts(&model, false);

@@ -8,6 +8,7 @@ use std::sync::mpsc::{Receiver, channel};
 
 use refrain::Device;
 use refrain_models::Checkpoint;
+use refrain_vulkan::{DeviceChoice, OpenOptions, Options, Vulkan};
 
 use super::{Batcher, DeviceRunner, Runner, Waiting};
 use crate::engine::constraint::Constraint;
@@ -21,6 +22,13 @@ use crate::{Finish, GenerateOptions, LoadOptions, Model, Sampler, SamplerOptions
 pub fn load(spec: &str, device: &Device) -> Model {
     let checkpoint = Checkpoint::synthetic(spec).expect("a checkpoint");
     Model::load(&checkpoint, device, &LoadOptions::default()).expect("loads")
+}
+
+/// Opens the device that the tests use.
+pub fn gpu() -> Device {
+    let vulkan = Vulkan::load(Options::default()).expect("the tests need a Vulkan driver");
+    let index = vulkan.choose(&DeviceChoice::Auto).expect("a usable device");
+    Device::vulkan(vulkan.open(index, &OpenOptions::default()).expect("opens"))
 }
 
 pub fn model() -> Model {
