@@ -1,6 +1,5 @@
 //! `mlx.core.compile`.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -8,6 +7,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
 use refrain_mlx::{Compiled, Value};
+use smallvec::SmallVec;
 
 use crate::array::PyArray;
 use crate::error::raise;
@@ -24,8 +24,12 @@ static DISABLED: AtomicBool = AtomicBool::new(false);
 struct CompiledFunction {
     function: Py<PyAny>,
     // Never held while Python code runs.
-    traces: Mutex<HashMap<Vec<u64>, Option<Arc<Trace>>>>,
+    traces: Mutex<Vec<(Kind, Option<Arc<Trace>>)>>,
 }
+
+/// A kind of argument: words that are equal for calls of the same kind. A program calls a function with few of them, so
+/// they are compared one by one.
+type Kind = SmallVec<[u64; 32]>;
 
 /// What a function made of one kind of argument.
 struct Trace {
@@ -102,8 +106,8 @@ impl CompiledFunction {
     ) -> Option<Arc<Trace>> {
         {
             let traces = self.traces.lock().unwrap_or_else(PoisonError::into_inner);
-            match traces.get(&arguments.kind) {
-                Some(trace) => return trace.clone(),
+            match traces.iter().find(|(kind, _)| *kind == arguments.kind) {
+                Some((_, trace)) => return trace.clone(),
                 None if traces.len() >= MAX_TRACES => return None,
                 None => {}
             }
@@ -115,7 +119,8 @@ impl CompiledFunction {
             .flatten()
             .map(Arc::new);
         let mut traces = self.traces.lock().unwrap_or_else(PoisonError::into_inner);
-        traces.insert(arguments.kind.clone(), trace.clone());
+        // Another thread may have added the kind meanwhile; one of both is found.
+        traces.push((arguments.kind.clone(), trace.clone()));
         trace
     }
 }
@@ -190,11 +195,11 @@ fn replaced<'v, 'py>(
     }
 }
 
-/// The arguments of a call: the arrays among them, and words that are equal for calls of the same kind.
+/// The arguments of a call: the arrays among them, and their kind.
 #[derive(Default)]
 struct Arguments {
-    values: Vec<Value>,
-    kind: Vec<u64>,
+    values: SmallVec<[Value; 4]>,
+    kind: Kind,
 }
 
 impl Arguments {

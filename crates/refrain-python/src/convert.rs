@@ -2,7 +2,7 @@
 
 use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyFloat, PyInt, PyMemoryView, PyString};
+use pyo3::types::{PyBool, PyFloat, PyInt, PyMemoryView, PyString, PyTuple};
 use pyo3::{Borrowed, intern};
 use refrain_mlx::{DType, Number, Operand, Value};
 
@@ -184,6 +184,9 @@ fn integers(object: &Bound<'_, PyAny>) -> PyResult<Vec<i64>> {
     if object.is_instance_of::<PyInt>() {
         return Ok(vec![object.extract()?]);
     }
+    if let Ok(several) = object.cast_exact::<PyTuple>() {
+        return each_integer(several);
+    }
     if object.is_instance_of::<PyString>() {
         return Err(PyTypeError::new_err("expected integers, not a string"));
     }
@@ -194,11 +197,16 @@ fn integers(object: &Bound<'_, PyAny>) -> PyResult<Vec<i64>> {
 }
 
 /// The arguments of a method that takes integers one by one or as one sequence, such as `reshape`.
-pub fn variadic_integers(arguments: &Bound<'_, pyo3::types::PyTuple>) -> PyResult<Vec<i64>> {
+pub fn variadic_integers(arguments: &Bound<'_, PyTuple>) -> PyResult<Vec<i64>> {
     if arguments.len() == 1 {
         return integers(&arguments.get_item(0)?);
     }
-    arguments.extract()
+    each_integer(arguments)
+}
+
+/// The integers in a tuple. Programs pass axes and shapes as tuples, for which this is faster than an iterator.
+fn each_integer(objects: &Bound<'_, PyTuple>) -> PyResult<Vec<i64>> {
+    objects.iter().map(|object| object.extract()).collect()
 }
 
 /// The argument `stream=`: a stream, a device or a kind of device. One device computes everything, so it is only
