@@ -8,7 +8,7 @@ use crate::operation::ArraySpec;
 use crate::ops::slice_update::SliceUpdate;
 use crate::storage::Storage;
 use crate::{DType, Device, Error, Primitive, SliceBounds};
-use node::ArrayNode;
+use node::{ArrayNode, NodeDevice};
 pub(crate) use node::{ArrayNumber, Content, Inputs, Value};
 
 /// A lazy n-dimensional array on a device. Cloning is cheap: clones share the elements.
@@ -22,35 +22,40 @@ pub(crate) use node::{ArrayNumber, Content, Inputs, Value};
 #[derive(Clone)]
 pub struct Array {
     node: Arc<ArrayNode>,
-    /// Index among the node's results.
-    result: usize,
-    /// Of a result among several.
-    _handle: Option<Arc<()>>,
+    /// Index among the node's results, if those are several. Its count tells how many arrays refer to the result.
+    result: Option<Arc<usize>>,
 }
 
 impl Array {
     /// The first result of a computation whose other results have the specs `extra_results`. [`Array::sibling`] returns
     /// those.
-    pub(crate) fn new(device: Device, first: ArraySpec, extra_results: Vec<ArraySpec>, content: Content) -> Array {
-        Array::result_of(Arc::new(ArrayNode::new(device, first, extra_results, content)), 0)
+    pub(crate) fn new(device: &Device, first: ArraySpec, extra_results: Vec<ArraySpec>, content: Content) -> Array {
+        let node = ArrayNode::new(NodeDevice::of(device), first, extra_results, content);
+        Array::result_of(Arc::new(node), 0)
+    }
+
+    /// [`Array::new`] for a computation with inputs, on their device.
+    pub(crate) fn lazy(first: ArraySpec, extra_results: Vec<ArraySpec>, primitive: Primitive, inputs: Inputs) -> Array {
+        let device = NodeDevice::of(inputs[0].device());
+        let node = ArrayNode::new(device, first, extra_results, Content::Lazy(primitive, inputs));
+        Array::result_of(Arc::new(node), 0)
     }
 
     /// An array whose elements are already computed.
     pub(crate) fn ready(device: &Device, shape: &[usize], dtype: DType, value: Value) -> Array {
         let spec = ArraySpec::new(shape, dtype);
-        Array::new(device.clone(), spec, vec![], Content::Ready(vec![Some(value)]))
+        Array::new(device, spec, vec![], Content::Ready(vec![Some(value)]))
     }
 
     /// An invalid array: evaluating it returns `error`.
     pub(crate) fn invalid(device: &Device, dtype: DType, error: Error) -> Array {
         let spec = ArraySpec::new(&[], dtype);
-        Array::new(device.clone(), spec, vec![], Content::Invalid(error))
+        Array::new(device, spec, vec![], Content::Invalid(error))
     }
 
     fn result_of(node: Arc<ArrayNode>, result: usize) -> Array {
         Array {
-            result,
-            _handle: node.handles.get(result).cloned(),
+            result: node.several.as_ref().map(|several| several.handles[result].clone()),
             node,
         }
     }
@@ -62,12 +67,12 @@ impl Array {
 
     /// Index of this array among the results of its computation.
     pub(crate) fn result(&self) -> usize {
-        self.result
+        self.result.as_deref().copied().unwrap_or(0)
     }
 
     /// Shapes and dtypes of all results of its computation.
     pub(crate) fn specs(&self) -> impl ExactSizeIterator<Item = &ArraySpec> {
-        (0..self.node.extra_results.len() + 1).map(|result| self.node.spec(result))
+        (0..self.node.results()).map(|result| self.node.spec(result))
     }
 
     /// Number of results that get memory of their own; the remaining results are next versions of states.
@@ -81,8 +86,8 @@ impl Array {
 
     /// Number of `Array` handles to result `result` of this array's computation.
     pub(crate) fn handles_of(&self, result: usize) -> usize {
-        match self.node.handles.get(result) {
-            Some(handle) => Arc::strong_count(handle) - 1,
+        match &self.node.several {
+            Some(several) => Arc::strong_count(&several.handles[result]) - 1,
             None => self.handle_count(),
         }
     }
@@ -95,11 +100,11 @@ impl Array {
     /// Whether this is a whole state or the result of an update of one, and so may be updated in place.
     pub(crate) fn is_state(&self) -> bool {
         match &*self.content() {
-            Content::Ready(values) => values[self.result].as_ref().is_some_and(|value| {
+            Content::Ready(values) => values[self.result()].as_ref().is_some_and(|value| {
                 value.storage.is_state() && value.layout.offset == 0 && value.layout.is_contiguous()
             }),
             Content::Lazy(Primitive::Reshape, inputs) => inputs[0].is_state(),
-            Content::Lazy(primitive, _) => self.result >= self.specs().len() - primitive.updates().len(),
+            Content::Lazy(primitive, _) => self.result() >= self.specs().len() - primitive.updates().len(),
             Content::Invalid(_) => false,
         }
     }
@@ -145,7 +150,7 @@ impl Array {
 
     /// The elements, if they are computed.
     pub(crate) fn value(&self) -> Option<Value> {
-        self.content().value(self.result).cloned()
+        self.content().value(self.result()).cloned()
     }
 
     /// Extents of the dimensions.
@@ -175,12 +180,12 @@ impl Array {
 
     /// Shape and dtype.
     pub(crate) fn spec(&self) -> &ArraySpec {
-        self.node.spec(self.result)
+        self.node.spec(self.result())
     }
 
     /// The device that computes and stores this array.
     pub fn device(&self) -> &Device {
-        &self.node.device
+        self.node.device()
     }
 
     /// The error that made this array invalid, if it is invalid.
@@ -197,7 +202,7 @@ impl Array {
     /// What tells this array from all others, its clones excepted: its computation's number, which grows with creation,
     /// and the index of the result.
     pub fn identity(&self) -> (u64, usize) {
-        (self.id(), self.result)
+        (self.id(), self.result())
     }
 
     /// Id of its computation; grows with creation.
@@ -222,7 +227,7 @@ impl Array {
 
     /// Whether its computation has one result.
     pub(crate) fn is_only_result(&self) -> bool {
-        self.node.extra_results.is_empty()
+        self.node.several.is_none()
     }
 
     pub(crate) fn content(&self) -> MutexGuard<'_, Content> {
@@ -235,11 +240,11 @@ impl Array {
     pub(crate) fn set_ready(&self, value: Value) {
         let mut content = self.content();
         if let Content::Ready(values) = &mut *content {
-            values[self.result] = Some(value);
+            values[self.result()] = Some(value);
             return;
         }
         let mut values = vec![None; self.specs().len()];
-        values[self.result] = Some(value);
+        values[self.result()] = Some(value);
         let before = std::mem::replace(&mut *content, Content::Ready(values));
         // The inputs are dropped after the lock is released: they may be the last of a long chain.
         drop(content);
@@ -248,7 +253,7 @@ impl Array {
 
     /// Whether the elements are computed (or submitted to the device).
     pub fn is_evaluated(&self) -> bool {
-        self.content().value(self.result).is_some()
+        self.content().value(self.result()).is_some()
     }
 }
 

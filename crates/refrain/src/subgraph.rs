@@ -122,7 +122,7 @@ fn rebuilt(results: &[&Array], placeholders: &[&Array], inputs: &[Array]) -> Res
         let mut specs = array.specs().cloned();
         let first = specs.next().expect("there is a result");
         let content = Content::Lazy(primitive, from);
-        let array_again = Array::new(array.device().clone(), first, specs.collect(), content);
+        let array_again = Array::new(array.device(), first, specs.collect(), content);
         made.insert(array.id(), array_again);
     }
     Ok(results.iter().map(|x| made[&x.id()].sibling(x.result())).collect())

@@ -1,7 +1,8 @@
 //! The nodes that arrays share: a computation and its results.
 
+use std::cell::RefCell;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use smallvec::SmallVec;
 
@@ -14,19 +15,59 @@ use crate::{Device, Error, Layout, Primitive};
 pub(crate) type Inputs = SmallVec<[Array; 4]>;
 
 /// A computation. Its results are arrays: first the new ones, then the next version of each state that it updates.
+///
+/// One thread makes nodes, and another walks over them: of what both write, they wait for each other's cache lines. So
+/// that is in the first line, beside the counts of the `Arc`, and a node has four lines.
+#[repr(C)]
 pub(super) struct ArrayNode {
     /// Grows with creation. Inputs have smaller ids, so ids give the program order.
     pub id: u64,
-    pub first: ArraySpec,
-    /// The results after the first; most computations have none.
-    pub extra_results: Vec<ArraySpec>,
-    pub device: Device,
+    pub mark: Mark,
     /// Whether it is not [`Content::Invalid`], which never changes. Read without the lock.
     pub is_valid: bool,
+    /// Of a computation with several results.
+    pub several: Option<Box<SeveralResults>>,
+    device: Arc<NodeDevice>,
     pub content: Mutex<Content>,
-    pub mark: Mark,
-    /// One for each result of a computation with several. Arrays hold clones, which tell how many refer to the result.
-    pub handles: Vec<Arc<()>>,
+    first: ArraySpec,
+}
+
+/// What a computation with several results has.
+pub(super) struct SeveralResults {
+    /// Of the results after the first.
+    extra: Vec<ArraySpec>,
+    /// The index of each result. Arrays hold clones, which tell how many refer to the result.
+    pub handles: Vec<Arc<usize>>,
+}
+
+/// The device of nodes that a thread made one after another. One count for all nodes would be a cache line that the
+/// thread that makes nodes and the one that drops them pass back and forth.
+pub(super) struct NodeDevice(Device);
+
+/// Number of nodes that share a [`NodeDevice`].
+const NODES_PER_DEVICE: u32 = 256;
+
+thread_local! {
+    /// The device of the last node, and how many more may share it.
+    static LAST_DEVICE: RefCell<(Weak<NodeDevice>, u32)> = const { RefCell::new((Weak::new(), 0)) };
+}
+
+impl NodeDevice {
+    /// The device for the thread's next node.
+    pub fn of(device: &Device) -> Arc<NodeDevice> {
+        LAST_DEVICE.with_borrow_mut(|(last, left)| {
+            if let Some(shared) = last.upgrade()
+                && *left > 0
+                && shared.0.same(device)
+            {
+                *left -= 1;
+                return shared;
+            }
+            let own = Arc::new(NodeDevice(device.clone()));
+            (*last, *left) = (Arc::downgrade(&own), NODES_PER_DEVICE - 1);
+            own
+        })
+    }
 }
 
 /// The number of a computation in a program.
@@ -119,28 +160,42 @@ pub(crate) struct Value {
 static NEXT_ID: AtomicU64 = AtomicU64::new(0);
 
 impl ArrayNode {
-    pub fn new(device: Device, first: ArraySpec, extra_results: Vec<ArraySpec>, content: Content) -> ArrayNode {
-        let handles = match extra_results.len() {
-            0 => vec![],
-            extra => (0..=extra).map(|_| Arc::default()).collect(),
-        };
+    pub fn new(
+        device: Arc<NodeDevice>,
+        first: ArraySpec,
+        extra_results: Vec<ArraySpec>,
+        content: Content,
+    ) -> ArrayNode {
+        let several = (!extra_results.is_empty()).then(|| {
+            Box::new(SeveralResults {
+                handles: (0..=extra_results.len()).map(Arc::new).collect(),
+                extra: extra_results,
+            })
+        });
         ArrayNode {
-            handles,
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
-            first,
-            extra_results,
-            device,
-            is_valid: !matches!(content, Content::Invalid(_)),
-            content: Mutex::new(content),
             mark: Mark::default(),
+            is_valid: !matches!(content, Content::Invalid(_)),
+            several,
+            device,
+            content: Mutex::new(content),
+            first,
         }
     }
 
+    pub fn device(&self) -> &Device {
+        &self.device.0
+    }
+
+    /// Number of results.
+    pub fn results(&self) -> usize {
+        1 + self.several.as_ref().map_or(0, |several| several.extra.len())
+    }
+
     pub fn spec(&self, result: usize) -> &ArraySpec {
-        if result == 0 {
-            &self.first
-        } else {
-            &self.extra_results[result - 1]
+        match &self.several {
+            Some(several) if result > 0 => &several.extra[result - 1],
+            _ => &self.first,
         }
     }
 }

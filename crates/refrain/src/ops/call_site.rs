@@ -32,10 +32,9 @@ impl CallSite {
 
     /// [`CallSite::node`] of these handles.
     pub(crate) fn node_of(self, primitive: Primitive, inputs: Inputs, spec: ArraySpec) -> Array {
-        let device = inputs[0].device().clone();
         match self.check(&inputs, [&spec]) {
-            Ok(()) => Array::new(device, spec, vec![], Content::Lazy(primitive, inputs)),
-            Err(error) => Array::invalid(&device, spec.dtype, error),
+            Ok(()) => Array::lazy(spec, vec![], primitive, inputs),
+            Err(error) => Array::invalid(inputs[0].device(), spec.dtype, error),
         }
     }
 
@@ -75,9 +74,8 @@ impl CallSite {
             let extra_results = specs.split_off(1.min(specs.len()));
             match specs.pop() {
                 Some(first) => (self.check(inputs, [&first].into_iter().chain(&extra_results))).map(|()| {
-                    let device = inputs[0].device().clone();
                     let inputs = inputs.iter().map(|&x| x.clone()).collect();
-                    Array::new(device, first, extra_results, Content::Lazy(primitive, inputs))
+                    Array::lazy(first, extra_results, primitive, inputs)
                 }),
                 None => return vec![],
             }
@@ -99,7 +97,7 @@ impl CallSite {
             Err(error) => Array::invalid(device, dtype, error),
             Ok(_) => {
                 let content = Content::Lazy(primitive, Inputs::new());
-                Array::new(device.clone(), ArraySpec::new(shape, dtype), vec![], content)
+                Array::new(device, ArraySpec::new(shape, dtype), vec![], content)
             }
         }
     }
