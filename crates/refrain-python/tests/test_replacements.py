@@ -1,5 +1,6 @@
-"""Functions of mlx-lm that are replaced by faster ones."""
+"""Functions of mlx-lm and mlx.nn that are replaced by faster ones."""
 
+import copy
 import importlib
 import sys
 
@@ -7,27 +8,128 @@ import mlx.core as mx
 import pytest
 from refrain.mlx import replacements
 
+LAYERS = """
+import mlx.core as mx
+
+class Module(dict):
+    def __getattr__(self, key):
+        {getattr}
+
+class QuantizedLinear(Module):
+    def __call__(self, x):
+        product = mx.quantized_matmul(
+            x, self.get("weight"), self.get("scales"), self.get("biases"), True, self.{group_size}, self.bits, self.mode
+        )
+        return product + self["bias"] if "bias" in self else product
+"""
+GETATTR = """if (value := self.get(key)) is not None:
+            return value
+        super(Module, self).__getattribute__(key)"""
+
+
+def imported(name, text, folder, monkeypatch):
+    """The module `name` with this text, in place of an installed one."""
+    packages = name.split(".")[:-1]
+    package = folder
+    for part in packages:
+        package /= part
+        package.mkdir()
+        (package / "__init__.py").touch()
+    (package / f"{name.split('.')[-1]}.py").write_text(text)
+    # `mlx.core` stays what it is.
+    own = [part for part in sys.modules if part.split(".")[:2] == packages[:2] or part == packages[0] != "mlx"]
+    for part in own:
+        monkeypatch.delitem(sys.modules, part)
+    if packages[0] == "mlx":
+        monkeypatch.setattr(sys.modules["mlx"], "__path__", [str(folder / "mlx")])
+    monkeypatch.syspath_prepend(folder)
+    try:
+        return importlib.import_module(name)
+    finally:
+        for part in [part for part in sys.modules if part.split(".")[:2] == packages[:2]]:
+            del sys.modules[part]
+
 
 @pytest.mark.parametrize(
     ("parameters", "is_replaced"), [("q, k, v, g, beta, state=None, mask=None", True), ("q, k, v", False)]
 )
 def test_only_a_function_with_the_same_parameters_is_replaced(tmp_path, monkeypatch, parameters, is_replaced):
-    package = tmp_path / "mlx_lm" / "models"
-    package.mkdir(parents=True)
-    for folder in (package.parent, package):
-        (folder / "__init__.py").touch()
-    (package / "gated_delta.py").write_text(f"def gated_delta_ops({parameters}): ...\nkept = 1\n")
-    for name in [name for name in sys.modules if name.partition(".")[0] == "mlx_lm"]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.syspath_prepend(tmp_path)
-    try:
-        module = importlib.import_module("mlx_lm.models.gated_delta")
-    finally:
-        for name in [name for name in sys.modules if name.partition(".")[0] == "mlx_lm"]:
-            del sys.modules[name]
+    text = f"def gated_delta_ops({parameters}): ...\nkept = 1\n"
+    module = imported("mlx_lm.models.gated_delta", text, tmp_path, monkeypatch)
     assert module.kept == 1
     assert (module.gated_delta_ops is mx.fast.gated_delta_update) == is_replaced
 
 
 def test_other_modules_are_found_as_ever():
     assert replacements.Finder().find_spec("mlx_lm.models.qwen3") is None
+
+
+def layer_of(module, has_bias):
+    layer = module.QuantizedLinear()
+    weight = mx.random.normal((32, 64), key=mx.random.key(1))
+    layer["weight"], layer["scales"], layer["biases"] = mx.quantize(weight, group_size=32, bits=4)
+    if has_bias:
+        layer["bias"] = mx.arange(32).astype(mx.float32)
+    layer.group_size, layer.bits, layer.mode = 32, 4, "affine"
+    layer.width = layer.group_size
+    return layer
+
+
+@pytest.mark.parametrize("has_bias", [True, False])
+def test_a_quantised_layer_computes_what_its_python_does(tmp_path, monkeypatch, has_bias):
+    text = LAYERS.format(getattr=GETATTR, group_size="group_size")
+    module = imported("mlx.nn.layers.quantized", text, tmp_path, monkeypatch)
+    assert "_quantized_linear" in module.QuantizedLinear.__call__.__qualname__
+    layer = layer_of(module, has_bias)
+    x = mx.random.normal((3, 64), key=mx.random.key(2))
+    expected = mx.quantized_matmul(x, layer["weight"], layer["scales"], layer["biases"], group_size=32, bits=4)
+    expected = expected + layer["bias"] if has_bias else expected
+    assert mx.array_equal(layer(x), expected)
+    del layer["scales"]
+    with pytest.raises(KeyError, match="scales"):
+        layer(x)
+
+
+def test_a_quantised_layer_with_other_code_stays(tmp_path, monkeypatch):
+    text = LAYERS.format(getattr=GETATTR, group_size="width")
+    module = imported("mlx.nn.layers.quantized", text, tmp_path, monkeypatch)
+    assert module.QuantizedLinear.__call__.__qualname__ == "QuantizedLinear.__call__"
+    assert layer_of(module, False)(mx.ones((1, 64))).shape == (1, 32)
+
+
+def check_attributes(module):
+    assert module.part == 1
+    for name in ("missing", "__deepcopy__"):
+        assert not hasattr(module, name)
+        with pytest.raises(AttributeError, match=f"'{type(module).__name__}' object has no attribute '{name}'"):
+            getattr(module, name)
+    with pytest.raises(KeyError):
+        module["missing"]
+    assert module.get("missing") is None
+    assert copy.deepcopy(module) == module
+
+
+def test_attributes_of_modules_are_their_items(tmp_path, monkeypatch):
+    base = imported("mlx.nn.layers.base", LAYERS.format(getattr=GETATTR, group_size="bits"), tmp_path, monkeypatch)
+    assert base.Module.__getattr__ is dict.__getitem__
+    check_attributes(base.Module(part=1))
+
+
+def test_a_module_with_other_code_keeps_its_attributes(tmp_path, monkeypatch):
+    text = LAYERS.format(getattr="return self.pop(key)", group_size="bits")
+    base = imported("mlx.nn.layers.base", text, tmp_path, monkeypatch)
+    assert base.Module.__getattr__ is not dict.__getitem__
+
+
+def test_published_layers_are_replaced():
+    """ci/python runs this again where the published package is installed."""
+    nn = pytest.importorskip("mlx.nn")
+    assert nn.Module.__getattr__ is dict.__getitem__
+    assert "_quantized_linear" in nn.QuantizedLinear.__call__.__qualname__
+    module = nn.Module()
+    module["part"] = 1
+    check_attributes(module)
+    linear = nn.Linear(64, 32)
+    layer = nn.QuantizedLinear.from_linear(linear, group_size=32, bits=8)
+    x = mx.random.normal((2, 64))
+    assert mx.allclose(layer(x), linear(x), atol=0.02)

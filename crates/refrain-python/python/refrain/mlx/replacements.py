@@ -1,23 +1,72 @@
-"""Replaces a function of mlx-lm that loops over tokens in Python by one of `mlx.core` that computes the same."""
+"""Replaces what Python computes slowly in mlx-lm and `mlx.nn` by functions of this package that compute the same."""
 
 import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, PathFinder
-from types import ModuleType
+from types import FunctionType, ModuleType
 
 from refrain import _core
 
-# Module: its function, the names of that function's parameters, and the function of `refrain._core.fast`.
+
+@dataclass(frozen=True)
+class Replacement:
+    """A function and what replaces it. A function that looks different belongs to another version, and stays."""
+
+    place: str
+    """Its name in the module: FUNCTION or CLASS.METHOD."""
+    parameters: tuple[str, ...]
+    names: frozenset[str] | None
+    """The names of what its code uses; not compared if None."""
+    by: Callable[[object], Callable[..., object]]
+    """Makes the replacement. Gets the module or class that has the function."""
+
+
+class MissingAttribute(AttributeError, KeyError):
+    """A module of `mlx.nn` has no attribute, and so no key, of this name."""
+
+
+def _attribute(module_class: type) -> Callable[..., object]:
+    """Attributes of modules are items of a dictionary. Python looks them up a thousand times for a token."""
+
+    def missing(self: object, key: str) -> None:
+        raise MissingAttribute(f"'{type(self).__name__}' object has no attribute '{key}'")
+
+    module_class.__missing__ = missing
+    return dict.__getitem__
+
+
+def _quantized_linear(_: type) -> Callable[..., object]:
+    compute = _core._quantized_linear
+
+    def __call__(self: object, x: object) -> object:
+        return compute(self, x)
+
+    return __call__
+
+
 REPLACED = {
-    "mlx_lm.models.gated_delta": (
+    # It loops over tokens.
+    "mlx_lm.models.gated_delta": Replacement(
         "gated_delta_ops",
         ("q", "k", "v", "g", "beta", "state", "mask"),
-        "gated_delta_update",
+        None,
+        lambda _: _core.fast.gated_delta_update,
+    ),
+    "mlx.nn.layers.base": Replacement(
+        "Module.__getattr__", ("self", "key"), frozenset({"get", "super", "Module", "__getattribute__"}), _attribute
+    ),
+    "mlx.nn.layers.quantized": Replacement(
+        "QuantizedLinear.__call__",
+        ("self", "x"),
+        frozenset({"mx", "quantized_matmul", "get", "group_size", "bits", "mode"}),
+        _quantized_linear,
     ),
 }
 
 
 class Finder:
-    """Finds the modules of mlx-lm in which a function is replaced."""
+    """Finds the modules in which a function is replaced."""
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
         """The module's own spec, whose loader replaces the function; nothing for other modules."""
@@ -30,14 +79,19 @@ class Finder:
 
         def exec_module(module: ModuleType) -> None:
             execute(module)
-            replace(module, *REPLACED[name])
+            replace(module, REPLACED[name])
 
         spec.loader.exec_module = exec_module
         return spec
 
 
-def replace(module: ModuleType, name: str, parameters: tuple[str, ...], replacement: str) -> None:
-    """Replaces a function, if it has these parameters: another version may mean something else."""
-    function = getattr(module, name, None)
-    if callable(function) and tuple(inspect.signature(function).parameters) == parameters:
-        setattr(module, name, getattr(_core.fast, replacement))
+def replace(module: ModuleType, replacement: Replacement) -> None:
+    """Replaces a function, if it is the one that is expected."""
+    parent, _, name = replacement.place.rpartition(".")
+    owner = getattr(module, parent, None) if parent else module
+    function = getattr(owner, name, None)
+    if not isinstance(function, FunctionType):
+        return
+    same_parameters = tuple(inspect.signature(function).parameters) == replacement.parameters
+    if same_parameters and replacement.names in (None, frozenset(function.__code__.co_names)):
+        setattr(owner, name, replacement.by(owner))
