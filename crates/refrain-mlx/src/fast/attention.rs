@@ -226,19 +226,25 @@ impl Attention {
             && (tokens <= MAX_SCALAR_TOKENS || in_half)
     }
 
-    /// Attention over pages: each key head of each sequence is a sequence of its own, whose pages follow each other.
+    /// Attention over pages, which follow each other. Each key head of each sequence is a sequence of its own, as caches
+    /// have them; but where keys and values are converted, those of a token come together, as queries and results are.
     fn paged(&self, [q, keys, values]: [&Array; 3], first: Option<&Array>) -> Array {
         let (&[b, h, tq, d], &[_, kvh, slots, e]) = (q.shape(), values.shape()) else {
             unreachable!("they have four dimensions")
         };
-        let (device, groups, sequences) = (q.device(), h / kvh, b * kvh);
+        let device = q.device();
         let index = |dtype: refrain::DType, n: usize| Array::arange(device, dtype, n);
         // Tokens of one sequence follow each other where kernels take several of them at once.
         let is_grouped = tq > MAX_SCALAR_TOKENS;
+        // Matrix cores take f16, which has more bits than bf16, but a smaller range.
+        let is_converted = is_grouped && [keys, values].iter().any(|x| x.dtype() == refrain::DType::BF16);
+        // Sequences for each of MLX's, and query heads of each.
+        let own = if is_converted { 1 } else { kvh };
+        let (sequences, heads) = (b * own, h / own);
         let (order, by_token, back) = if is_grouped {
-            ([0, 1, 3, 2, 4], [b, kvh, tq], [0, 1, 3, 2, 4])
+            ([0, 1, 3, 2, 4], [b, own, tq], [0, 1, 3, 2, 4])
         } else {
-            ([0, 3, 1, 2, 4], [b, tq, kvh], [0, 2, 3, 1, 4])
+            ([0, 3, 1, 2, 4], [b, tq, own], [0, 2, 3, 1, 4])
         };
         // What differs along one of these axes, for each token.
         let spread = |x: &Array, shape: [usize; 3]| {
@@ -246,17 +252,18 @@ impl Attention {
             x.broadcast_to(&by_token).reshape(&[-1])
         };
         let (along_tokens, along_heads) = if is_grouped {
-            ([1, 1, tq], [b, kvh, 1])
+            ([1, 1, tq], [b, own, 1])
         } else {
-            ([1, tq, 1], [b, 1, kvh])
+            ([1, tq, 1], [b, 1, own])
         };
         let first = match first {
             Some(first) => first.clone(),
             None => Array::full(device, refrain::DType::I32, &[], (slots - tq) as i64),
         };
+        // The kernel reads these without strides. As copies, all layers share them.
+        let own_sequences = spread(&index(refrain::DType::U32, sequences), along_heads).contiguous();
         let positions = match self.mask {
             _ if tq == 1 => same_position(&first, sequences),
-            // The kernel reads them without strides. As a copy, all layers share them.
             MaskKind::Causal => spread(&(index(refrain::DType::I32, tq) + first), along_tokens).contiguous(),
             _ => same_position(&(first + (tq as i64 - 1)), sequences * tq),
         };
@@ -264,7 +271,7 @@ impl Attention {
         let pages = index(refrain::DType::U32, sequences * (slots / page));
         let tokens = BatchTokens {
             positions: &positions,
-            sequences: &spread(&index(refrain::DType::U32, sequences), along_heads),
+            sequences: &own_sequences,
             pages: &pages.reshape(&[sequences as isize, -1]),
         };
         let params = AttentionParams {
@@ -274,8 +281,6 @@ impl Attention {
             decode: tq == 1,
             blocks: [None; 2],
         };
-        // Matrix cores take f16, which has more bits than bf16, but a smaller range.
-        let is_converted = is_grouped && [keys, values].iter().any(|x| x.dtype() == refrain::DType::BF16);
         let stored = |x: &Array| {
             if !is_converted || x.dtype() == refrain::DType::F16 {
                 return x.clone();
@@ -284,14 +289,18 @@ impl Attention {
             let clamped = x.astype(refrain::DType::F32).maximum(least).minimum(most);
             clamped.astype(refrain::DType::F16)
         };
-        let queries = q.astype(if is_converted { refrain::DType::F32 } else { self.dtype });
-        let queries = queries.reshape(&[b, kvh, groups, tq, d].map(|n| n as isize));
-        let queries = queries.permute(&order).reshape(&[-1, groups as isize, d as isize]);
-        let rows = |x: &Array, dim: usize| stored(x).reshape(&[-1, 1, dim as isize]);
+        let queries = q.reshape(&[b, own, heads, tq, d].map(|n| n as isize));
+        let queries = queries.permute(&order).reshape(&[-1, heads as isize, d as isize]);
+        // Converted behind the views, so that what is f32 already is not copied.
+        let queries = queries.astype(if is_converted { refrain::DType::F32 } else { self.dtype });
+        let rows = |x: &Array, dim: usize| {
+            let x = x.reshape(&[b, own, kvh / own, slots, dim].map(|n| n as isize));
+            stored(&x.permute(&[0, 1, 3, 2, 4])).reshape(&[-1, (kvh / own) as isize, dim as isize])
+        };
         let attended = refrain_lm::paged_attention(&queries, &rows(keys, d), &rows(values, e), tokens, params);
         let attended = attended.astype(self.dtype);
         let [first, second, third] = by_token.map(|n| n as isize);
-        let attended = attended.reshape(&[first, second, third, groups as isize, e as isize]);
+        let attended = attended.reshape(&[first, second, third, heads as isize, e as isize]);
         attended.permute(&back).reshape(&[b, h, tq, e].map(|n| n as isize))
     }
 

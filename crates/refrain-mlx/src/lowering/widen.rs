@@ -129,6 +129,7 @@ impl Widener<'_> {
                 self.alias_or_copy(x, node)
             }
             Primitive::Elementwise(expression) if has_half && self.wanted[number] => self.elementwise(node, expression),
+            Primitive::Elementwise(expression) if node.dtype == DType::F32 => self.without_cast(node, expression),
             Primitive::Operation(operation) if operation.updates().is_empty() && (self.wanted[number] || !has_half) => {
                 self.operation(number)
             }
@@ -246,6 +247,15 @@ impl Widener<'_> {
             self.push(Node::new(copy, vec![edge], node.shape.clone(), DType::F32)),
             0,
         ))
+    }
+
+    /// What stands for a cast from half precision to f32 of what is f32 now; `None` for other expressions.
+    fn without_cast(&mut self, node: &Node, expression: &Expression) -> Option<Source> {
+        let [ExpressionStep::Input(0), ExpressionStep::Cast(0, DType::F32)] = expression.steps[..] else {
+            return None;
+        };
+        let wide = self.wide(&node.inputs[0])?;
+        self.alias_or_copy(wide, node)
     }
 
     fn elementwise(&mut self, node: &Node, expression: &Expression) -> Option<Source> {
