@@ -48,7 +48,8 @@ type StepTokens = (usize, usize);
 /// Chooses how many tokens of drafts steps verify.
 #[derive(Default)]
 pub struct DraftPolicy {
-    times: HashMap<StepTokens, StepTime>,
+    /// `None` for steps that ran once: a first run takes longer than those after it.
+    times: HashMap<StepTokens, Option<StepTime>>,
 }
 
 /// The time that a kind of step takes.
@@ -63,9 +64,17 @@ struct StepTime {
 impl DraftPolicy {
     /// Notes how long a step took.
     pub fn measured(&mut self, step: StepTokens, took: Duration) {
-        let before = self.times.get(&step).map(|time| time.seen);
-        let seen = recent_mean(before, took);
-        self.times.insert(step, StepTime { seen, guess: seen });
+        let Some(time) = self.times.get_mut(&step) else {
+            self.times.insert(step, None);
+            return;
+        };
+        let seen = recent_mean(time.map(|time| time.seen), took);
+        *time = Some(StepTime { seen, guess: seen });
+    }
+
+    /// The time that a kind of step takes, if it is known.
+    fn time(&self, step: StepTokens) -> Option<&StepTime> {
+        self.times.get(&step)?.as_ref()
     }
 
     /// Returns how many tokens of a draft the next step of `rows` rows should verify in each: as many as give the most
@@ -73,7 +82,7 @@ impl DraftPolicy {
     pub fn choose(&mut self, rows: usize, requests: &[(f64, usize)]) -> usize {
         let most = requests.iter().map(|(_, drafts)| *drafts).max().unwrap_or(0);
         // A step without drafts is measured first.
-        let Some(plain) = self.times.get(&(rows, 0)).map(|time| time.seen) else {
+        let Some(plain) = self.time((rows, 0)).map(|time| time.seen) else {
             return 0;
         };
         let (mut best, mut best_speed) = (0, 0.0);
@@ -86,8 +95,8 @@ impl DraftPolicy {
                 .iter()
                 .map(|&(rate, own)| expected_tokens(rate, own.min(drafts)))
                 .sum();
-            // What was never measured counts as fast, so that it is tried.
-            let time = self.times.get(&(rows, drafts)).map_or(plain, |time| time.guess);
+            // What is not known counts as fast, so that it is tried.
+            let time = self.time((rows, drafts)).map_or(plain, |time| time.guess);
             let speed = tokens / time.as_secs_f64().max(1e-9);
             if speed > best_speed {
                 (best, best_speed) = (drafts, speed);
@@ -103,7 +112,7 @@ impl DraftPolicy {
     /// Lets steps with drafts count as somewhat faster than they were.
     fn forget(&mut self, rows: usize, plain: Duration) {
         for drafts in DRAFT_WIDTHS {
-            if let Some(time) = self.times.get_mut(&(rows, drafts)) {
+            if let Some(Some(time)) = self.times.get_mut(&(rows, drafts)) {
                 time.guess = time.guess.mul_f64(FORGETTING_TIMES).max(plain);
             }
         }
@@ -126,7 +135,10 @@ mod tests {
         let mut policy = DraftPolicy::default();
         for rows in 1..=16 {
             for drafts in [0].into_iter().chain(DRAFT_WIDTHS) {
-                policy.measured((rows, drafts), MICROSECOND * (2400 + 72 * (rows * (1 + drafts)) as u32));
+                let took = MICROSECOND * (2400 + 72 * (rows * (1 + drafts)) as u32);
+                for took in [10 * took, took] {
+                    policy.measured((rows, drafts), took);
+                }
             }
         }
         policy
@@ -158,12 +170,16 @@ mod tests {
     fn what_is_unknown_is_tried() {
         let mut policy = DraftPolicy::default();
         assert_eq!(policy.choose(1, &[(0.5, 7)]), 0, "nothing to compare with");
-        policy.measured((1, 0), MICROSECOND * 100);
-        assert_eq!(policy.choose(1, &[(0.5, 7)]), 7);
-        policy.measured((1, 7), MICROSECOND * 1000);
-        assert_eq!(policy.choose(1, &[(0.5, 7)]), 3);
-        policy.measured((1, 3), MICROSECOND * 1000);
-        assert_eq!(policy.choose(1, &[(0.5, 7)]), 0);
+        let measured = |policy: &mut DraftPolicy, drafts, next| {
+            let unknown = policy.choose(1, &[(0.5, 7)]);
+            policy.measured((1, drafts), MICROSECOND * 1000);
+            assert_eq!(policy.choose(1, &[(0.5, 7)]), unknown, "the first run does not count");
+            policy.measured((1, drafts), MICROSECOND * if drafts == 0 { 100 } else { 1000 });
+            assert_eq!(policy.choose(1, &[(0.5, 7)]), next);
+        };
+        measured(&mut policy, 0, 7);
+        measured(&mut policy, 7, 3);
+        measured(&mut policy, 3, 0);
         let again = (1..10_000).find(|_| policy.choose(1, &[(0.5, 7)]) > 0);
         assert!(again.is_some_and(|choices| choices > 100), "{again:?}");
     }
