@@ -246,7 +246,20 @@ void store_states() {
 }
 #endif
 
+// Whether a token belongs to the workgroup's sequence.
+bool owns_token() {
+    bool owns = false;
+    for (uint t = 0u; t < TOKENS; ++t) {
+        owns = owns || min(load_sequences(pc.sequences, t), gl_NumWorkGroups.y - 1u) == sequence();
+    }
+    return owns;
+}
+
 void main() UNIFORM_FLOW {
+#ifndef NEXT_STATES
+    // A server has states for more sequences than a step has tokens: those of the others are not read.
+    if (gl_NumWorkGroups.y > 1u && !owns_token()) return;
+#endif
     load_states();
     bool changed = false;
     for (uint t = 0u; t < TOKENS; ++t) {
