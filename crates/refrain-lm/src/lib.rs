@@ -30,7 +30,7 @@ pub use experts::expert_matmul;
 pub use logprob::{Logprobs, logprobs};
 pub use recurrence::{
     MAX_DEPTHWISE_TAPS, causal_conv, causal_conv_results, causal_conv_state, depthwise_conv, gated_delta,
-    gated_delta_from, gated_delta_results, gated_delta_state,
+    gated_delta_decode, gated_delta_from, gated_delta_results, gated_delta_state,
 };
 pub use refrain_kernels::{
     attention::{AttentionParams, BlockFormat},

@@ -2,8 +2,8 @@
 
 use refrain::{Array, Device, Error};
 use refrain_lm::{
-    causal_conv, causal_conv_results, causal_conv_state, gated_delta, gated_delta_results, gated_delta_state,
-    store_rows,
+    causal_conv, causal_conv_results, causal_conv_state, gated_delta, gated_delta_decode, gated_delta_results,
+    gated_delta_state, store_rows,
 };
 
 use crate::{Batch, CacheType, CacheTypes};
@@ -180,7 +180,8 @@ impl RecurrentState {
                 deferred.rule = Some([q, k, v, decay, beta]);
                 return result;
             }
-            let (result, state) = gated_delta([&q, &k, &v], [&decay, &beta], tokens, &self.state);
+            let rule = if part.decode { gated_delta_decode } else { gated_delta };
+            let (result, state) = rule([&q, &k, &v], [&decay, &beta], tokens, &self.state);
             self.state = state;
             result
         })

@@ -17,7 +17,11 @@ use refrain::{Array, DType};
 /// (q `[T, HK, D]`, k, v `[T, H, E]`, decay `[T, H]`, beta `[T, H]`, positions `[T]`, sequences `[T]`,
 /// state `[S, H, E, D]`) → `[T, H, E]`, and the state; one of both in other forms.
 #[derive(Hash, Debug)]
-pub(super) struct GatedDelta(pub RecurrenceForm);
+pub(super) struct GatedDelta {
+    pub form: RecurrenceForm,
+    /// Whether each sequence has one token.
+    pub is_decode: bool,
+}
 
 impl Operation for GatedDelta {
     fn name(&self) -> &'static str {
@@ -29,7 +33,7 @@ impl Operation for GatedDelta {
     }
 
     fn detail(&self) -> String {
-        detail(self.0)
+        detail(self.form)
     }
 
     fn results(&self, inputs: &[&ArraySpec]) -> Result<Vec<ArraySpec>, String> {
@@ -42,11 +46,11 @@ impl Operation for GatedDelta {
             && v.dim(1).is_multiple_of(q.dim(1))
             && [decay, beta].iter().all(|gate| gate.shape[..] == v.shape[..2])
             && inputs[..5].iter().all(|a| a.dtype.is_float());
-        checked(self.0, inputs, fits, &v.shape, &[v.dim(1), v.dim(2), q.dim(2)])
+        checked(self.form, inputs, fits, &v.shape, &[v.dim(1), v.dim(2), q.dim(2)])
     }
 
     fn updates(&self) -> &[usize] {
-        updated(self.0, &[7])
+        updated(self.form, &[7])
     }
 
     fn lower(&self, traits: &Traits, operands: &[OperandSpec]) -> Result<Kernels, Unsupported> {
@@ -63,13 +67,13 @@ impl Operation for GatedDelta {
             // Without results, v has their shape.
             out: operands.get(8).unwrap_or(v),
         };
-        let calls = gated_delta::calls_tuned(tuning::choose(traits), traits, self.0, &operands)?;
+        let calls = gated_delta::calls_tuned(tuning::choose(traits), traits, self.form, &operands)?;
         Ok(Kernels::with_workspace(calls))
     }
 
     fn reference(&self, step: &HostStep<'_>) {
         let [out, state] = computed(&step.read());
-        finish(self.0, step, out, [(7, state)]);
+        finish(self.form, step, out, [(7, state)]);
     }
 
     fn rewrites(&self) -> &'static [Rewrite] {
@@ -102,7 +106,13 @@ fn computed(x: &HostInputs<'_>) -> [Vec<f32>; 2] {
     [gated_delta::reference(&inputs, &mut state), state]
 }
 
-const FULL: GatedDelta = GatedDelta(RecurrenceForm::Full);
+impl GatedDelta {
+    const fn of(form: RecurrenceForm) -> GatedDelta {
+        GatedDelta { form, is_decode: false }
+    }
+}
+
+const FULL: GatedDelta = GatedDelta::of(RecurrenceForm::Full);
 
 /// The inputs of [`GatedDelta`] → its result, and the last state, for which the given state is not written over.
 #[derive(Debug)]
@@ -182,6 +192,23 @@ pub fn gated_delta(
     (out, next)
 }
 
+/// [`gated_delta()`] where each sequence has one token, as in a step that decodes.
+#[track_caller]
+pub fn gated_delta_decode(
+    [q, k, v]: [&Array; 3],
+    [decay, beta]: [&Array; 2],
+    tokens: BatchTokens<'_>,
+    state: &Array,
+) -> (Array, Array) {
+    let inputs = [q, k, v, decay, beta, tokens.positions, tokens.sequences, state];
+    let rule = GatedDelta {
+        is_decode: true,
+        ..FULL
+    };
+    let [out, next] = Array::apply(rule, &inputs);
+    (out, next)
+}
+
 /// The results of [`gated_delta()`] alone: `state` stays as it is.
 #[track_caller]
 pub fn gated_delta_results(
@@ -191,7 +218,7 @@ pub fn gated_delta_results(
     state: &Array,
 ) -> Array {
     let inputs = [q, k, v, decay, beta, tokens.positions, tokens.sequences, state];
-    let [out] = Array::apply(GatedDelta(RecurrenceForm::ResultsOnly), &inputs);
+    let [out] = Array::apply(GatedDelta::of(RecurrenceForm::ResultsOnly), &inputs);
     out
 }
 
@@ -204,7 +231,7 @@ pub fn gated_delta_state(
     state: &Array,
 ) -> Array {
     let inputs = [q, k, v, decay, beta, positions, sequences, state];
-    let [next] = Array::apply(GatedDelta(RecurrenceForm::StateOnly), &inputs);
+    let [next] = Array::apply(GatedDelta::of(RecurrenceForm::StateOnly), &inputs);
     next
 }
 

@@ -8,7 +8,7 @@ mod rewrite;
 
 pub use causal_conv::{causal_conv, causal_conv_results, causal_conv_state};
 pub use depthwise_conv::{MAX_DEPTHWISE_TAPS, depthwise_conv};
-pub use gated_delta::{gated_delta, gated_delta_from, gated_delta_results, gated_delta_state};
+pub use gated_delta::{gated_delta, gated_delta_decode, gated_delta_from, gated_delta_results, gated_delta_state};
 
 use refrain::DType;
 use refrain::operation::{ArraySpec, HostStep, Values};

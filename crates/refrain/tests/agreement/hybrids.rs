@@ -3,8 +3,8 @@
 use refrain::passes::LowerOptions;
 use refrain::{Array, DType, Device, Function, fast};
 use refrain_lm::{
-    BatchTokens, causal_conv, causal_conv_results, causal_conv_state, expert_matmul, gated_delta, gated_delta_results,
-    gated_delta_state,
+    BatchTokens, causal_conv, causal_conv_results, causal_conv_state, expert_matmul, gated_delta, gated_delta_decode,
+    gated_delta_results, gated_delta_state,
 };
 use refrain_testing::sample;
 
@@ -25,12 +25,21 @@ fn unit(x: &Array, scale: f32) -> Array {
 
 /// A gated delta net without its projections: the states, and the result with their next versions.
 pub fn delta_net(device: &Device, random: &mut Random, tokens: usize) -> ([Array; 2], [Array; 3]) {
-    delta_net_with(device, random, tokens, false)
+    delta_net_with(device, random, tokens, Updates::AtOnce)
 }
 
-/// As [`delta_net`]. With `is_deferred`, the states are updated after the result is computed, with the tokens whose
+/// When a delta net's states are updated.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Updates {
+    AtOnce,
+    Deferred,
+    /// At once, in a step that decodes.
+    OfDecode,
+}
+
+/// As [`delta_net`]. With deferred updates, the states are updated after the result is computed, with the tokens whose
 /// positions in the input `kept` are not negative.
-fn delta_net_with(device: &Device, random: &mut Random, tokens: usize, is_deferred: bool) -> ([Array; 2], [Array; 3]) {
+fn delta_net_with(device: &Device, random: &mut Random, tokens: usize, updates: Updates) -> ([Array; 2], [Array; 3]) {
     let (key_heads, ratio) = (random.pick(&[1, 2]), random.pick(&[1, 2, 3]));
     let (key_dim, value_dim, taps) = (random.pick(&[8, 20]), random.pick(&[5, 16]), random.pick(&[2, 4]));
     let heads = key_heads * ratio;
@@ -52,6 +61,7 @@ fn delta_net_with(device: &Device, random: &mut Random, tokens: usize, is_deferr
         all.slice(1, next - n, next)
     });
     let weights = stored(device, random, &[2 * keys + values, taps]);
+    let is_deferred = updates == Updates::Deferred;
     let (conv_out, next_window) = if is_deferred {
         (causal_conv_results(&x, &weights, batch, &window), None)
     } else {
@@ -72,7 +82,11 @@ fn delta_net_with(device: &Device, random: &mut Random, tokens: usize, is_deferr
     let (outputs, next_state) = if is_deferred {
         (gated_delta_results(rows, gates, batch, &memory), None)
     } else {
-        let (outputs, next_state) = gated_delta(rows, gates, batch, &memory);
+        let rule = match updates {
+            Updates::OfDecode => gated_delta_decode,
+            _ => gated_delta,
+        };
+        let (outputs, next_state) = rule(rows, gates, batch, &memory);
         (outputs, Some(next_state))
     };
     let weight = stored(device, random, &[value_dim]);
@@ -126,13 +140,17 @@ fn delta_nets_agree_with_and_without_regions_over_several_steps() {
     if !refrain_testing::drawn(6) {
         return;
     }
-    for (seed, is_deferred) in sample((740..748).flat_map(|seed| [(seed, false), (seed, true)]), 6) {
+    let kinds = [Updates::AtOnce, Updates::Deferred, Updates::OfDecode];
+    for (seed, updates) in sample((740..748).flat_map(|seed| kinds.map(|kind| (seed, kind))), 8) {
+        let is_deferred = updates == Updates::Deferred;
         let mut results: Vec<Vec<f32>> = Vec::new();
         for (on_gpu, device) in [(false, &Device::cpu()), (true, vulkan())] {
             for regions in [false, true] {
                 let random = &mut Random::new(seed);
-                let tokens = random.pick(&[1, 1, 4]);
-                let (states, outputs) = delta_net_with(device, random, tokens, is_deferred);
+                // Steps that decode are fused with more tokens, too.
+                let few = random.pick(&[1, 1, 4]);
+                let tokens = if updates == Updates::OfDecode { 3 * few } else { few };
+                let (states, outputs) = delta_net_with(device, random, tokens, updates);
                 let options = LowerOptions {
                     regions,
                     ..LowerOptions::default()
@@ -177,7 +195,7 @@ fn delta_nets_agree_with_and_without_regions_over_several_steps() {
             }
         }
         assert_alike(
-            &format!("a delta net of seed {seed}, deferred: {is_deferred}"),
+            &format!("a delta net of seed {seed}, updates {updates:?}"),
             &results,
             1e-4,
         );

@@ -43,7 +43,13 @@ impl Updates {
             let form = node.primitive.operation::<GatedDelta>();
             let inputs = rule.rows.iter().chain(&rule.gates);
             let inputs = inputs.chain([positions, sequences, &rule.state]);
-            matches!(form, Some(GatedDelta(RecurrenceForm::StateOnly))) && node.inputs.iter().eq(inputs)
+            matches!(
+                form,
+                Some(GatedDelta {
+                    form: RecurrenceForm::StateOnly,
+                    ..
+                })
+            ) && node.inputs.iter().eq(inputs)
         })?;
         let mut edges = graph.nodes.iter().flat_map(|node| &node.inputs);
         let is_unread = edges.all(|edge| edge.node != window && edge.node != state);

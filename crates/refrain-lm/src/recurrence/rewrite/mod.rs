@@ -24,6 +24,8 @@ use super::gated_delta::{GatedDelta, GatedDeltaFrom};
 
 /// Maximum number of tokens: for more, separate kernels that process all tokens in parallel are faster.
 const MAX_TOKENS: usize = 8;
+/// Maximum number of tokens of as many sequences, which the fused kernel processes in parallel, too.
+const MAX_SEQUENCES: usize = 64;
 
 /// Fuses the nodes between the projections of each delta net into one node in place of its gate, and deferred updates of
 /// its states into another.
@@ -174,22 +176,25 @@ struct DeltaRule {
 impl DeltaRule {
     fn of(graph: &Graph, out: &Edge) -> Option<DeltaRule> {
         let delta = exact(graph, out.node)?;
-        let states = match delta.primitive.operation() {
-            Some(GatedDelta(RecurrenceForm::Full)) => StateUse::Updated,
-            Some(GatedDelta(RecurrenceForm::ResultsOnly)) => StateUse::Deferred,
-            Some(GatedDelta(RecurrenceForm::StateOnly)) => return None,
+        let rule = delta.primitive.operation::<GatedDelta>();
+        let states = match rule.map(|rule| rule.form) {
+            Some(RecurrenceForm::Full) => StateUse::Updated,
+            Some(RecurrenceForm::ResultsOnly) => StateUse::Deferred,
+            Some(RecurrenceForm::StateOnly) => return None,
             None => {
                 delta.primitive.operation::<GatedDeltaFrom>()?;
                 StateUse::Computed
             }
         };
+        let is_decode = rule.is_some_and(|rule| rule.is_decode);
+        let most = if is_decode { MAX_SEQUENCES } else { MAX_TOKENS };
         let [q, k, v, decay, beta, positions, sequences, state] = &delta.inputs[..] else {
             return None;
         };
         let &[tokens, heads, value_dim] = &delta.shape[..] else {
             return None;
         };
-        let fits = out.result == 0 && tokens <= MAX_TOKENS && graph.is_whole(out);
+        let fits = out.result == 0 && tokens <= most && graph.is_whole(out);
         fits.then(|| DeltaRule {
             out: out.clone(),
             rows: [q, k, v].map(Edge::clone),
