@@ -110,6 +110,20 @@ impl GatedDelta {
     const fn of(form: RecurrenceForm) -> GatedDelta {
         GatedDelta { form, is_decode: false }
     }
+
+    /// The outputs and the next version of the state, of a rule that has both.
+    #[track_caller]
+    fn apply(
+        self,
+        [q, k, v]: [&Array; 3],
+        [decay, beta]: [&Array; 2],
+        tokens: BatchTokens<'_>,
+        state: &Array,
+    ) -> (Array, Array) {
+        let inputs = [q, k, v, decay, beta, tokens.positions, tokens.sequences, state];
+        let [out, next] = Array::apply(self, &inputs);
+        (out, next)
+    }
 }
 
 const FULL: GatedDelta = GatedDelta::of(RecurrenceForm::Full);
@@ -175,38 +189,29 @@ impl Operation for GatedDeltaFrom {
 /// The gated delta rule (Yang et al. 2024, arXiv:2412.06464). Each token of a sequence decays, corrects and reads the
 /// state S of each value head: `S ← decay · S; S ← S + beta · (v − S k) kᵀ; out = S q`.
 ///
-/// q and k floats `[T, HK, D]`, v floats `[T, H, E]`, H a multiple of HK; decay and beta floats `[T, H]`;
+/// rows: q and k floats `[T, HK, D]`, v floats `[T, H, E]`, H a multiple of HK; gates: decay and beta floats `[T, H]`;
 /// state f32 `[S, H, E, D]`. → f32 `[T, H, E]`, and the state's next version.
 ///
 /// Tokens as in [`causal_conv`](super::causal_conv). Results are invalid if shapes do not match, or if `state` is not a
 /// whole state.
 #[track_caller]
-pub fn gated_delta(
-    [q, k, v]: [&Array; 3],
-    [decay, beta]: [&Array; 2],
-    tokens: BatchTokens<'_>,
-    state: &Array,
-) -> (Array, Array) {
-    let inputs = [q, k, v, decay, beta, tokens.positions, tokens.sequences, state];
-    let [out, next] = Array::apply(FULL, &inputs);
-    (out, next)
+pub fn gated_delta(rows: [&Array; 3], gates: [&Array; 2], tokens: BatchTokens<'_>, state: &Array) -> (Array, Array) {
+    FULL.apply(rows, gates, tokens, state)
 }
 
 /// [`gated_delta()`] where each sequence has one token, as in a step that decodes.
 #[track_caller]
 pub fn gated_delta_decode(
-    [q, k, v]: [&Array; 3],
-    [decay, beta]: [&Array; 2],
+    rows: [&Array; 3],
+    gates: [&Array; 2],
     tokens: BatchTokens<'_>,
     state: &Array,
 ) -> (Array, Array) {
-    let inputs = [q, k, v, decay, beta, tokens.positions, tokens.sequences, state];
     let rule = GatedDelta {
         is_decode: true,
         ..FULL
     };
-    let [out, next] = Array::apply(rule, &inputs);
-    (out, next)
+    rule.apply(rows, gates, tokens, state)
 }
 
 /// The results of [`gated_delta()`] alone: `state` stays as it is.
