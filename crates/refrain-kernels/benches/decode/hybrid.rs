@@ -27,13 +27,15 @@ pub fn projections() -> impl Iterator<Item = Workload> {
     ];
     formats.into_iter().flat_map(move |weights| {
         let parts = parts.clone().into_iter();
-        parts.map(move |(part, columns, rows)| Workload::Projection {
-            model: "35b",
-            part,
-            weights,
-            columns,
-            rows,
-            tokens: 1,
+        parts.flat_map(move |(part, columns, rows)| {
+            [1, 2, 4, 8].map(|tokens| Workload::Projection {
+                model: "35b",
+                part,
+                weights,
+                columns,
+                rows: rows.clone(),
+                tokens,
+            })
         })
     })
 }
@@ -49,7 +51,7 @@ pub fn experts() -> impl Iterator<Item = Workload> {
     let parts = [("up", 2048, 1024), ("down", 512, 2048)];
     formats.into_iter().flat_map(move |weights| {
         parts.into_iter().flat_map(move |(part, columns, rows)| {
-            [16, 32, 64, 128, 256, 512, 2048].map(|tokens| Workload::Experts {
+            [4, 8, 12, 16, 32, 64, 128, 256, 512, 2048].map(|tokens| Workload::Experts {
                 part,
                 weights,
                 columns,

@@ -25,6 +25,8 @@ pub fn neighbours(row: &Tuning, workload: &Workload) -> Box<dyn Iterator<Item = 
         Workload::Projection {
             tokens: tokens @ 9.., ..
         } => Box::new(matrix_rows(row, tokens)),
+        // The row itself may choose matrix cores.
+        Workload::Projection { tokens: 3.., .. } => Box::new(gemv_rows(row).chain([row])),
         Workload::Projection { .. } | Workload::Router { .. } | Workload::TokenExperts { .. } => {
             Box::new(gemv_rows(row))
         }
@@ -169,6 +171,7 @@ fn gemv_rows(row: Tuning) -> impl Iterator<Item = Tuning> {
                 batched_loads: loads,
                 max_groups: GroupCount::fixed(max_groups),
                 target_groups: GroupCount::fixed(target_groups),
+                max_vectors_beside_matrix: row.dense.max_vectors,
                 ..row.dense
             };
             Tuning {

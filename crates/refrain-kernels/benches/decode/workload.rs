@@ -46,6 +46,7 @@ pub enum Workload {
         columns: usize,
         /// Rows per expert.
         rows: usize,
+        tokens: usize,
     },
     Delta {
         tokens: usize,
@@ -97,8 +98,12 @@ impl Workload {
                 part, weights, tokens, ..
             } => format!("35b.experts.{part} {weights} t{tokens}."),
             Workload::TokenExperts {
-                model, part, weights, ..
-            } => format!("{model}.token-experts.{part} {weights}."),
+                model,
+                part,
+                weights,
+                tokens,
+                ..
+            } => format!("{model}.token-experts.{part} {weights} t{tokens}."),
             Workload::Delta { tokens } => format!("35b.delta t{tokens}."),
             Workload::Convolution { tokens } => format!("35b.conv t{tokens}."),
             Workload::Attention {
@@ -135,6 +140,9 @@ impl Workload {
             Workload::Preparation { .. } => return String::new(),
             Workload::Projection { tokens: 9.., .. } if row.matrix.is_empty() => return scalar_tile(row),
             Workload::Projection { tokens: 9.., .. } => return tile(&row.matrix[0]),
+            Workload::Projection { tokens, .. } if *tokens > row.dense.max_vectors_beside_matrix as usize => {
+                return "matrix cores".into();
+            }
             Workload::Experts { tokens, .. } => {
                 let pairs = tokens * USED;
                 let each = pairs.div_ceil(EXPERTS);
@@ -148,8 +156,12 @@ impl Workload {
                 };
             }
             Workload::TokenExperts {
-                weights, columns, rows, ..
-            } => row.gemv(weights.format(), [*columns, *rows, 1], true),
+                weights,
+                columns,
+                rows,
+                tokens,
+                ..
+            } => row.gemv(weights.format(), [*columns, *rows, *tokens], true),
             Workload::Router { stored, rows, .. } => {
                 row.gemv(stored.format(), [router::HIDDEN, rows.iter().sum(), 1], false)
             }
@@ -175,8 +187,12 @@ impl Workload {
                 columns, rows, tokens, ..
             } => 2 * tokens * USED * columns * rows,
             Workload::TokenExperts {
-                part, columns, rows, ..
-            } => 2 * USED * token_experts::parts(part) * columns * rows,
+                part,
+                columns,
+                rows,
+                tokens,
+                ..
+            } => 2 * tokens * USED * token_experts::parts(part) * columns * rows,
             Workload::Router { rows, .. } => 2 * router::HIDDEN * rows.iter().sum::<usize>(),
             // Three products with the state per token.
             Workload::Delta { tokens } => 2 * 3 * tokens * hybrid::state_bytes() / 4,
@@ -214,8 +230,9 @@ impl Workload {
                 weights,
                 columns,
                 rows,
+                tokens,
                 ..
-            } => token_experts::parts(part) * token_experts::matrix_bytes(*weights, *rows, *columns),
+            } => token_experts::parts(part) * token_experts::matrix_bytes(*weights, [*columns, *rows, *tokens]),
             Workload::Delta { .. } => hybrid::state_bytes(),
             Workload::Convolution { tokens } => tokens * hybrid::token_bytes(),
             Workload::Attention {
@@ -261,8 +278,9 @@ impl Workload {
                 weights,
                 columns,
                 rows,
+                tokens,
                 ..
-            } => token_experts::expert_calls(row, traits, part, *weights, [*columns, *rows]),
+            } => token_experts::expert_calls(row, traits, part, *weights, [*columns, *rows, *tokens]),
             Workload::Delta { tokens } => hybrid::delta_calls(row, traits, *tokens),
             Workload::Convolution { tokens } => hybrid::convolution_calls(row, traits, *tokens),
             Workload::Attention {
@@ -298,8 +316,8 @@ impl Workload {
         if let Workload::Experts { tokens, .. } = self {
             put(1, &hybrid::expert_ids(*tokens));
         }
-        if let Workload::TokenExperts { .. } = self {
-            put(1, &token_experts::expert_ids());
+        if let Workload::TokenExperts { tokens, .. } = self {
+            put(1, &token_experts::expert_ids(*tokens));
         }
         let pages = |context: usize| Vec::from_iter(0..context.div_ceil(PAGE) as u32);
         // Positions of a sequence that continues.

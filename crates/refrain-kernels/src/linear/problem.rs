@@ -260,6 +260,12 @@ impl<'a> ProjectionProblem<'a> {
         self.columns * summed.map_or(1, |r| r.used)
     }
 
+    /// Number of weights of all matrices.
+    pub(crate) fn weights(&self) -> usize {
+        let rows: usize = self.sections.iter().map(|s| s.rows * s.parts.len()).sum();
+        rows * self.columns
+    }
+
     /// Number of products with different matrices: batches or (token, expert) pairs.
     pub(crate) fn repeats(&self) -> usize {
         let batches = self.batch.as_ref().map_or(1, BatchStrides::count);

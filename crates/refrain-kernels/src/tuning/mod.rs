@@ -124,9 +124,10 @@ pub struct DeltaTuning {
     pub lanes: u32,
     /// Tokens whose keys, queries and values a workgroup loads at once, if shared memory has room. A power of two.
     pub tile: u32,
-    /// Invocations of the workgroup that computes a head from convolution to gate. More are used if registers do not
-    /// hold the head's state.
+    /// Invocations of the workgroup that computes a head; more if registers do not hold the head's state.
     pub head_threads: u32,
+    /// The same if sequences have one token each: their states pass through registers in parts.
+    pub head_threads_in_parts: u32,
     /// Minimum number of tokens for the chunked algorithm on matrix cores. There must also be more tokens than
     /// sequences.
     pub min_chunked_tokens: usize,
@@ -179,8 +180,8 @@ pub struct Tuning {
 }
 
 impl Tuning {
-    /// Sizes for a small-M GEMV. `sizes` is K, rows of weights and number of vectors; `format` is `None` for float
-    /// weights; `routed` is set for matrices of experts.
+    /// Sizes for a small-M GEMV. `sizes` is K, rows of weights and number of vectors, or of tokens if the matrices are
+    /// those of experts (`routed`); `format` is `None` for float weights.
     pub fn gemv(&self, format: Option<QuantFormat>, sizes: [usize; 3], routed: bool) -> &GemvTuning {
         let mut shapes = self.by_shape.iter();
         let found = shapes.find(|shape| shape.fits(format, sizes, routed));

@@ -99,6 +99,10 @@ fn gemv(gemv: &mut GemvTuning) -> Vec<(&'static str, Slot<'_>)> {
             "max_vectors_beside_matrix",
             Slot::Number(&mut gemv.max_vectors_beside_matrix, [1, 8]),
         ),
+        (
+            "max_weights_beside_matrix",
+            Slot::Size(&mut gemv.max_weights_beside_matrix, [0, 1 << 32]),
+        ),
     ]
 }
 
@@ -177,6 +181,10 @@ fn slots(row: &mut Tuning) -> Vec<(String, Slot<'_>)> {
         (
             "delta.head_threads",
             Slot::Power(&mut row.delta.head_threads, [1, 1024]),
+        ),
+        (
+            "delta.head_threads_in_parts",
+            Slot::Power(&mut row.delta.head_threads_in_parts, [1, 1024]),
         ),
         (
             "delta.min_chunked_tokens",

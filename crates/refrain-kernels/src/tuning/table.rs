@@ -23,6 +23,7 @@ const DELTA: DeltaTuning = DeltaTuning {
     lanes: 8,
     tile: 16,
     head_threads: 1024,
+    head_threads_in_parts: 256,
     min_chunked_tokens: 128,
     chunk: 32,
     chunk_threads: 256,
@@ -40,7 +41,8 @@ const FEW_REGISTERS_DELTA: DeltaTuning = DeltaTuning {
 /// 64 sequences: 44.5 and 37.8; after 1,100 tokens 123 and 108; 128 after 600 tokens 124 and 117. With 256 invocations a
 /// quarter to a half more. Where two query heads share a key head, 32 positions take longer: 110 instead of 97 for 128
 /// sequences of Qwen3-0.6B. On an H100, 24 sequences of Qwen3-8B decode 4,855 tokens/s with 2 heads, and 4,695 with 4;
-/// 32 sequences 5,896 and 6,255.
+/// 32 sequences 5,896 and 6,255. The first two entries reduce heads one after another: the workgroups of 34 and more
+/// sequences then share processors. Those of 33 fit anyway, and further barriers would cost them 1.7 %.
 const H200_DECODE_MANY: [DecodeTuning; 4] = [
     DecodeTuning {
         threads: 128,
@@ -93,7 +95,13 @@ pub(super) const H200: Tuning = Tuning {
         batched_loads: 4,
         ..H200_GEMV
     },
-    four_bit: H200_GEMV,
+    four_bit: GemvTuning {
+        // 4096 × 4096 values of Q4_K take 10.7 µs here and 15.4 on matrix cores for three vectors. The gate and up of a
+        // shared expert (2 × 512 × 2048) take 16 µs on matrix cores for eight vectors and longer here, but a step of
+        // Qwen3.5-35B-A3B takes 4.9 ms instead of 5.1, since products of experts run beside them.
+        max_weights_beside_matrix: 36 << 20,
+        ..H200_GEMV
+    },
     by_shape: &H200_SHAPES,
     eight_bit: GemvTuning {
         batched_loads: 2,
@@ -148,6 +156,7 @@ const SOFTWARE_GEMV: GemvTuning = GemvTuning {
     unrolled: false,
     max_vectors: 8,
     max_vectors_beside_matrix: 2,
+    max_weights_beside_matrix: 0,
 };
 
 /// GEMV on any device, for any weight format.
@@ -162,6 +171,7 @@ const MINIMAL_GEMV: GemvTuning = GemvTuning {
     unrolled: false,
     max_vectors: 4,
     max_vectors_beside_matrix: 4,
+    max_weights_beside_matrix: 0,
 };
 
 /// Any GPU of common size. Not measured. Two workgroups share 64 KiB of shared memory.
@@ -181,6 +191,7 @@ const DEFAULT: Tuning = Tuning {
         unrolled: true,
         max_vectors: 8,
         max_vectors_beside_matrix: 2,
+        max_weights_beside_matrix: 0,
     },
     four_bit: GemvTuning {
         threads: 256,
@@ -193,6 +204,7 @@ const DEFAULT: Tuning = Tuning {
         unrolled: true,
         max_vectors: 8,
         max_vectors_beside_matrix: 2,
+        max_weights_beside_matrix: 0,
     },
     by_shape: &[],
     eight_bit: GemvTuning {
@@ -206,6 +218,7 @@ const DEFAULT: Tuning = Tuning {
         unrolled: true,
         max_vectors: 8,
         max_vectors_beside_matrix: 2,
+        max_weights_beside_matrix: 0,
     },
     fixed_point: false,
     tile: Tile {
@@ -362,6 +375,7 @@ pub const TABLE: [Tuning; 9] = [
             lanes: 8,
             tile: 8,
             head_threads: 8,
+            head_threads_in_parts: 8,
             min_chunked_tokens: 16,
             chunk: 16,
             chunk_threads: 64,

@@ -303,7 +303,7 @@ fn narrow_fragments_are_used_if_the_last_would_be_half_empty() {
             .all(|call| call.kernel.name.contains("token_columns=8u"))
     };
     for (tokens, expected) in [
-        (3, true),
+        (6, true),
         (8, true),
         (9, false),
         (24, true),

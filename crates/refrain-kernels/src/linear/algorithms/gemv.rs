@@ -37,7 +37,11 @@ impl Gemv<'_> {
         let problem = self.0;
         let weights = sections[0].parts[0].planes.weights();
         let all_rows = sections.iter().map(|s| s.rows).sum();
-        let sizes = [problem.columns, all_rows, problem.tokens];
+        let tokens = problem
+            .routing
+            .as_ref()
+            .map_or(problem.tokens, |routing| routing.tokens);
+        let sizes = [problem.columns, all_rows, tokens];
         let gemv = tuning.gemv(weights.format(), sizes, problem.routing.is_some());
         let chunk = sections[0].parts[0].chunk();
         let mut division = GemvDivision::of((traits, gemv), tuning::lanes(traits), problem, sections);
@@ -52,7 +56,11 @@ impl Gemv<'_> {
         let what = || format!("sums over {} products", problem.columns);
         crate::kit::iterations::check(OP, traits, count(&division), what)?;
         // Code that runs once costs its instruction fetch. Loops with one iteration are compiled without the loop.
-        let is_one_block = division.blocks(sections) <= gemv.max_groups.on(traits);
+        let (blocks, groups) = (
+            division.blocks(sections),
+            division.groups(gemv.max_groups.on(traits), problem, sections),
+        );
+        let is_one_block = blocks == groups;
         let has_one_pass =
             is_one_block && problem.depth().div_ceil(chunk) <= (lanes * division.loads).min(tile) as usize;
         let text = if is_fixed {
@@ -84,7 +92,7 @@ impl Gemv<'_> {
         ];
         constants.extend(top_k.map(|(_, section)| (10, largest::fours(sections[section].rows))));
         let kernel = text.kernel(constants);
-        let [x, y, _] = grid(OP, division.blocks(sections).min(gemv.max_groups.on(traits)))?;
+        let [x, y, _] = grid(OP, groups)?;
         Ok(Call {
             kernel,
             groups: [x, y, problem.repeats().clamp(1, 65_535) as u32],
@@ -137,9 +145,19 @@ impl Gemv<'_> {
 }
 
 impl Algorithm for Gemv<'_> {
-    /// Compared with matrix cores, up to `max_vectors_beside_matrix` vectors are one pass.
+    /// Compared with matrix cores, up to `max_vectors_beside_matrix` vectors are one pass, and all are if there are few
+    /// weights.
     fn cost(&self, tuning: &Tuning, _: &Traits) -> Option<ProductCost> {
-        let passes = |row: &GemvTuning| self.0.tokens.div_ceil(row.max_vectors_beside_matrix as usize);
+        let work = self.0.weights().saturating_mul(self.0.tokens.saturating_sub(1));
+        let passes = |row: &GemvTuning| {
+            let few = work <= row.max_weights_beside_matrix;
+            let vectors = if few {
+                row.max_vectors
+            } else {
+                row.max_vectors_beside_matrix
+            };
+            self.0.tokens.div_ceil(vectors as usize)
+        };
         let passes = self.tunings(tuning).map(passes).max().unwrap_or(0);
         (self.0.tokens <= self.max_tokens(tuning)).then_some(ProductCost { passes })
     }
@@ -251,6 +269,19 @@ impl GemvDivision {
             _ => self.each /= 2,
         }
         true
+    }
+
+    /// Number of workgroups of each repetition, such that there are about `max` of all of them. Each takes equally many
+    /// blocks, but for the last.
+    fn groups(&self, max: usize, problem: &ProjectionProblem<'_>, sections: &[&SectionPlan<'_>]) -> usize {
+        let repeats = problem.routing.as_ref().map_or(1, Routing::repeats).max(1);
+        let blocks = self.blocks(sections);
+        let each = blocks.div_ceil((max / repeats).max(1));
+        if repeats == 1 {
+            blocks.min(max)
+        } else {
+            blocks.div_ceil(each)
+        }
     }
 
     /// Number of blocks of rows: the workgroups if each computes one block.

@@ -83,34 +83,40 @@ uint largest_bits(vec4 quad) {
 // Passes in which the invocations stage a tile's pairs.
 const uint TURNS = (PAIRS * TILE + ROWS * LANES - 1u) / (ROWS * LANES);
 
-// Stages the tile of x[t] whose first chunk is `first` in shared memory. Consecutive invocations have the pairs of a
+// Vectors whose loads are issued together: a load takes longer than staging what it brings.
+const uint MAX_TOGETHER = TURNS > 4u ? 1u : 4u / TURNS;
+const uint TOGETHER = VECTORS < MAX_TOGETHER ? VECTORS : MAX_TOGETHER;
+
+// Stages the tile of x[t] … whose first chunk is `first` in shared memory. Consecutive invocations have the pairs of a
 // chunk.
-void stage_vector(uint t, uint first) {
+void stage_vectors(uint from, uint first) {
     uint own = gl_SubgroupID * FULL_SUBGROUPS + gl_SubgroupInvocationID;
-    vec4 low[TURNS], high[TURNS];
-    [[unroll]] for (uint turn = 0u; turn < TURNS; ++turn) {
-        uint k = first * CHUNK + 8u * (own + turn * ROWS * LANES);
-        low[turn] = load_quad(t, k);
-        high[turn] = load_quad(t, k + 4u);
+    vec4 low[TOGETHER * TURNS], high[TOGETHER * TURNS];
+    [[unroll]] for (uint i = 0u; i < TOGETHER * TURNS; ++i) {
+        uint k = first * CHUNK + 8u * (own + i % TURNS * ROWS * LANES);
+        uint t = min(from + i / TURNS, VECTORS - 1u);
+        low[i] = load_quad(t, k);
+        high[i] = load_quad(t, k + 4u);
     }
-    [[unroll]] for (uint turn = 0u; turn < TURNS; ++turn) {
-        uint e = own + turn * ROWS * LANES;
-        bool is_inside = e < PAIRS * TILE;
+    [[unroll]] for (uint i = 0u; i < TOGETHER * TURNS; ++i) {
+        uint t = from + i / TURNS;
+        uint e = own + i % TURNS * ROWS * LANES;
+        bool is_inside = e < PAIRS * TILE && t < VECTORS;
 #ifdef NORM
         uint k = first * CHUNK + 8u * e;
-        if (is_inside) squares[t] += dot(low[turn], low[turn]) + dot(high[turn], high[turn]);
-        low[turn] = with_norm_weight(low[turn], k);
-        high[turn] = with_norm_weight(high[turn], k + 4u);
+        if (is_inside) squares[t] += dot(low[i], low[i]) + dot(high[i], high[i]);
+        low[i] = with_norm_weight(low[i], k);
+        high[i] = with_norm_weight(high[i], k + 4u);
 #endif
-        uint bits = max(largest_bits(low[turn]), largest_bits(high[turn]));
+        uint bits = max(largest_bits(low[i]), largest_bits(high[i]));
         [[unroll]] for (uint apart = 1u; apart < PAIRS; apart *= 2u) bits = max(bits, subgroupShuffleXor(bits, apart));
         float most = uintBitsToFloat(bits);
         // For smaller values LARGEST / most would be infinite.
         bool is_zero = most < 1e-31;
         float scale = is_zero ? 0.0 : LARGEST / most;
         float step = is_zero ? 0.0 : most / LARGEST;
-        precise vec4 a = fma(low[turn], vec4(scale), vec4(ROUNDER));
-        precise vec4 b = fma(high[turn], vec4(scale), vec4(ROUNDER));
+        precise vec4 a = fma(low[i], vec4(scale), vec4(ROUNDER));
+        precise vec4 b = fma(high[i], vec4(scale), vec4(ROUNDER));
         // Sum of the rounded values that share this pair's scale. It is exact if ROUNDER is subtracted from each.
         precise vec4 low_rounded = a - ROUNDER;
         precise vec4 high_rounded = b - ROUNDER;
@@ -135,7 +141,7 @@ void stage_vector(uint t, uint first) {
 
 void stage(uint first) {
     barrier();
-    UNROLL for (uint t = 0u; t < VECTORS; ++t) stage_vector(t, first);
+    UNROLL for (uint t = 0u; t < VECTORS; t += TOGETHER) stage_vectors(t, first);
     barrier();
 }
 
