@@ -80,7 +80,7 @@ pub fn of_models(info: &DeviceInfo, lanes: u32) -> Vec<Kernel> {
     kernels.filter(|kernel| seen.insert(kernel.clone())).collect()
 }
 
-/// Lowers the programs for decoding and for prompts of all lengths.
+/// Lowers the programs for decoding one sequence, of hybrids also several, and for prompts of all lengths.
 fn lower(checkpoint: &Checkpoint, device: &Device) {
     let model = Model::load(checkpoint, device, &LoadOptions::default()).expect("loads");
     let context = 4096.min(checkpoint.config().max_position);
@@ -91,5 +91,10 @@ fn lower(checkpoint: &Checkpoint, device: &Device) {
         .filter(|&tokens| tokens <= context)
     {
         session.prefill_function(tokens).expect("lowers");
+    }
+    // Recurrences have a kernel for several sequences with one token each.
+    if checkpoint.config().recurrent_bytes() > 0 {
+        let mut session = Session::several(&model, context, 4).expect("fits");
+        session.prepare(0).expect("lowers");
     }
 }

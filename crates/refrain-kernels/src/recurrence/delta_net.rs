@@ -12,7 +12,8 @@
 //! computed without updates, and updates without results ([`DeltaNetOperands::form`]).
 //!
 //! Tokens belong to sequences as in [`crate::gated_delta`]. The kernel is meant for few tokens: a workgroup for each
-//! value head takes them sequentially.
+//! value head of a sequence takes them sequentially, with the state in its registers. If no sequence has several tokens
+//! ([`DeltaNetOperands::one_token`]), the state passes through the registers in parts.
 
 mod operands;
 mod reference;
@@ -66,13 +67,20 @@ struct DeltaNetVariant {
 }
 
 impl DeltaNetVariant {
-    fn of(traits: &Traits, sizes: &DeltaNetSizes) -> Result<DeltaNetVariant, Unsupported> {
+    fn of(traits: &Traits, sizes: &DeltaNetSizes, in_parts: bool) -> Result<DeltaNetVariant, Unsupported> {
         let (key_dim, value_dim) = (sizes.key_dim, sizes.value_dim);
         let lanes = tuning::lanes(traits);
         let each = key_dim.div_ceil(lanes as usize);
         let runs = |rows: u32| value_dim.div_ceil(rows as usize * ROWS_PER_RUN);
         let max_rows = (traits.workgroup(u32::MAX) / lanes).max(1);
-        let threads = tuning::choose(traits).delta.head_threads;
+        let tuning = &tuning::choose(traits).delta;
+        let few = |units: u32| sizes.tokens * sizes.heads <= units as usize;
+        let threads = match (in_parts, traits.compute_units) {
+            (false, _) => tuning.head_threads,
+            // With a compute unit for each workgroup, larger ones take less time.
+            (true, Some(units)) if few(units) => 2 * tuning.head_threads_in_parts,
+            (true, _) => tuning.head_threads_in_parts,
+        };
         let mut rows = (traits.workgroup(threads) / lanes).max(1);
         // Adds rows while an invocation's values exceed its registers, and drops rows that would have no values.
         while rows < max_rows && runs(rows) * each * ROWS_PER_RUN > MAX_STATE_REGISTERS {
@@ -112,8 +120,10 @@ pub fn call(
     params: &DeltaNetParams,
 ) -> Result<(Call, usize), Unsupported> {
     let (sizes, variant, arguments) = checked(traits, operands, params)?;
+    let in_parts = operands.goes_in_parts(&sizes);
     let mut text = SourceBuilder::new(traits, OP)
         .define("LANE_VALUE", "vec4")
+        .flag("IN_PARTS", in_parts)
         .flag("NORM_WEIGHT", params.norm.weighted)
         .flag("NEXT_STATES", operands.next_states.is_some())
         .flag("RESULTS_ONLY", operands.form == RecurrenceForm::ResultsOnly)
@@ -138,7 +148,12 @@ pub fn call(
         .body(counters)
         .body(&arguments.declaration())
         .body(include_str!("../kit/lanes.glsl"))
-        .body(include_str!("delta_net.comp"))
+        .body(include_str!("delta_net/common.glsl"))
+        .body(if in_parts {
+            include_str!("delta_net/one_token.comp")
+        } else {
+            include_str!("delta_net/tokens.comp")
+        })
         .body(arrives_last)
         .kernel(vec![
             (0, variant.lanes * variant.rows),
@@ -172,7 +187,7 @@ fn checked(
     params: &DeltaNetParams,
 ) -> Result<(DeltaNetSizes, DeltaNetVariant, PushArguments), Unsupported> {
     let sizes = operands.sizes(params)?;
-    let variant = DeltaNetVariant::of(traits, &sizes)?;
+    let variant = DeltaNetVariant::of(traits, &sizes, operands.goes_in_parts(&sizes))?;
     check_sizes(traits, operands, &sizes, &variant)?;
     let arguments = arguments(traits, operands, params, &sizes)?;
     Ok((sizes, variant, arguments))

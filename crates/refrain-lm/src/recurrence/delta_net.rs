@@ -18,6 +18,18 @@ use refrain::operation::{
 pub(super) struct FusedDeltaNet {
     pub params: DeltaNetParams,
     pub form: RecurrenceForm,
+    /// Whether each sequence has at most one token.
+    pub one_token: bool,
+}
+
+impl FusedDeltaNet {
+    fn operands<'a>(&self, operands: &'a [OperandSpec]) -> DeltaNetOperands<'a> {
+        let all: Vec<&OperandSpec> = operands.iter().collect();
+        DeltaNetOperands {
+            one_token: self.one_token,
+            ..DeltaNetOperands::of_form(self.form, &all)
+        }
+    }
 }
 
 impl Operation for FusedDeltaNet {
@@ -47,9 +59,7 @@ impl Operation for FusedDeltaNet {
     }
 
     fn lower(&self, traits: &Traits, operands: &[OperandSpec]) -> Result<Kernels, Unsupported> {
-        let operands: Vec<&OperandSpec> = operands.iter().collect();
-        let operands = DeltaNetOperands::of_form(self.form, &operands);
-        let (call, tickets) = delta_net::call(traits, &operands, &self.params)?;
+        let (call, tickets) = delta_net::call(traits, &self.operands(operands), &self.params)?;
         Ok(Kernels {
             tickets,
             ..Kernels::one(call)
@@ -57,8 +67,7 @@ impl Operation for FusedDeltaNet {
     }
 
     fn check(&self, traits: &Traits, operands: &[OperandSpec]) -> Result<(), Unsupported> {
-        let operands: Vec<&OperandSpec> = operands.iter().collect();
-        delta_net::check(traits, &DeltaNetOperands::of_form(self.form, &operands), &self.params)
+        delta_net::check(traits, &self.operands(operands), &self.params)
     }
 
     fn reference(&self, step: &HostStep<'_>) {
@@ -94,6 +103,7 @@ impl Operation for FusedDeltaNetFrom {
         let full = FusedDeltaNet {
             params: self.params,
             form: RecurrenceForm::Full,
+            one_token: false,
         };
         let mut results = full.results(inputs)?;
         results.extend([7, 8].map(|number| inputs[number].clone()));

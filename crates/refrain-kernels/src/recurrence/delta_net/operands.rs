@@ -14,6 +14,8 @@ const MAX_TAPS: usize = 16;
 pub struct DeltaNetOperands<'a> {
     /// Full if there are `next_states`.
     pub form: RecurrenceForm,
+    /// Whether each sequence has at most one token with a position.
+    pub one_token: bool,
     /// 0: `[T, C]`.
     pub x: &'a OperandSpec,
     /// 1: `[C, W]`.
@@ -96,6 +98,7 @@ impl DeltaNetOperands<'_> {
         };
         DeltaNetOperands {
             form,
+            one_token: false,
             x,
             weights,
             decay,
@@ -138,6 +141,11 @@ impl DeltaNetOperands<'_> {
     /// The number of `out`.
     pub(super) fn out_number(&self) -> usize {
         9 + usize::from(self.norm_weight.is_some())
+    }
+
+    /// Whether states pass through registers in parts. A single sequence takes less time with its state in registers.
+    pub(super) fn goes_in_parts(&self, sizes: &DeltaNetSizes) -> bool {
+        self.one_token && sizes.states > 1 && self.form == RecurrenceForm::Full && self.next_states.is_none()
     }
 
     /// Number of counters: value heads that share a key head also share its conv state, which the last of them writes

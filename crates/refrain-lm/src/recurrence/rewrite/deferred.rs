@@ -70,7 +70,11 @@ impl Updates {
     ) -> Option<(usize, Replacement)> {
         inputs[5] = self.positions.clone();
         let form = RecurrenceForm::StateOnly;
-        let operation = Primitive::Operation(Arc::new(FusedDeltaNet { params, form }));
+        let operation = Primitive::Operation(Arc::new(FusedDeltaNet {
+            params,
+            form,
+            one_token: false,
+        }));
         let [window, state] = [self.window, self.state].map(|number| &graph.nodes[number]);
         let node = Node {
             extra_results: vec![ArraySpec::new(&state.shape, state.dtype)],

@@ -105,7 +105,7 @@ fn fused(graph: &Graph, uses: &[usize], number: usize, device: &Device) -> Optio
         Some(updates) => Some(updates.replacement(graph, params, inputs.clone(), device)?),
         None => None,
     };
-    let operation = Primitive::Operation(rule.states.operation(params, conv.is_joined));
+    let operation = Primitive::Operation(rule.states.operation(params, rule.is_decode, conv.is_joined));
     let node = Node {
         extra_results: next_states(graph, rule.states, &states, conv.is_joined),
         ..Node::new(operation, inputs, vec![tokens, columns], gate.dtype)
@@ -147,13 +147,17 @@ enum StateUse {
 
 impl StateUse {
     /// Returns the fused operation.
-    fn operation(self, params: DeltaNetParams, is_joined: bool) -> Arc<dyn Operation> {
+    fn operation(self, params: DeltaNetParams, one_token: bool, is_joined: bool) -> Arc<dyn Operation> {
         let form = match self {
             StateUse::Updated => RecurrenceForm::Full,
             StateUse::Deferred => RecurrenceForm::ResultsOnly,
             StateUse::Computed => return Arc::new(FusedDeltaNetFrom { params, is_joined }),
         };
-        Arc::new(FusedDeltaNet { params, form })
+        Arc::new(FusedDeltaNet {
+            params,
+            form,
+            one_token,
+        })
     }
 }
 
@@ -169,6 +173,8 @@ struct DeltaRule {
     places: [Edge; 2],
     state: Edge,
     states: StateUse,
+    /// Whether each sequence has at most one token.
+    is_decode: bool,
     /// Tokens, heads, and values of a head.
     sizes: [usize; 3],
 }
@@ -202,6 +208,7 @@ impl DeltaRule {
             places: [positions, sequences].map(Edge::clone),
             state: state.clone(),
             states,
+            is_decode,
             sizes: [tokens, heads, value_dim],
         })
     }
