@@ -24,7 +24,9 @@ use super::section::{OP, Section};
 use super::sources::WeightRows;
 use crate::kit::text::{address, require_dtype, require_float, require_shape};
 use crate::rms_norm::Norm;
-use crate::{Call, DType, OperandSpec, Traits, Unsupported, Values, elementwise, expert_matmul, rms_norm, tuning};
+use crate::{
+    Call, DType, OperandSpec, Traits, Unsupported, Values, elementwise, expert_matmul, expert_sum, rms_norm, tuning,
+};
 
 /// Maximum number of experts per token.
 const MAX_EXPERTS_PER_TOKEN: usize = 64;
@@ -312,15 +314,7 @@ fn routing_weights(routed: Routed, inputs: &ExpertInputs<'_>) -> Option<Vec<f32>
     }
     let tokens = inputs.experts.len() / inputs.used;
     let count = given.len() / tokens.max(1);
-    let of_token = |(experts, scores): (&[u32], &[f32])| {
-        let scores: Vec<f32> = experts.iter().map(|&e| scores[(e as usize).min(count - 1)]).collect();
-        let max = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        let powers: Vec<f32> = scores.iter().map(|s| (s - max).exp()).collect();
-        let total: f32 = powers.iter().sum();
-        powers.into_iter().map(move |p| p / total).collect::<Vec<f32>>()
-    };
-    let tokens = inputs.experts.chunks(inputs.used).zip(given.chunks(count));
-    Some(tokens.flat_map(of_token).collect())
+    Some(expert_sum::reference_weights(given, inputs.experts, inputs.used, count))
 }
 
 fn weighted(each: &[f32], weights: &[f32], inputs: &ExpertInputs<'_>) -> Vec<f32> {

@@ -288,11 +288,39 @@ fn expert_sum_matches_the_reference() {
                 let (x, out) = (f32s(&[tokens, used, columns]), f32s(&[tokens, columns]));
                 let random = &mut Random::new((used + columns) as u64);
                 let [xs, ws] = [tokens * used * columns, tokens * used].map(|count| floats(random, count));
-                let call = expert_sum::call(&traits, [&x, &weights, &out]).unwrap_or_else(|e| panic!("{what}: {e}"));
+                let call =
+                    expert_sum::call(&traits, [&x, &weights, &out], None).unwrap_or_else(|e| panic!("{what}: {e}"));
                 let expected = expert_sum::reference(&xs, &ws, used, columns);
                 let actual = outcome(&[call], &[(&x, Values::F32(xs)), (&weights, Values::F32(ws))], &out);
                 assert_close(&actual, expected, DType::F32, &what);
             }
+        }
+    }
+}
+
+#[test]
+fn expert_sums_by_scores_match_the_reference() {
+    let f32s = |shape: &[usize]| OperandSpec::contiguous(DType::F32, shape);
+    for traits in sample(all_traits(), 2) {
+        for (tokens, used, columns, experts) in [(1, 1, 4, 1), (3, 5, 20, 9), (70, 8, 36, 64), (0, 2, 8, 3)] {
+            let what = format!("{tokens} tokens, {used} of {experts} experts, {columns} columns");
+            let (x, out) = (f32s(&[tokens, used, columns]), f32s(&[tokens, columns]));
+            let scores = padded(DType::F32, &[tokens, experts]);
+            let ids = OperandSpec::contiguous(DType::U32, &[tokens, used]);
+            let random = &mut Random::new((used + columns) as u64);
+            let xs = floats(random, tokens * used * columns);
+            let given: Vec<f32> = floats(random, tokens * experts).iter().map(|x| 40.0 * x).collect();
+            let chosen = expert_ids([experts, 0, tokens, used]);
+            let weights = expert_sum::reference_weights(&given, &chosen, used, experts);
+            let expected = expert_sum::reference(&xs, &weights, used, columns);
+            let call = expert_sum::call(&traits, [&x, &scores, &out], Some(&ids));
+            let operands = [
+                (&x, Values::F32(xs)),
+                (&scores, Values::F32(given)),
+                (&ids, Values::U32(chosen)),
+            ];
+            let actual = outcome(&[call.unwrap_or_else(|e| panic!("{what}: {e}"))], &operands, &out);
+            assert_close(&actual, expected, DType::F32, &what);
         }
     }
 }
@@ -312,7 +340,7 @@ fn rejects_mismatched_experts() {
         assert!(matches!(error, Some(Unsupported::Size { .. })), "{shape:?}: {error:?}");
     }
     let (weights, sum) = (operand(DType::F32, &[2, 3]), operand(DType::F32, &[2, 8]));
-    let added = |x: &OperandSpec| expert_sum::call(&Traits::minimal(), [x, &weights, &sum]).err();
+    let added = |x: &OperandSpec| expert_sum::call(&Traits::minimal(), [x, &weights, &sum], None).err();
     assert_eq!(added(&x), None);
     let permuted = OperandSpec {
         layout: Layout::contiguous(&[3, 2, 8]).permute(&[1, 0, 2]),

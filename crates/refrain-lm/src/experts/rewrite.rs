@@ -254,8 +254,15 @@ fn summed(graph: &Graph, uses: &[usize], number: usize) -> Option<ExpertRewrite>
 /// Matches a weighted sum and returns it as one node.
 fn sum_node(graph: &Graph, uses: &[usize], number: usize, device: &Device) -> Option<Node> {
     let WeightedSum { each, weights, sizes } = WeightedSum::of(graph, uses, number)?;
-    let primitive = Primitive::Operation(Arc::new(ExpertSum));
-    let inputs = vec![each.through(Layout::contiguous(&sizes)), weights];
+    let experts = &graph.nodes[each.node].inputs[1];
+    let scores = scores_of(graph, &weights, experts);
+    let scored = scores.is_some();
+    let primitive = Primitive::Operation(Arc::new(ExpertSum { scored }));
+    let each = each.through(Layout::contiguous(&sizes));
+    let inputs = match scores {
+        Some(scores) => vec![each, scores, experts.clone()],
+        None => vec![each, weights],
+    };
     let node = Node::new(primitive, inputs, vec![sizes[0], sizes[2]], DType::F32);
     computes(graph, &node, device).then_some(node)
 }
