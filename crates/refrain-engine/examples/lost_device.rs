@@ -208,7 +208,7 @@ fn check_engine_streams(checkpoint: &Arc<Checkpoint>, vulkan: &Arc<Vulkan>, wish
         let (load, current, vulkan, wish) = (load.clone(), current.clone(), vulkan.clone(), wish.to_owned());
         move |_: &refrain_engine::Error| {
             *current.lock().unwrap() = open(&vulkan, &wish).map_err(|error| error.to_string())?;
-            Ok(load()?)
+            Ok(load()?.into())
         }
     };
     let options = EngineOptions {

@@ -52,8 +52,8 @@ use batcher::Batcher;
 use constraint::Constraint;
 pub use prefix_store::PrefixStoreOptions;
 use prefix_store::StoredPrefix;
-pub use recovery::Reload;
 use recovery::{Recovery, fail, guarded};
+pub use recovery::{Reload, ReloadedModels};
 use request::Waiting;
 pub use request::{EngineEvent, EngineListener, EngineRequest, EngineTicket, PickedToken, TokenConstraint};
 use runner::DeviceRunner;
@@ -181,7 +181,7 @@ impl Engine {
         Engine::begin(model.clone(), options, None)
     }
 
-    /// As [`Engine::start`], but reloads the model with `reload` if the device fails. Requests then continue from
+    /// As [`Engine::start`], but reloads the models with `reload` if the device fails. Requests then continue from
     /// their tokens; with other kernels than before, their logits may differ in the last bits. The engine must own
     /// the only handles of the model and of the draft model, so that their memory is free before the reload. The engine
     /// fails if several reloads in a row produce no token; it then tries again every 30 seconds.

@@ -79,7 +79,8 @@ mod verify;
 
 pub use engine::{
     Engine, EngineEvent, EngineListener, EngineLoad, EngineOptions, EngineRequest, EngineTicket, MAX_DRAFTS,
-    PickedToken, PrefixStoreOptions, Reload, Speculation, TokenConstraint, draft_memory, draft_obstacle,
+    PickedToken, PrefixStoreOptions, Reload, ReloadedModels, Speculation, TokenConstraint, draft_memory,
+    draft_obstacle,
 };
 pub use error::Error;
 pub use evaluate::{Divergence, Score, Windows, divergence, perplexity};

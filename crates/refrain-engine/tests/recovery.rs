@@ -12,7 +12,7 @@ use common::{TestGpu, model};
 use refrain::Array;
 use refrain_engine::{
     Device, Engine, EngineEvent, EngineListener, EngineLoad, EngineOptions, EngineRequest, EngineTicket, Error, Finish,
-    GenerateOptions, LoadOptions, Model, Sampler, SamplerOptions, Session, TokenConstraint,
+    GenerateOptions, LoadOptions, Model, ReloadedModels, Sampler, SamplerOptions, Session, TokenConstraint,
 };
 use refrain_models::Checkpoint;
 use refrain_vulkan::Fault;
@@ -114,7 +114,7 @@ fn requests_continue_after_the_device_is_reopened() {
             let mut gpu = open.lock().unwrap();
             gpu.assert_silent();
             *gpu = TestGpu::open();
-            Ok(model("qwen3-bf16", &gpu.device))
+            Ok(model("qwen3-bf16", &gpu.device).into())
         }
     };
     let engine = Engine::start_reloading(first, &engine_options(4), Box::new(reload)).expect("starts");
@@ -166,7 +166,11 @@ fn no_tokens_are_lost_to_device_losses_at_random_points() {
         model("tiny:f16", &reporting(&[faults[(random >> 60) as usize % 3]]).0)
     };
     let first = lost_somewhere();
-    let engine = Engine::start_reloading(first, &engine_options(32), Box::new(move |_| Ok(lost_somewhere())));
+    let engine = Engine::start_reloading(
+        first,
+        &engine_options(32),
+        Box::new(move |_| Ok(lost_somewhere().into())),
+    );
     let engine = engine.expect("starts");
     let tokens = |number: usize| 1 + number % 23;
     let submitted: Vec<Submitted> = (0..1000)
@@ -203,7 +207,7 @@ fn gives_up_on_a_device_without_progress_and_reports_why() {
         let reloads = reloads.clone();
         move |_: &Error| match reloads.fetch_add(1, Ordering::Relaxed) {
             1 => Err("the card is not there yet".into()),
-            _ => Ok(lost()),
+            _ => Ok(lost().into()),
         }
     };
     let engine = Engine::start_reloading(lost(), &engine_options(2), Box::new(reload)).expect("starts");
@@ -222,8 +226,9 @@ fn gives_up_on_a_device_without_progress_and_reports_why() {
 }
 
 fn without_reload(model: Model, streams: usize) -> Result<Engine, Error> {
-    let reload =
-        Box::new(|why: &Error| -> Result<Model, _> { panic!("{why}: running out of memory is not a device loss") });
+    let reload = Box::new(|why: &Error| -> Result<ReloadedModels, _> {
+        panic!("{why}: running out of memory is not a device loss")
+    });
     Engine::start_reloading(model, &engine_options(streams), reload)
 }
 

@@ -123,6 +123,6 @@ fn start(
         return Engine::start(&model, &options);
     }
     let (device, checkpoint) = (device.name().to_owned(), checkpoint.clone());
-    let reload = move |_: &refrain_engine::Error| Ok(load(&checkpoint, &device_of(&device)?)?);
+    let reload = move |_: &refrain_engine::Error| Ok(load(&checkpoint, &device_of(&device)?)?.into());
     Engine::start_reloading(model, &options, Box::new(reload))
 }

@@ -14,9 +14,23 @@ use super::runner::DeviceRunner;
 use super::{EngineLoad, EngineOptions, Shared, lock};
 use crate::{Error, Model};
 
-/// Reloads the model after its device failed with the given error. It is called on the engine's thread, which has
+/// Reloads the models after their device failed with the given error. It is called on the engine's thread, which has
 /// released everything on the device before.
-pub type Reload = Box<dyn FnMut(&Error) -> Result<Model, Box<dyn std::error::Error + Send + Sync>> + Send>;
+pub type Reload = Box<dyn FnMut(&Error) -> Result<ReloadedModels, Box<dyn std::error::Error + Send + Sync>> + Send>;
+
+/// Models on a device that was opened again.
+pub struct ReloadedModels {
+    /// The model.
+    pub model: Model,
+    /// The draft model. Without it, texts go on without its drafts.
+    pub draft: Option<Model>,
+}
+
+impl From<Model> for ReloadedModels {
+    fn from(model: Model) -> ReloadedModels {
+        ReloadedModels { model, draft: None }
+    }
+}
 
 /// How often the model is reloaded onto a device that generates no further token, before requests fail.
 const MAX_ATTEMPTS: u32 = 5;
@@ -66,8 +80,7 @@ impl Recovery {
         {
             return Some(batcher);
         }
-        // The memory of the models is free before the model is loaded again. The draft model is not: texts go on without
-        // drafts.
+        // The memory of the models is free before they are loaded again.
         drop((model, draft));
         if counted.generated_tokens > self.tokens {
             self.attempts = 0;
@@ -148,12 +161,16 @@ impl Recovery {
         }
     }
 
-    /// Reloads the model.
+    /// Reloads the models.
     fn reload(&mut self, error: &Error) -> Result<Batcher<DeviceRunner>, Error> {
         let reload = self.reload.as_mut().ok_or(Error::EngineFailed)?;
         let reloaded = guarded(|| reload(error))?;
-        let model = reloaded.map_err(|why| Error::Engine(why.to_string()))?;
-        Batcher::new(&model, &self.options)
+        let ReloadedModels { model, draft } = reloaded.map_err(|why| Error::Engine(why.to_string()))?;
+        let options = EngineOptions {
+            draft,
+            ..self.options.clone()
+        };
+        Batcher::new(&model, &options)
     }
 }
 
@@ -239,11 +256,16 @@ mod tests {
         assert_eq!(batcher.load().restarts, 0);
     }
 
-    /// After an error that is not the device's, the draft model drafts on. A model on another device goes on without it.
+    /// After an error that is not the device's, the draft model drafts on. After a failure of the device, one that was
+    /// loaded again does.
     #[test]
-    fn a_draft_model_is_kept_unless_the_device_failed() {
+    fn a_draft_model_is_kept_or_reloaded() {
         let draft = model();
-        let mut recovery = recovery(Box::new(|_| Ok(model())));
+        let mut with_draft = [true, false].into_iter();
+        let mut recovery = recovery(Box::new(move |_| {
+            let draft = with_draft.next().unwrap_or(false).then(model);
+            Ok(ReloadedModels { model: model(), draft })
+        }));
         recovery.options.speculation = Speculation::Model;
         let options = EngineOptions {
             draft: Some(draft),
@@ -263,12 +285,15 @@ mod tests {
         let mut batcher = recovery.go_on(batcher, Error::EmptyPrompt, &shared).expect("continues");
         assert!(batcher.draft_model().is_some());
         batcher.step().expect("runs");
-        let lost = refrain_vulkan::Error::DeviceLost {
-            during: "a test".to_owned(),
-        };
-        let lost = Error::from(refrain::Error::from(lost));
-        let mut batcher = recovery.go_on(batcher, lost, &shared).expect("continues");
-        assert!(batcher.draft_model().is_none());
+        for has_draft in [true, false] {
+            let lost = refrain_vulkan::Error::DeviceLost {
+                during: "a test".to_owned(),
+            };
+            let lost = Error::from(refrain::Error::from(lost));
+            batcher = recovery.go_on(batcher, lost, &shared).expect("continues");
+            assert_eq!(batcher.draft_model().is_some(), has_draft);
+            batcher.step().expect("runs");
+        }
         events.push(request(2).submit(&mut batcher).0);
         while !batcher.is_idle() {
             batcher.step().expect("runs");
@@ -285,7 +310,7 @@ mod tests {
         let mut recovery = recovery(Box::new(move |_| {
             calls += 1;
             if calls > 8 {
-                Ok(model())
+                Ok(model().into())
             } else {
                 Err("not there yet".into())
             }

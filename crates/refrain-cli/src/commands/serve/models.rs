@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::bail;
-use refrain_engine::{Engine, EngineOptions, Error as EngineError, Model, Reload, Session, Speculation};
+use refrain_engine::{
+    Engine, EngineOptions, Error as EngineError, Model, Reload, ReloadedModels, Session, Speculation,
+};
 use refrain_models::Checkpoint;
 use refrain_server::{EngineSource, LoadFailure, ModelRegistry, ServedModel, ServedText};
 
@@ -270,10 +272,10 @@ impl ModelSetup {
         )
     }
 
-    /// Reopens the device after it was lost, and reloads the model.
+    /// Reopens the device after it was lost, and reloads the model and its draft model.
     fn reload(&self) -> Reload {
         let (global, checkpoint, context) = (self.global.clone(), self.checkpoint.clone(), self.options.context);
-        let cache = self.cache;
+        let (cache, draft) = (self.cache, self.draft.clone());
         Box::new(move |why| {
             output::eprint_line(&format!(
                 "warning: {why}; reloading the model, running requests will continue"
@@ -282,7 +284,19 @@ impl ModelSetup {
             if device.is_cpu() {
                 return Err("the device is no longer available".into());
             }
-            Ok(load::load(&global, &checkpoint, &device, cache.types(&device), context)?.model)
+            let model = load::load(&global, &checkpoint, &device, cache.types(&device), context)?.model;
+            let draft = draft.as_ref().and_then(|draft| {
+                let loaded = draft.load(&global, &device, context);
+                let name = &draft.name;
+                loaded
+                    .map_err(|why| {
+                        output::eprint_line(&format!(
+                            "warning: {name} was not loaded again and drafts no more: {why:#}"
+                        ));
+                    })
+                    .ok()
+            });
+            Ok(ReloadedModels { model, draft })
         })
     }
 }
