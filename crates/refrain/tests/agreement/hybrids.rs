@@ -28,6 +28,11 @@ pub fn delta_net(device: &Device, random: &mut Random, tokens: usize) -> ([Array
     delta_net_with(device, random, tokens, Updates::AtOnce)
 }
 
+/// The same for a token of one of several sequences, in a step that decodes.
+pub fn decoded_delta_net(device: &Device, random: &mut Random) -> ([Array; 2], [Array; 3]) {
+    delta_net_with(device, random, 1, Updates::OfDecode)
+}
+
 /// When a delta net's states are updated.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Updates {

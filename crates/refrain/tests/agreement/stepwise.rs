@@ -244,10 +244,12 @@ fn every_kernel_accesses_only_bytes_of_its_operands() {
             kernels.extend(assert_steady(&outputs.each_ref(), random, context));
         }
         let (_, net) = hybrids::delta_net(device, random, 1);
+        let (_, decoded) = hybrids::decoded_delta_net(device, random);
         let long = Array::input(device, "long", DType::F32, &[2, 700]).top_k(5);
         let long_sort = Array::input(device, "long", DType::F32, &[2, 1500]).sort(-1);
         for (outputs, context) in [
             (net.each_ref().to_vec(), "a delta net"),
+            (decoded.each_ref().to_vec(), "a delta net of a step that decodes"),
             (vec![&hybrids::mixture(device, random, 1)], "a mixture"),
             (
                 vec![&hybrids::mixture(device, random, 9)],
