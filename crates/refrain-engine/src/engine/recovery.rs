@@ -218,6 +218,13 @@ mod tests {
         }
     }
 
+    fn lost() -> Error {
+        let lost = refrain_vulkan::Error::DeviceLost {
+            during: "a test".to_owned(),
+        };
+        Error::from(refrain::Error::from(lost))
+    }
+
     #[test]
     fn a_request_that_fails_alone_fails_alone() {
         let model = model();
@@ -286,11 +293,7 @@ mod tests {
         assert!(batcher.draft_model().is_some());
         batcher.step().expect("runs");
         for has_draft in [true, false] {
-            let lost = refrain_vulkan::Error::DeviceLost {
-                during: "a test".to_owned(),
-            };
-            let lost = Error::from(refrain::Error::from(lost));
-            batcher = recovery.go_on(batcher, lost, &shared).expect("continues");
+            batcher = recovery.go_on(batcher, lost(), &shared).expect("continues");
             assert_eq!(batcher.draft_model().is_some(), has_draft);
             batcher.step().expect("runs");
         }
@@ -323,12 +326,8 @@ mod tests {
         };
         let (events, _) = request.clone().submit(&mut batcher);
         batcher.step().expect("runs");
-        let lost = refrain_vulkan::Error::DeviceLost {
-            during: "a test".to_owned(),
-        };
         let shared = Shared::default();
-        let lost = Error::from(refrain::Error::from(lost));
-        assert!(recovery.go_on(batcher, lost, &shared).is_none());
+        assert!(recovery.go_on(batcher, lost(), &shared).is_none());
         assert!(shared.failed.load(Ordering::Relaxed));
         assert!(events.try_iter().any(|event| matches!(event, EngineEvent::Failed(_))));
         let (sender, requests) = channel();

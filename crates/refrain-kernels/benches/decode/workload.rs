@@ -141,7 +141,8 @@ impl Workload {
             Workload::Projection { tokens: 9.., .. } if row.matrix.is_empty() => return scalar_tile(row),
             Workload::Projection { tokens: 9.., .. } => return tile(&row.matrix[0]),
             Workload::Projection { tokens, .. } if *tokens > row.dense.max_vectors_beside_matrix as usize => {
-                return "matrix cores".into();
+                // Matrix cores, unless there are few weights.
+                return "as the row chooses".into();
             }
             Workload::Experts { tokens, .. } => {
                 let pairs = tokens * USED;

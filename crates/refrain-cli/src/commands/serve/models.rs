@@ -286,15 +286,13 @@ impl ModelSetup {
             }
             let model = load::load(&global, &checkpoint, &device, cache.types(&device), context)?.model;
             let draft = draft.as_ref().and_then(|draft| {
-                let loaded = draft.load(&global, &device, context);
-                let name = &draft.name;
-                loaded
-                    .map_err(|why| {
-                        output::eprint_line(&format!(
-                            "warning: {name} was not loaded again and drafts no more: {why:#}"
-                        ));
-                    })
-                    .ok()
+                let loaded = draft.load(&global, &device, context).inspect_err(|why| {
+                    let name = &draft.name;
+                    output::eprint_line(&format!(
+                        "warning: {name} was not loaded again and drafts no more: {why:#}"
+                    ));
+                });
+                loaded.ok()
             });
             Ok(ReloadedModels { model, draft })
         })

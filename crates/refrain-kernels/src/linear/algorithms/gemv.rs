@@ -241,8 +241,7 @@ impl GemvDivision {
             each: (gemv.rows / parts).max(1),
             loads: 1,
         };
-        let repeats = problem.routing.as_ref().map_or(1, Routing::repeats);
-        let target = gemv.target_groups.on(traits).div_ceil(repeats.max(1));
+        let target = gemv.target_groups.on(traits).div_ceil(routed_repeats(problem));
         while division.each > 1 && division.blocks(sections) < target {
             division.each /= 2;
         }
@@ -274,14 +273,12 @@ impl GemvDivision {
     /// Number of workgroups of each repetition, such that there are about `max` of all of them. Each takes equally many
     /// blocks, but for the last.
     fn groups(&self, max: usize, problem: &ProjectionProblem<'_>, sections: &[&SectionPlan<'_>]) -> usize {
-        let repeats = problem.routing.as_ref().map_or(1, Routing::repeats).max(1);
-        let blocks = self.blocks(sections);
-        let each = blocks.div_ceil((max / repeats).max(1));
+        let (blocks, repeats) = (self.blocks(sections), routed_repeats(problem));
         if repeats == 1 {
-            blocks.min(max)
-        } else {
-            blocks.div_ceil(each)
+            return blocks.min(max);
         }
+        let each = blocks.div_ceil((max / repeats).max(1));
+        blocks.div_ceil(each)
     }
 
     /// Number of blocks of rows: the workgroups if each computes one block.
@@ -289,6 +286,11 @@ impl GemvDivision {
         let per_block = (self.rows * self.each) as usize;
         sections.iter().map(|s| s.rows.div_ceil(per_block)).sum()
     }
+}
+
+/// Number of products that differ only in their experts; at least 1.
+fn routed_repeats(problem: &ProjectionProblem<'_>) -> usize {
+    problem.routing.as_ref().map_or(1, Routing::repeats).max(1)
 }
 
 /// Returns the chunks of x per tile in shared memory: the minimum number of equal tiles that fit.
