@@ -72,7 +72,8 @@ impl Gemv<'_> {
             .define("LANE_VALUE", "float")
             .unrolled(gemv.unrolled)
             .flag("ONE_BLOCK", is_one_block)
-            .flag("ONE_PASS", has_one_pass);
+            .flag("ONE_PASS", has_one_pass)
+            .flag("ONE_VECTOR", is_fixed && problem.tokens == 1);
         let text = self.completed(
             text,
             sections,
