@@ -103,5 +103,5 @@ pub fn expert_calls(
         ..traits.clone()
     };
     let all: Vec<&OperandSpec> = operands.iter().map(|(_, o)| o).collect();
-    RecordedCalls::new(projection.calls(&traits, &all).expect("supported"), &operands)
+    RecordedCalls::new(projection.calls(&traits, &all).expect("supported").calls, &operands)
 }

@@ -9,7 +9,8 @@
 //! for a grouped GEMM on matrix cores; x and the weights are rounded as in a [`crate::projection`] of many tokens.
 
 use super::algorithms::{GatheredGemv, Grouped, cheapest};
-use super::problem::WeightPlanes;
+use super::problem::{ProjectionProblem, StridedMatrix, WeightPlanes};
+use super::routing::Routing;
 use super::sources::{QuantMatrix, WeightRows};
 use crate::kit::text::{address, is_wide, outer_strides, require_dtype, require_float, require_shape};
 use crate::quantised::QuantFormat;
@@ -82,13 +83,7 @@ pub fn calls_tuned(
         let what = format!("{all_rows} rows of all experts are not a multiple of {rows} rows per expert");
         return Err(Unsupported::Size { op: OP, what });
     }
-    let grouped = Grouped {
-        x,
-        ids: experts,
-        weights: &planes,
-        experts: all_rows / rows,
-        out,
-    };
+    let grouped = grouped([x, experts, out], &planes, all_rows / rows)?;
     let gathered = GatheredGemv {
         operands: [x, experts, out],
         planes: &planes,
@@ -98,6 +93,34 @@ pub fn calls_tuned(
     let algorithm = cheapest(&[&grouped, &gathered], tuning, traits).unwrap_or(&gathered);
     let made = algorithm.calls(tuning, traits)?;
     Ok((made.calls, made.workspace))
+}
+
+/// The products as one grouped GEMM. The operands are x, the experts and the result.
+fn grouped<'a>(
+    [x, experts, out]: [&OperandSpec; 3],
+    planes: &WeightPlanes<'a>,
+    count: usize,
+) -> Result<Grouped<'a>, Unsupported> {
+    let ([tokens, used, columns], rows) = ([0, 1, 2].map(|d| x.layout.shape[d]), out.layout.shape[2]);
+    let strides = &x.layout.strides;
+    let between = (used > 1 && strides[1] != 0).then_some(strides[1]);
+    let last = 2 + planes.weights().planes();
+    let x = StridedMatrix::of(0, x, [strides[0], 1], &[between.unwrap_or(0)])?;
+    let out = StridedMatrix::of(last, out, [rows, 1], &[])?;
+    let routing = Routing {
+        experts: address(OP, 1, experts)?,
+        count,
+        between: rows,
+        used,
+        tokens,
+        weights: None,
+    };
+    let problem = ProjectionProblem {
+        routing: Some(routing),
+        operands: last + 1,
+        ..ProjectionProblem::product(1, columns, x, (planes.clone(), rows), out)
+    };
+    Grouped::new(problem, between)
 }
 
 /// Returns the planes of the matrices and their number of rows; each row has `columns` values.

@@ -1,5 +1,5 @@
-//! Fused products of a few tokens with the matrices of their experts: norm, products, routing weights and epilogue in
-//! one dispatch.
+//! Fused products of tokens with the matrices of their experts: for few tokens norm, products, routing weights and
+//! epilogue in one dispatch; for many, products and epilogue in a grouped GEMM on matrix cores.
 //!
 //! Each matrix of a section holds those of E experts as rows `[E·N, K]`, or N of every R rows. Each of T tokens has U
 //! experts: `experts` `[T, U]` u32. Two forms exist:
@@ -17,7 +17,7 @@
 
 use std::fmt;
 
-use super::algorithms::{Algorithm, Gemv};
+use super::algorithms::{Algorithm, Gemv, Grouped, ProjectionCalls};
 use super::problem::{ProjectionProblem, SectionPlan, StridedMatrix, extra, norm_weight};
 use super::routing::{Routing, RoutingWeights};
 use super::section::{OP, Section};
@@ -25,11 +25,15 @@ use super::sources::WeightRows;
 use crate::kit::text::{address, require_dtype, require_float, require_shape};
 use crate::rms_norm::Norm;
 use crate::{
-    Call, DType, OperandSpec, Traits, Unsupported, Values, elementwise, expert_matmul, expert_sum, rms_norm, tuning,
+    DType, OperandSpec, Traits, Unsupported, Values, elementwise, expert_matmul, expert_sum, rms_norm, tuning,
 };
 
 /// Maximum number of experts per token.
 const MAX_EXPERTS_PER_TOKEN: usize = 64;
+
+/// Maximum number of tokens whose products are computed pair by pair. For more, pairs are sorted by expert, and each
+/// expert's matrices are read once for a tile of its pairs.
+pub const MAX_GEMV_TOKENS: usize = 8;
 
 /// A fused expert product.
 #[derive(Clone, PartialEq, Hash, Debug)]
@@ -217,17 +221,18 @@ impl ExpertProjection {
         })
     }
 
-    /// Returns the call; none if the result is empty.
+    /// Returns the calls; none if the result is empty.
     ///
     /// # Errors
     /// Fails if dtypes or shapes do not match, if an operand must be copied first ([`Unsupported::NeedsContiguous`]),
-    /// if there are too many arguments, or if a size exceeds 32-bit indices.
-    pub fn calls(&self, traits: &Traits, operands: &[&OperandSpec]) -> Result<Vec<Call>, Unsupported> {
+    /// if there are too many arguments, or if a size exceeds 32-bit indices. For more than [`MAX_GEMV_TOKENS`] tokens it
+    /// also fails without matrix cores, with few tokens an expert, with a norm, and if results are added up.
+    pub fn calls(&self, traits: &Traits, operands: &[&OperandSpec]) -> Result<ProjectionCalls, Unsupported> {
         let problem = self.problem(operands)?;
         if problem.repeats() == 0 {
-            return Ok(Vec::new());
+            return Ok(ProjectionCalls::independent(Vec::new()));
         }
-        Ok(Gemv(&problem).calls(tuning::choose(traits), traits)?.calls)
+        with_algorithm(problem, |algorithm| algorithm.calls(tuning::choose(traits), traits))
     }
 
     /// Fails as [`ExpertProjection::calls`] would, without building the calls.
@@ -236,7 +241,20 @@ impl ExpertProjection {
     /// Those of [`ExpertProjection::calls`].
     pub fn check(&self, traits: &Traits, operands: &[&OperandSpec]) -> Result<(), Unsupported> {
         let problem = self.problem(operands)?;
-        Gemv(&problem).check(tuning::choose(traits), traits)
+        with_algorithm(problem, |algorithm| algorithm.check(tuning::choose(traits), traits))
+    }
+}
+
+/// Applies `act` to the algorithm for a problem's number of tokens.
+fn with_algorithm<T>(
+    problem: ProjectionProblem<'_>,
+    act: impl FnOnce(&dyn Algorithm) -> Result<T, Unsupported>,
+) -> Result<T, Unsupported> {
+    let tokens = problem.routing.as_ref().map_or(1, |routing| routing.tokens);
+    if tokens <= MAX_GEMV_TOKENS {
+        act(&Gemv(&problem))
+    } else {
+        act(&Grouped::new(problem, None)?)
     }
 }
 

@@ -303,7 +303,7 @@ pub(super) const SOFTWARE_MATRIX: &[MatrixTile] = &[
 
 /// Grouped GEMM over experts, measured on an H200 with 256 experts.
 pub(super) const H200_EXPERTS: ExpertTuning = ExpertTuning {
-    max_experts_per_pair: 3,
+    max_experts_per_pair: 4,
     tiles: &[
         MatrixTile {
             max_tokens: 1,

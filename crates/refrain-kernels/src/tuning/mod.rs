@@ -228,9 +228,15 @@ impl Tuning {
         tiles.next().expect("the last tile of a row applies to every product")
     }
 
-    /// Tile for the grouped GEMM of `pairs` (token, expert) pairs over `experts` experts; `None` if there are too few
-    /// pairs for matrix cores.
-    pub(crate) fn expert_tile(&self, traits: &Traits, size: u32, pairs: usize, experts: usize) -> Option<MatrixTile> {
+    /// Tile for the grouped GEMM of `pairs` (token, expert) pairs over `experts` experts with `matrices` matrices each;
+    /// `None` if there are too few pairs for matrix cores.
+    pub(crate) fn expert_tile(
+        &self,
+        traits: &Traits,
+        size: u32,
+        [pairs, experts]: [usize; 2],
+        matrices: usize,
+    ) -> Option<MatrixTile> {
         let ExpertTuning {
             max_experts_per_pair,
             tiles,
@@ -240,7 +246,7 @@ impl Tuning {
             .iter()
             .find(|tile| pairs <= tile.max_tokens.saturating_mul(experts))?;
         let enough = experts > 0 && experts < pairs.saturating_mul(max_experts_per_pair);
-        enough.then(|| tile.shrunk_to_fit(traits, size, pairs, 1))
+        enough.then(|| tile.shrunk_to_fit(traits, size, pairs, matrices as u32))
     }
 
     /// Whether the device can run the row's kernels.

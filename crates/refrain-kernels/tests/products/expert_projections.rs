@@ -1,6 +1,6 @@
 use refrain_kernels::matmul::{SliceRows, WeightRows};
 use refrain_kernels::projection::{
-    ExpertInputs, ExpertProjection, Norm, Routed, Section, WeightStorage, expert_reference,
+    ExpertInputs, ExpertProjection, MAX_GEMV_TOKENS, Norm, Routed, Section, WeightStorage, expert_reference,
 };
 use refrain_kernels::quantised::QuantFormat;
 use refrain_kernels::{DType, OperandSpec, Traits, Unsupported, Values};
@@ -9,7 +9,10 @@ use refrain_testing::sample;
 use crate::common::Random;
 use crate::projections::epilogue;
 use crate::quantised::RandomWeights as Quantised;
-use crate::support::{FLOATS, assert_product_close, device_traits, floats, in_turn, outcome, padded, stored};
+use crate::support::{
+    FLOATS, assert_product_close, device_traits, floats, in_turn, in_turn_among, outcome_of, padded, stored,
+    with_matrix_cores,
+};
 
 struct Case {
     /// Experts, rows per expert, tokens, experts per token, columns.
@@ -75,7 +78,7 @@ impl Case {
         let what = format!("{projection}, {:?}, x {x_dtype}", self.sizes);
         let all: Vec<&OperandSpec> = given.iter().map(|(operand, _)| operand).chain([&out]).collect();
         assert_eq!(projection.check(traits, &all), Ok(()), "{what}");
-        let calls = projection.calls(traits, &all).expect("checked");
+        let made = projection.calls(traits, &all).expect("checked");
         let matrices: Vec<SliceRows<'_>> = matrices.iter().map(|w| SliceRows::new(w, k)).collect();
         let expected = expert_reference(
             &projection,
@@ -91,8 +94,14 @@ impl Case {
             },
         );
         let inputs: Vec<(&OperandSpec, Values)> = given.iter().map(|(o, values)| (o, values.clone())).collect();
-        let actual = outcome(&calls, &inputs, &out);
-        assert_product_close(&calls, &actual, expected.f32().to_vec(), DType::F32, &what);
+        let actual = outcome_of(&made, &inputs, &out);
+        // Matrix cores use f16.
+        let precision = if tokens > MAX_GEMV_TOKENS {
+            DType::F16
+        } else {
+            DType::F32
+        };
+        assert_product_close(&made.calls, &actual, expected.f32().to_vec(), precision, &what);
     }
 
     /// Random experts, sometimes one out of range.
@@ -168,6 +177,62 @@ fn expert_projections_match_the_reference() {
             dtypes: [FLOATS[i]; 3],
         }
         .check(&traits);
+    }
+}
+
+/// Gate and up of many tokens, with the activation, in one pass over each expert's matrices.
+#[test]
+fn expert_projections_of_many_tokens_match_the_reference() {
+    let cases = QuantFormat::ALL.into_iter().map(WeightStorage::Quantised);
+    let cases = cases.chain([WeightStorage::Dense; 2]).enumerate();
+    for ((i, weights), traits) in sample(in_turn_among(with_matrix_cores(), cases), 8) {
+        let k = match weights {
+            WeightStorage::Quantised(format) if format.has_records() => 768,
+            WeightStorage::Quantised(_) => 384,
+            WeightStorage::Dense => 80,
+        };
+        Case {
+            sizes: [5, 13 + 20 * (i % 3), 9 + 11 * (i % 4), 2 + i % 2, k],
+            weights,
+            parts: 2 - i % 2,
+            norm: None,
+            routed: Routed::PerExpert,
+            // Fragments of dense weights have 16 bits.
+            dtypes: [FLOATS[i % 3], FLOATS[1 + i % 2], FLOATS[0]],
+        }
+        .check(&traits);
+    }
+}
+
+/// Without matrix cores, and where results are added up, many tokens take other kernels.
+#[test]
+fn many_tokens_need_matrix_cores_for_expert_projections() {
+    let f32s = |shape: &[usize]| OperandSpec::contiguous(DType::F32, shape);
+    let f16s = |shape: &[usize]| OperandSpec::contiguous(DType::F16, shape);
+    let ids = OperandSpec::contiguous(DType::U32, &[20, 2]);
+    let check = |routed, traits: &Traits| {
+        let projection = ExpertProjection {
+            norm: None,
+            section: Section::plain(WeightStorage::Dense, DType::F32),
+            routed,
+            between: 8,
+        };
+        let (x, weights, out) = (f32s(&[40, 16]), f32s(&[20, 2]), f32s(&[20, 8]));
+        let (shared_x, each) = (f32s(&[20, 16]), f32s(&[40, 8]));
+        let matrices = f16s(&[24, 16]);
+        match routed {
+            Routed::PerExpert => projection.check(traits, &[&shared_x, &ids, &matrices, &each]),
+            _ => projection.check(traits, &[&x, &ids, &weights, &matrices, &out]),
+        }
+    };
+    let without = Traits {
+        matrix_cores: None,
+        ..device_traits()
+    };
+    assert!(check(Routed::PerExpert, &without).is_err());
+    for traits in with_matrix_cores() {
+        assert_eq!(check(Routed::PerExpert, &traits), Ok(()));
+        assert!(check(Routed::Weighted, &traits).is_err());
     }
 }
 

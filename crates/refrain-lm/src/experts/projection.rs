@@ -1,4 +1,4 @@
-//! Fused products with the experts of few tokens: norm, products, and elementwise epilogue or weighted sum.
+//! Fused products with the experts of tokens: norm, products, and elementwise epilogue or weighted sum.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -40,10 +40,8 @@ impl Operation for FusedExperts {
     }
 
     fn lower(&self, traits: &Traits, operands: &[OperandSpec]) -> Result<Kernels, Unsupported> {
-        Ok(Kernels {
-            calls: self.projection.calls(traits, &operands.iter().collect::<Vec<_>>())?,
-            ..Kernels::default()
-        })
+        let operands: Vec<&OperandSpec> = operands.iter().collect();
+        Ok(self.projection.calls(traits, &operands)?.into())
     }
 
     fn check(&self, traits: &Traits, operands: &[OperandSpec]) -> Result<(), Unsupported> {

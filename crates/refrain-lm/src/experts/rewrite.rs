@@ -1,5 +1,5 @@
-//! Rewrite that fuses products with the experts of few tokens: with the elementwise node that uses them (an activation
-//! times a gate), or with the weighted sum over a token's experts and the elementwise node that uses the sum. For many
+//! Rewrite that fuses products with experts with the elementwise node that uses them (an activation times a gate), and
+//! those of few tokens with the weighted sum over a token's experts and the elementwise node that uses the sum. For many
 //! tokens it makes the weighted sum one node.
 
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use refrain::operation::{Reduce, Softmax, TakeAlong, TopK};
 use refrain::rewrite::{computes, reordered, rows as sliced, same_elements};
 use refrain::{DType, Device, Dimensions, Layout, Primitive};
 use refrain_kernels::elementwise::{BinaryOp, Expression, ExpressionStep};
-use refrain_kernels::projection::{ExpertProjection, Routed, Section, WeightStorage};
+use refrain_kernels::projection::{ExpertProjection, MAX_GEMV_TOKENS, Routed, Section, WeightStorage};
 use refrain_kernels::reduce::ReduceOp;
 
 use super::ExpertMatmul;
@@ -21,8 +21,6 @@ const SUM: Reduce = Reduce {
     op: ReduceOp::Sum,
     axes: 1,
 };
-/// Maximum number of tokens: for more, unfused kernels read each expert once for all tokens.
-const MAX_TOKENS: usize = 8;
 /// Maximum number of matrices whose products one epilogue combines.
 const MAX_MATRICES: usize = 2;
 
@@ -95,7 +93,7 @@ impl<'g> ExpertProduct<'g> {
         };
         let alone = uses[edge.node] == reads && node.layout.is_contiguous() && node.dtype == DType::F32;
         let can_move = !node.inputs.iter().any(|edge| graph.is_state(edge));
-        (alone && can_move && (1..=MAX_TOKENS).contains(&tokens)).then_some(ExpertProduct {
+        (alone && can_move && tokens > 0).then_some(ExpertProduct {
             x,
             experts,
             planes,
@@ -226,7 +224,7 @@ impl<'g> WeightedSum<'g> {
 fn summed(graph: &Graph, uses: &[usize], number: usize) -> Option<ExpertRewrite> {
     let WeightedSum { each, weights, sizes } = WeightedSum::of(graph, uses, number)?;
     let [tokens, used, rows] = sizes;
-    let product = ExpertProduct::of(graph, uses, each, 1)?;
+    let product = ExpertProduct::of(graph, uses, each, 1).filter(|_| tokens <= MAX_GEMV_TOKENS)?;
     let [.., columns] = product.sizes;
     let x = product.x.through(product.x.layout.reshape(&[tokens * used, columns])?);
     let scores = scores_of(graph, &weights, product.experts);

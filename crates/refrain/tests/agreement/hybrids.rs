@@ -223,7 +223,7 @@ fn mixtures_of_experts_agree_with_and_without_regions() {
         for (on_gpu, device) in [(false, &Device::cpu()), (true, vulkan())] {
             for regions in [false, true] {
                 let random = &mut Random::new(seed);
-                let tokens = random.pick(&[1, 3, 8]);
+                let tokens = random.pick(&[1, 3, 8, 24]);
                 let options = LowerOptions {
                     regions,
                     ..LowerOptions::default()
@@ -234,7 +234,7 @@ fn mixtures_of_experts_agree_with_and_without_regions() {
                 assert!(!plan.contains("expert_projection") || regions, "{plan}");
                 joined += plan.matches("expert_projection").count();
                 let chooses = plan.contains("= router of rms_norm") && !plan.contains("= top_k");
-                assert_eq!(chooses, regions && on_gpu, "{plan}");
+                assert_eq!(chooses, regions && on_gpu && tokens <= 8, "{plan}");
                 let columns = y.dim(1);
                 let x: Vec<f32> = (0..tokens * columns).map(|_| random.unit()).collect();
                 function.call_bytes(&[("x", bytemuck::cast_slice(&x))]).expect("a call");
@@ -243,7 +243,7 @@ fn mixtures_of_experts_agree_with_and_without_regions() {
         }
         assert_alike(&format!("a mixture of seed {seed}"), &results, 1e-4);
     }
-    // Two in each of 24 plans.
-    assert!(joined >= 40, "{joined} products");
+    // Two in each plan of few tokens.
+    assert!(joined >= 20, "{joined} products");
     assert_silent();
 }

@@ -15,7 +15,7 @@
 mod reference;
 
 pub use super::algorithms::ProjectionCalls;
-pub use super::expert_projection::{ExpertInputs, ExpertProjection, Routed, expert_reference};
+pub use super::expert_projection::{ExpertInputs, ExpertProjection, MAX_GEMV_TOKENS, Routed, expert_reference};
 pub use super::router::RouterProjection;
 pub use super::section::{Projection, Section, WeightStorage};
 pub use crate::rms_norm::Norm;

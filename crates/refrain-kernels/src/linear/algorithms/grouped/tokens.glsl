@@ -23,7 +23,7 @@ bool take(out Block block) {
 }
 
 // Row of the stacked matrices for row `n` of the expert.
-uint matrix_row(Block block, uint n) { return min(expert, EXPERTS - 1u) * block.rows + n; }
+uint matrix_row(Block block, uint n) { return min(expert, EXPERTS - 1u) * EXPERT_ROWS + n; }
 
 // An expert out of range has no products.
 uint blocks_of_k() { return expert < EXPERTS ? BLOCKS : 0u; }
