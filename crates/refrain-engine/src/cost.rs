@@ -122,17 +122,22 @@ pub fn unfused(plan: &Plan) -> BTreeMap<&'static str, usize> {
 
 impl Session {
     /// Returns the microseconds of each step of the decode plan after `depth` tokens: the minimum of several runs.
-    /// The session must be empty.
+    /// The session must be empty. A plan that verifies drafts ([`Session::verify_drafts`]) gets full ones.
     ///
     /// # Errors
     /// As [`Session::profile`], or if the context is too short.
     pub fn profile_at(&mut self, depth: usize) -> Result<Vec<f64>, Error> {
+        let extras = self.step()?.extras;
         self.append(&vec![1; depth.max(1)])?;
         let mut stream = self.stream(&[1], &Settings::default())?;
         for _ in 0..8 {
             stream.next_tokens()?;
         }
         stream.end()?;
+        self.set_extras(extras)?;
+        if let Some(drafts) = &self.step()?.control.drafts {
+            drafts.fill(1)?;
+        }
         min_of_runs(|| self.profile())
     }
 

@@ -11,7 +11,7 @@ use clap::Args;
 use refrain::speed;
 use refrain::{Device, Function, passes};
 use refrain_engine::cost::{self, CachedTokens, TokenCost};
-use refrain_engine::{CacheTypes, Session};
+use refrain_engine::{CacheTypes, MAX_DRAFTS, Session};
 use refrain_formats::AtomicFile;
 use serde_json::json;
 
@@ -52,6 +52,9 @@ pub(crate) struct Arguments {
     /// Explain a decode step of a batch of N sequences
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256), conflicts_with = "prompt")]
     batch: u32,
+    /// Explain a step that verifies a draft of N tokens in each sequence
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=MAX_DRAFTS as i64), conflicts_with = "prompt")]
+    drafts: Option<u32>,
     /// Print the program as a Graphviz graph
     #[arg(long, conflicts_with = "json")]
     dot: bool,
@@ -89,6 +92,9 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
     let loaded = load::load(global, &checkpoint, &device, CacheTypes::of_device(&device), context)?;
     let mut session = Session::several(&loaded.model, context, arguments.batch as usize)?;
     arguments.decoding.apply(&mut session);
+    if let Some(drafts) = arguments.drafts {
+        session.verify_drafts(drafts as usize)?;
+    }
     // The default for --dot is the last graph, since a plan has no edges.
     let last = if arguments.dot { "write_through" } else { "schedule" };
     let after = arguments.after.as_deref().unwrap_or(last);

@@ -1,6 +1,7 @@
 //! The decode step of a session, which its streams run.
 
 use super::*;
+use crate::engine::MAX_DRAFTS;
 use crate::step::{SlotStates, StepExtras, StepOptions, page_table};
 
 /// Maximum number of pages that are written with a submit. More, after a long prompt, are written before it.
@@ -40,6 +41,18 @@ impl Session {
     /// As [`Session::prepare`].
     pub fn decode_function(&mut self) -> Result<&Function, Error> {
         Ok(self.step()?.function())
+    }
+
+    /// Makes the decode step verify a draft of `tokens` tokens, at most [`MAX_DRAFTS`], in each sequence, for `explain` and
+    /// profiles. The next stream decodes without drafts again.
+    ///
+    /// # Errors
+    /// As [`Session::prepare`].
+    pub fn verify_drafts(&mut self, tokens: usize) -> Result<(), Error> {
+        self.set_extras(StepExtras {
+            draft_tokens: tokens.min(MAX_DRAFTS),
+            ..StepExtras::default()
+        })
     }
 
     /// Runs the decode step once more for the last token of the last stream. Returns the microseconds of each step

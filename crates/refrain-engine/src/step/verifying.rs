@@ -29,6 +29,17 @@ impl DraftStates {
         })
     }
 
+    /// Fills all drafts with one token.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn fill(&self, token: u32) -> Result<(), Error> {
+        let [sequences, columns] = [0, 1].map(|axis| self.drafts.dim(axis));
+        let mut row = vec![token; columns];
+        row[..FIRST_TOKEN].copy_from_slice(&[(columns - FIRST_TOKEN) as u32, 0]);
+        self.drafts.write_state(0, bytemuck::cast_slice(&row.repeat(sequences)))
+    }
+
     /// Returns a number of each draft's tokens, i32 `[S, 1]`: 0 of all of them, 1 of those accepted in any case.
     fn counts(&self, column: usize) -> Array {
         self.drafts.slice(1, column, column + 1).astype(DType::I32)
@@ -56,7 +67,8 @@ impl DraftStates {
         let exists = index.le(self.counts(0)).bit_and(positions.ge(0));
         let positions = exists.select(&(&positions + &index), -1);
         let numbers = numbers.broadcast_to(&[sequences, width]);
-        [tokens, positions, numbers].map(|array| array.reshape(&[-1]))
+        // As copies, all layers share them: fused kernels read them without strides.
+        [tokens, positions, numbers].map(|array| array.reshape(&[-1]).contiguous())
     }
 }
 
@@ -145,7 +157,7 @@ mod tests {
             draft_tokens: 3,
             ..StepExtras::default()
         };
-        for (rows, rule, updates) in [(2, "delta_net", 1), (4, "gated_delta", 2)] {
+        for (rows, rule, updates) in [(1, "delta_net", 1), (2, "delta_net", 1), (4, "gated_delta", 2)] {
             let options = StepOptions::default();
             let step = DecodeStep::trace(&model, &states, (rows, &slots), &table, pages, options).expect("lowers");
             let step = step
