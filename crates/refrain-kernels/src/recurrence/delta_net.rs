@@ -12,8 +12,9 @@
 //! computed without updates, and updates without results ([`DeltaNetOperands::form`]).
 //!
 //! Tokens belong to sequences as in [`crate::gated_delta`]. The kernel is meant for few tokens: a workgroup for each
-//! value head of a sequence takes them sequentially, with the state in its registers. If no sequence has several tokens
-//! ([`DeltaNetOperands::one_token`]), the state passes through the registers in parts.
+//! value head of a sequence takes them one after another, with the state in its registers; all else is computed for some
+//! of them at once. If no sequence has several tokens ([`DeltaNetOperands::one_token`]), the state passes through the
+//! registers in parts.
 
 mod operands;
 mod reference;
@@ -36,6 +37,8 @@ use crate::{Architecture, Call, Push, Traits, Unsupported, recurrence, tuning};
 const OP: &str = "delta_net";
 /// Maximum number of values of the state that an invocation keeps in registers.
 const MAX_STATE_REGISTERS: usize = 128;
+/// Maximum number of tokens whose work is shared, but for that on the state.
+const MAX_GROUP: usize = 8;
 /// Rows of the state that one vec4 reduction covers.
 const ROWS_PER_RUN: usize = 4;
 
@@ -64,12 +67,18 @@ struct DeltaNetVariant {
     each: usize,
     /// Runs of [`ROWS_PER_RUN`] rows of the state per row of invocations.
     runs: usize,
+    /// Tokens of a sequence whose work is shared, but for that on the state.
+    group: usize,
 }
 
 impl DeltaNetVariant {
     fn of(traits: &Traits, sizes: &DeltaNetSizes, in_parts: bool) -> Result<DeltaNetVariant, Unsupported> {
         let (key_dim, value_dim) = (sizes.key_dim, sizes.value_dim);
         let lanes = tuning::lanes(traits);
+        if (lanes as usize) < ROWS_PER_RUN {
+            let what = format!("rows of {lanes} invocations are too short for {ROWS_PER_RUN} sums");
+            return Err(Unsupported::Size { op: OP, what });
+        }
         let each = key_dim.div_ceil(lanes as usize);
         let runs = |rows: u32| value_dim.div_ceil(rows as usize * ROWS_PER_RUN);
         let max_rows = (traits.workgroup(u32::MAX) / lanes).max(1);
@@ -89,13 +98,20 @@ impl DeltaNetVariant {
         while rows > 1 && runs(rows / 2) == 1 {
             rows /= 2;
         }
+        let group = if in_parts || traits.architecture == Architecture::Gcn {
+            1
+        } else {
+            MAX_GROUP.min(sizes.tokens).min(rows as usize).max(1)
+        };
         let variant = DeltaNetVariant {
             lanes,
             rows,
             each,
             runs: runs(rows),
+            group,
         };
-        let shared = 4 * (2 * key_dim + value_dim + (1 + ROWS_PER_RUN) * (lanes * rows) as usize) + 64;
+        let of_tokens = group * (2 * key_dim + 2 * value_dim + 2);
+        let shared = 4 * (of_tokens + (1 + ROWS_PER_RUN) * (lanes * rows) as usize) + 64;
         if variant.runs * variant.each * ROWS_PER_RUN > MAX_STATE_REGISTERS || shared > traits.shared_bytes as usize {
             let what = format!("heads of {value_dim} × {key_dim} values are unsupported");
             return Err(Unsupported::Size { op: OP, what });
@@ -121,8 +137,15 @@ pub fn call(
 ) -> Result<(Call, usize), Unsupported> {
     let (sizes, variant, arguments) = checked(traits, operands, params)?;
     let in_parts = operands.goes_in_parts(&sizes);
-    let mut text = SourceBuilder::new(traits, OP)
+    let exchanges_lanes = traits.exchanges_lanes() && variant.lanes == traits.subgroup_size;
+    let text = if exchanges_lanes {
+        SourceBuilder::with_shuffles(traits, OP)
+    } else {
+        SourceBuilder::new(traits, OP)
+    };
+    let mut text = text
         .define("LANE_VALUE", "vec4")
+        .flag("EXCHANGES_LANES", exchanges_lanes)
         .flag("IN_PARTS", in_parts)
         .flag("NORM_WEIGHT", params.norm.weighted)
         .flag("NEXT_STATES", operands.next_states.is_some())
@@ -164,6 +187,7 @@ pub fn call(
             (7, sizes.taps as u32),
             (8, sizes.key_dim as u32),
             (9, sizes.value_dim as u32),
+            (10, variant.group as u32),
         ]);
     let call = Call {
         kernel,

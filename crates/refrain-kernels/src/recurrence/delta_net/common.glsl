@@ -1,18 +1,18 @@
 // A workgroup computes one value head of one sequence. Rows of the head's state S [E, D], four at a time, are spread over
-// LANES invocations, EACH values to one. What follows this text goes through the sequence's tokens.
+// LANES invocations, EACH values to one. What follows this text goes through the sequence's tokens, GROUP at a time.
 layout(constant_id = 5) const uint EACH = 4;
 layout(constant_id = 6) const uint RUNS = 2; // runs of four rows of S per row of invocations
 layout(constant_id = 7) const uint TAPS = 4;
 layout(constant_id = 8) const uint KEY_DIM = 128;
 layout(constant_id = 9) const uint VALUE_DIM = 128;
+layout(constant_id = 10) const uint GROUP = 1; // tokens; at most ROWS
 
 const uint THREADS = ROWS * LANES;
 // A head's query, key and value after the convolution.
 const uint OWN = 2u * KEY_DIM + VALUE_DIM;
 const uint OWN_EACH = (OWN + THREADS - 1u) / THREADS;
 
-shared float activated[OWN];
-shared float row_squares[ROWS];
+shared float activated[GROUP * OWN];
 
 bool arrives_last(uint ticket, uint workgroups);
 
@@ -133,58 +133,101 @@ void store_run(uint r) {
 }
 #endif
 
-// Convolves token t and stores the head's query, key and value, after SiLU, in shared memory.
-void convolve(uint t) {
-    float sums[OWN_EACH];
+// Inputs of the convolution, of each token of the group.
+float newest[GROUP * OWN_EACH];
+
+// Loads those of token t, number j of the group.
+void load_newest(uint t, uint j) {
     [[unroll]] for (uint i = 0u; i < OWN_EACH; ++i) {
         uint own = min(gl_LocalInvocationIndex + i * THREADS, OWN - 1u);
-        sums[i] = 0.0;
-        [[unroll]] for (uint tap = 1u; tap < TAPS; ++tap) {
-            float earlier = taps[i * TAPS + tap];
-            taps[i * TAPS + tap - 1u] = earlier;
-            sums[i] += weights[i * TAPS + tap - 1u] * earlier;
-        }
-        float newest = load_x(pc.x, t * X_STRIDE + channel_of(own));
-        taps[(i + 1u) * TAPS - 1u] = newest;
-        sums[i] += weights[(i + 1u) * TAPS - 1u] * newest;
+        newest[j * OWN_EACH + i] = load_x(pc.x, t * X_STRIDE + channel_of(own));
     }
-    barrier();
-    [[unroll]] for (uint i = 0u; i < OWN_EACH; ++i) {
-        uint own = gl_LocalInvocationIndex + i * THREADS;
-        if (own < OWN) activated[own] = silu(sums[i]);
+}
+
+// Convolves the tokens of the group that `mine` has bits of, and stores each one's query, key and value of the head, after
+// SiLU, in shared memory.
+void convolve(uint mine) {
+    [[unroll]] for (uint j = 0u; j < GROUP; ++j) {
+        if ((mine >> j & 1u) == 0u) continue;
+        [[unroll]] for (uint i = 0u; i < OWN_EACH; ++i) {
+            uint own = gl_LocalInvocationIndex + i * THREADS;
+            float sum = 0.0;
+            [[unroll]] for (uint tap = 0u; tap < TAPS; ++tap) {
+                float x = tap + 1u < TAPS ? taps[i * TAPS + min(tap + 1u, TAPS - 1u)] : newest[j * OWN_EACH + i];
+                taps[i * TAPS + tap] = x;
+                sum += weights[i * TAPS + tap] * x;
+            }
+            if (own < OWN) activated[j * OWN + own] = silu(sum);
+        }
     }
     barrier();
 }
 
-// Loads this invocation's values of the token's query and key, normalised and scaled.
-void load_query_and_key(out float q[EACH], out float k[EACH]) {
-    vec4 squares = vec4(0.0);
+// Sums over the lanes of a row. Where lanes exchange values, a lane keeps only some of the components after each exchange:
+// where subgroupAdd takes five for each component, all invocations' sums would keep a compute unit busy.
+#ifdef EXCHANGES_LANES
+vec2 sum_both(vec2 value) {
+    bool is_odd = (lane() & 1u) != 0u;
+    float own = (is_odd ? value.y : value.x) + subgroupShuffleXor(is_odd ? value.x : value.y, 1u);
+    [[unroll]] for (uint apart = 2u; apart < LANES; apart *= 2u) own += subgroupShuffleXor(own, apart);
+    float other = subgroupShuffleXor(own, 1u);
+    return is_odd ? vec2(other, own) : vec2(own, other);
+}
+
+// Returns the sum of component lane() % 4.
+float sum_apart(vec4 value) {
+    bool is_odd = (lane() & 1u) != 0u, is_late = (lane() & 2u) != 0u;
+    vec2 pair = (is_odd ? value.yw : value.xz) + subgroupShuffleXor(is_odd ? value.xz : value.yw, 1u);
+    float own = (is_late ? pair.y : pair.x) + subgroupShuffleXor(is_late ? pair.x : pair.y, 2u);
+    [[unroll]] for (uint apart = 4u; apart < LANES; apart *= 2u) own += subgroupShuffleXor(own, apart);
+    return own;
+}
+
+vec4 sum_all(vec4 value) {
+    float own = sum_apart(value);
+    uint first = gl_SubgroupInvocationID & ~3u;
+    vec4 sums;
+    [[unroll]] for (uint c = 0u; c < 4u; ++c) sums[c] = subgroupShuffle(own, first + c);
+    return sums;
+}
+#else
+vec2 sum_both(vec2 value) { return sum_lanes(vec4(value, 0.0, 0.0)).xy; }
+
+vec4 sum_all(vec4 value) { return sum_lanes(value); }
+
+float sum_apart(vec4 value) { return sum_lanes(value)[lane() % 4u]; }
+#endif
+
+// Loads this invocation's values of the query and key of the group's token j, normalised and scaled.
+void load_query_and_key(uint j, out float q[EACH], out float k[EACH]) {
+    vec2 squares = vec2(0.0);
     [[unroll]] for (uint i = 0u; i < EACH; ++i) {
         uint d = lane() + i * LANES;
-        q[i] = in_key(d) ? activated[d] : 0.0;
-        k[i] = in_key(d) ? activated[KEY_DIM + d] : 0.0;
-        squares.xy += vec2(q[i] * q[i], k[i] * k[i]);
+        q[i] = in_key(d) ? activated[j * OWN + d] : 0.0;
+        k[i] = in_key(d) ? activated[j * OWN + KEY_DIM + d] : 0.0;
+        squares += vec2(q[i] * q[i], k[i] * k[i]);
     }
-    squares = sum_lanes(squares);
-    vec2 scales = uintBitsToFloat(uvec2(Q_SCALE, K_SCALE)) / sqrt(squares.xy / float(KEY_DIM) + uintBitsToFloat(EPS));
+    squares = sum_both(squares);
+    vec2 scales = uintBitsToFloat(uvec2(Q_SCALE, K_SCALE)) / sqrt(squares / float(KEY_DIM) + uintBitsToFloat(EPS));
     [[unroll]] for (uint i = 0u; i < EACH; ++i) {
         q[i] *= scales.x;
         k[i] *= scales.y;
     }
 }
 
-// Updates run r of S by a token: S ← decay · S, then S ← S + beta · (v − S k) kᵀ. Returns its rows of S q.
-vec4 update_run(uint r, float q[EACH], float k[EACH], float decay, float beta) {
+// Updates run r of S by the group's token j: S ← decay · S, then S ← S + beta · (v − S k) kᵀ. Returns S q in
+// row lane() % 4 of the run.
+float update_run(uint r, uint j, float q[EACH], float k[EACH], float decay, float beta) {
     vec4 state_k = vec4(0.0);
     [[unroll]] for (uint i = 0u; i < EACH; ++i) {
         state[r % HELD * EACH + i] *= decay;
         state_k += state[r % HELD * EACH + i] * k[i];
     }
-    state_k = sum_lanes(state_k);
+    state_k = sum_all(state_k);
     vec4 values;
     [[unroll]] for (uint c = 0u; c < 4u; ++c) {
         uint value = value_of(r, c);
-        values[c] = in_value(value) ? activated[2u * KEY_DIM + value] : 0.0;
+        values[c] = in_value(value) ? activated[j * OWN + 2u * KEY_DIM + value] : 0.0;
     }
     vec4 delta = beta * (values - state_k);
     vec4 output_ = vec4(0.0);
@@ -192,7 +235,7 @@ vec4 update_run(uint r, float q[EACH], float k[EACH], float decay, float beta) {
         state[r % HELD * EACH + i] += delta * k[i];
         output_ += state[r % HELD * EACH + i] * q[i];
     }
-    return sum_lanes(output_);
+    return sum_apart(output_);
 }
 
 #ifndef RESULTS_ONLY
@@ -226,15 +269,6 @@ float load_gate(uint t, uint value) {
 #else
     return silu(z);
 #endif
-}
-
-// Factor of the output norm. `squares` is the sum over the values of this row of invocations.
-float norm_scale(float squares) {
-    if (lane() == 0u) row_squares[row_in_group()] = squares;
-    barrier();
-    float total = 0.0;
-    for (uint row = 0u; row < ROWS; ++row) total += row_squares[row];
-    return 1.0 / sqrt(total / float(VALUE_DIM) + uintBitsToFloat(NORM_EPS));
 }
 
 // A token without a position has zeros.

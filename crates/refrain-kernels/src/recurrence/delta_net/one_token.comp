@@ -7,6 +7,7 @@ const uint STORED = (RUNS * 4u + LANES - 1u) / LANES;
 // The sequence's token, or TOKENS.
 shared uint own_token;
 shared bool has_idle_tokens;
+shared float row_squares[ROWS];
 
 uint stored_component(uint i) { return lane() + i * LANES; }
 
@@ -36,6 +37,16 @@ void find_token() {
     barrier();
 }
 
+// Factor of the output norm. `squares` is the sum over the values that this lane is the first to have.
+float norm_scale(float squares) {
+    squares = sum_both(vec2(squares, 0.0)).x;
+    if (lane() == 0u) row_squares[row_in_group()] = squares;
+    barrier();
+    float total = 0.0;
+    for (uint row = 0u; row < ROWS; ++row) total += row_squares[row];
+    return 1.0 / sqrt(total / float(VALUE_DIM) + uintBitsToFloat(NORM_EPS));
+}
+
 void main() UNIFORM_FLOW {
     find_token();
     if (has_idle_tokens) {
@@ -51,23 +62,22 @@ void main() UNIFORM_FLOW {
     float decay = load_decay(pc.decay, t * DECAY_STRIDE + head());
     float beta = load_beta(pc.beta, t * BETA_STRIDE + head());
     float gates[STORED], outputs[STORED];
+    load_newest(t, 0u);
     [[unroll]] for (uint i = 0u; i < STORED; ++i) gates[i] = stores(i) ? load_gate(t, stored_value(i)) : 0.0;
     bool is_first = load_positions(pc.positions, t) == 0;
     if (is_first) reset_conv_state();
-    convolve(t);
+    convolve(1u);
     float q[EACH], k[EACH];
-    load_query_and_key(q, k);
+    load_query_and_key(0u, q, k);
     float squares = 0.0;
     [[unroll]] for (uint r = 0u; r < RUNS; ++r) {
         if (r + 1u < RUNS) load_run(r + 1u);
         if (is_first) reset_run(r);
-        vec4 sums = update_run(r, q, k, decay, beta);
+        float own = update_run(r, 0u, q, k, decay, beta);
         store_run(r);
-        [[unroll]] for (uint c = 0u; c < 4u; ++c) {
-            if (in_value(value_of(r, c))) squares += sums[c] * sums[c];
-            [[unroll]] for (uint i = 0u; i < STORED; ++i) {
-                if (stored_component(i) == r * 4u + c) outputs[i] = sums[c];
-            }
+        if (lane() < 4u && in_value(value_of(r, lane()))) squares += own * own;
+        [[unroll]] for (uint i = 0u; i < STORED; ++i) {
+            if (stored_component(i) / 4u == r) outputs[i] = own;
         }
     }
     float scale = norm_scale(squares);
