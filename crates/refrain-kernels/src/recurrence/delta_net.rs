@@ -101,7 +101,8 @@ impl DeltaNetVariant {
         let group = if in_parts || traits.architecture == Architecture::Gcn {
             1
         } else {
-            MAX_GROUP.min(sizes.tokens).min(rows as usize).max(1)
+            // Powers of two keep the number of different kernels small.
+            (sizes.tokens.next_power_of_two()).min(MAX_GROUP).min(rows as usize)
         };
         let variant = DeltaNetVariant {
             lanes,

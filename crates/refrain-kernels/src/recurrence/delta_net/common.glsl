@@ -163,8 +163,8 @@ void convolve(uint mine) {
     barrier();
 }
 
-// Sums over the lanes of a row. Where lanes exchange values, a lane keeps only some of the components after each exchange:
-// where subgroupAdd takes five for each component, all invocations' sums would keep a compute unit busy.
+// Sums over the lanes of a row. Where lanes exchange values, a lane keeps only some of the components after each exchange.
+// subgroupAdd takes five exchanges for each component, which a compute unit full of invocations waits for.
 #ifdef EXCHANGES_LANES
 vec2 sum_both(vec2 value) {
     bool is_odd = (lane() & 1u) != 0u;
