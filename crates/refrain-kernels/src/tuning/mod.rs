@@ -228,15 +228,9 @@ impl Tuning {
         tiles.next().expect("the last tile of a row applies to every product")
     }
 
-    /// Tile for the grouped GEMM of `pairs` (token, expert) pairs over `experts` experts with `matrices` matrices each;
-    /// `None` if there are too few pairs for matrix cores.
-    pub(crate) fn expert_tile(
-        &self,
-        traits: &Traits,
-        size: u32,
-        [pairs, experts]: [usize; 2],
-        matrices: usize,
-    ) -> Option<MatrixTile> {
+    /// Tile for a grouped GEMM of so many (token, expert) pairs, experts, and matrices of each; `None` for few pairs.
+    pub(crate) fn expert_tile(&self, traits: &Traits, size: u32, of: [usize; 3]) -> Option<MatrixTile> {
+        let [pairs, experts, matrices] = of;
         let ExpertTuning {
             max_experts_per_pair,
             tiles,

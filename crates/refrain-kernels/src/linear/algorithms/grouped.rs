@@ -56,7 +56,7 @@ impl<'p> Grouped<'p> {
         let (problem, sections) = (&self.pairs, self.pairs.fusible_sections());
         let cores = traits.matrix_cores.filter(|_| matrix_cores::supported(traits))?;
         let parts = sections[0][0].parts.len();
-        let tile = tuning.expert_tile(traits, cores.size, [problem.tokens, self.routing.count], parts)?;
+        let tile = tuning.expert_tile(traits, cores.size, [problem.tokens, self.routing.count, parts])?;
         matrix_cores::check(problem).ok()?;
         let fragments = problem.fragments_of(tile, traits, cores, &sections[0]);
         let fits = self.sorted(&fragments).fits(traits, tuning.row_threads);
