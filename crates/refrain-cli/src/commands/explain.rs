@@ -11,7 +11,7 @@ use clap::Args;
 use refrain::speed;
 use refrain::{Device, Function, passes};
 use refrain_engine::cost::{self, CachedTokens, TokenCost};
-use refrain_engine::{CacheTypes, MAX_DRAFTS, Session};
+use refrain_engine::{CacheTypes, MAX_DRAFTS, Model, Session};
 use refrain_formats::AtomicFile;
 use serde_json::json;
 
@@ -74,6 +74,18 @@ pub(crate) struct Arguments {
     decoding: DecodingArguments,
 }
 
+impl Arguments {
+    /// The session whose programs are explained.
+    fn session(&self, model: &Model, context: usize) -> anyhow::Result<Session> {
+        let mut session = Session::several(model, context, self.batch as usize)?;
+        self.decoding.apply(&mut session);
+        if let Some(drafts) = self.drafts {
+            session.verify_drafts(drafts as usize)?;
+        }
+        Ok(session)
+    }
+}
+
 pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> {
     let stages = passes::STAGE_NAMES;
     if let Some(pass) = arguments.after.as_deref().filter(|pass| !stages.contains(pass)) {
@@ -90,11 +102,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
     let depth = arguments.depth.map_or(target.default_depth(), |depth| depth as usize);
     let context = (depth + target.0.unwrap_or(64)).min(checkpoint.config().max_position);
     let loaded = load::load(global, &checkpoint, &device, CacheTypes::of_device(&device), context)?;
-    let mut session = Session::several(&loaded.model, context, arguments.batch as usize)?;
-    arguments.decoding.apply(&mut session);
-    if let Some(drafts) = arguments.drafts {
-        session.verify_drafts(drafts as usize)?;
-    }
+    let mut session = arguments.session(&loaded.model, context)?;
     // The default for --dot is the last graph, since a plan has no edges.
     let last = if arguments.dot { "write_through" } else { "schedule" };
     let after = arguments.after.as_deref().unwrap_or(last);
@@ -130,6 +138,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
             "device": device.name(),
             "prompt": target.0,
             "batch": arguments.batch,
+            "drafts": arguments.drafts,
             "depth": depth,
             "mode": mode,
             "measured": choice,

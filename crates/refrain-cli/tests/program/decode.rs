@@ -63,7 +63,7 @@ fn explain_prints_every_pass_and_the_cost_of_a_token() {
 }
 
 #[test]
-fn explain_shows_the_cost_of_a_prompt_and_a_batch() {
+fn explain_shows_the_cost_of_a_prompt_a_batch_and_drafts() {
     if !refrain_testing::drawn(12) {
         return;
     }
@@ -75,13 +75,20 @@ fn explain_shows_the_cost_of_a_prompt_and_a_batch() {
         .concat();
         run(&arguments).json()
     };
-    let [one, prompt, batch] = [&["-d", "0"][..], &["--prompt", "64"], &["--batch", "8", "-d", "0"]].map(explained);
+    let of = [
+        &["-d", "0"][..],
+        &["--prompt", "64"],
+        &["--batch", "8", "-d", "0"],
+        &["--drafts", "7", "-d", "0"],
+    ];
+    let [one, prompt, batch, drafts] = of.map(explained);
     let cost = |of: &Value, key: &str| of["token"][key].as_u64().unwrap();
     assert_eq!(
         (prompt["prompt"].as_u64(), prompt["mode"].as_str()),
         (Some(64), Some("eager"))
     );
-    for (of, tokens) in [(&prompt, 64), (&batch, 8)] {
+    assert_eq!(drafts["drafts"].as_u64(), Some(7));
+    for (of, tokens) in [(&prompt, 64), (&batch, 8), (&drafts, 8)] {
         let (least, most) = (tokens * 3 / 4, tokens * 3 / 2);
         let times = cost(of, "multiplications") / cost(&one, "multiplications");
         // Only the last token of a prompt has logits, and its attention does not see the whole context.
@@ -103,6 +110,7 @@ fn explain_shows_the_cost_of_a_prompt_and_a_batch() {
     assert!(run(&traced).done().contains("input"));
     run(&["explain", "demo", "--prompt", "2049"]).failed(2, &["2049", "2048"]);
     run(&["explain", "demo", "--prompt", "5", "--batch", "2"]).failed(2, &["--batch"]);
+    run(&["explain", "demo", "--drafts", "8"]).failed(2, &["8", "7"]);
 }
 
 #[test]
@@ -112,7 +120,7 @@ fn explain_profiles_every_step_of_a_token_and_a_prompt() {
     }
     let model = fixture("qwen3-gguf-q4_0/model.gguf");
     let model = model.to_str().unwrap();
-    for of in [&["--batch", "3"][..], &["--prompt", "20"]] {
+    for of in [&["--batch", "3"][..], &["--drafts", "3"], &["--prompt", "20"]] {
         let profiled = on_vulkan(&[&["explain", model, "--profile", "--json"], of].concat()).json();
         let steps = profiled["steps"].as_array().unwrap();
         assert!(steps.len() > 6, "{profiled}");
