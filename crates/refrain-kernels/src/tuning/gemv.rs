@@ -103,7 +103,7 @@ const ANY: [usize; 2] = [1, usize::MAX];
 /// kernels that load once are shorter, and each workgroup loads x for itself. On an H100, tokens/s with and without:
 /// experts 393 and 379 (Qwen3-30B-A3B), 421 and 410 (Qwen3.5-35B-A3B); other products of 2048 values 400 and 393, 433 and
 /// 417, but 1199 and 1212 (Qwen3-0.6B). A router of floats 428 and 419; a 4-bit router takes 7.4 instead of 8.7 µs.
-pub(super) const H200_SHAPES: [ShapedGemv; 12] = [
+pub(super) const H200_SHAPES: [ShapedGemv; 11] = [
     // Experts of several tokens: eight of 35B-A3B's 27.4 µs (gate and up) instead of 32.3, four of 30B-A3B's 22.9
     // instead of 26.8.
     ShapedGemv {
@@ -145,23 +145,6 @@ pub(super) const H200_SHAPES: [ShapedGemv; 12] = [
             loads: 4,
             batched_loads: 4,
             target_groups: GroupCount::scaled(32, H200_UNITS),
-            ..H200_GEMV
-        },
-    },
-    // Few rows: staging several vectors takes as long as the product. Gate and up of a shared expert (2 × 512 × 2048), four
-    // vectors: 7.4 µs instead of 10.3.
-    ShapedGemv {
-        routed: false,
-        bits: [1, 4],
-        depth: [1025, 2048],
-        max_rows: 512,
-        vectors: [2, 4],
-        nested: false,
-        gemv: GemvTuning {
-            threads: 256,
-            batched_loads: 2,
-            target_groups: GroupCount::scaled(32, H200_UNITS),
-            max_groups: GroupCount::scaled(528, H200_UNITS),
             ..H200_GEMV
         },
     },
