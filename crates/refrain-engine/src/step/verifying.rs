@@ -66,9 +66,9 @@ impl DraftStates {
         let index = Array::arange(self.drafts.device(), DType::I32, width).reshape(&[1, width as isize]);
         let exists = index.le(self.counts(0)).bit_and(positions.ge(0));
         let positions = exists.select(&(&positions + &index), -1);
-        let numbers = numbers.broadcast_to(&[sequences, width]);
-        // As copies, all layers share them: fused kernels read them without strides.
-        [tokens, positions, numbers].map(|array| array.reshape(&[-1]).contiguous())
+        // Fused kernels read them without strides. As a copy, all layers share it.
+        let numbers = numbers.broadcast_to(&[sequences, width]).contiguous();
+        [tokens, positions, numbers].map(|array| array.reshape(&[-1]))
     }
 }
 
