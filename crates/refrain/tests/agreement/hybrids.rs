@@ -218,12 +218,13 @@ fn mixtures_of_experts_agree_with_and_without_regions() {
         return;
     }
     let mut joined = 0;
-    for seed in 760..772 {
+    // The last mixtures have more tokens than fused products take.
+    for (seed, choices) in (760..775).map(|seed| (seed, if seed < 772 { [1, 3, 8] } else { [9, 24, 40] })) {
         let mut results: Vec<Vec<f32>> = Vec::new();
         for (on_gpu, device) in [(false, &Device::cpu()), (true, vulkan())] {
             for regions in [false, true] {
                 let random = &mut Random::new(seed);
-                let tokens = random.pick(&[1, 3, 8, 24]);
+                let tokens = random.pick(&choices);
                 let options = LowerOptions {
                     regions,
                     ..LowerOptions::default()
@@ -243,7 +244,7 @@ fn mixtures_of_experts_agree_with_and_without_regions() {
         }
         assert_alike(&format!("a mixture of seed {seed}"), &results, 1e-4);
     }
-    // Two in each plan of few tokens.
-    assert!(joined >= 20, "{joined} products");
+    // Two in each of 24 plans.
+    assert!(joined >= 40, "{joined} products");
     assert_silent();
 }
