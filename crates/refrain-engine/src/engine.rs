@@ -130,6 +130,8 @@ pub struct EngineLoad {
     pub pages: usize,
     /// Pages held by requests.
     pub pages_in_use: usize,
+    /// Programs that requests may need and that are not made yet. They are made while there are no requests.
+    pub programs_to_make: usize,
     /// Total prompt tokens.
     pub prompt_tokens: u64,
     /// Total prompt tokens that were found in the prefix cache.

@@ -255,6 +255,7 @@ impl<R: Runner> Batcher<R> {
             running: self.running().count(),
             pages: self.pool.count(),
             pages_in_use: self.pool.count() - self.pool.available(),
+            programs_to_make: self.preparation.left(),
             ..self.counted
         }
     }

@@ -11,8 +11,10 @@ use refrain_engine::{
 use super::measure::{Measurement, Test, synthetic_tokens};
 use crate::load::Loaded;
 
-/// Unmeasured runs: the engine compiles steps, and learns how long they take.
+/// Unmeasured runs, in which the engine learns how long steps take.
 const WARM_UP_RUNS: usize = 2;
+/// How often the engine is asked whether it made all programs.
+const PREPARATION_POLL: Duration = Duration::from_millis(5);
 
 /// One repetition.
 struct Repetition {
@@ -46,6 +48,7 @@ pub(super) fn measure(
     let engine = Engine::start(model, &options)?;
     let prepared = start.elapsed();
     let cold = generate(&engine, model, &test)?;
+    wait_for_programs(&engine);
     for _ in 1..WARM_UP_RUNS {
         generate(&engine, model, &test)?;
     }
@@ -76,6 +79,13 @@ pub(super) fn measure(
         ttft_cold_ms: cold.first.as_secs_f64() * 1e3,
         ttft_warm_ms: first.fold(f64::INFINITY, f64::min) * 1e3,
     })
+}
+
+/// Waits until the engine made the programs that requests may need, so that none is compiled while it is measured.
+fn wait_for_programs(engine: &Engine) {
+    while engine.load().programs_to_make > 0 && !engine.has_failed() {
+        std::thread::sleep(PREPARATION_POLL);
+    }
 }
 
 /// A request, and when its tokens arrived.

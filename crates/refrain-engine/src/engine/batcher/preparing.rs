@@ -63,6 +63,11 @@ impl Preparation {
         self
     }
 
+    /// Returns how many are still to be made.
+    pub fn left(&self) -> usize {
+        self.programs.len()
+    }
+
     /// Notes that a step of so many rows is used. Once such a burst is over, somewhat narrower steps are made for the next
     /// one: they take as much memory as two such steps.
     pub fn used(&mut self, rows: usize) {
@@ -80,7 +85,7 @@ impl Preparation {
 impl<R: Runner> Batcher<R> {
     /// Returns how long there must be no request until there is work; `None` if there is none.
     pub fn idle_wait(&self) -> Option<Duration> {
-        if self.preparation.programs.is_empty() {
+        if self.preparation.left() == 0 {
             self.wait_to_store()
         } else {
             Some(IDLE_BEFORE_WORK)
@@ -92,7 +97,7 @@ impl<R: Runner> Batcher<R> {
     /// # Errors
     /// If the device fails.
     pub(super) fn work_while_idle(&mut self) -> Result<(), Error> {
-        if self.preparation.programs.is_empty() {
+        if self.preparation.left() == 0 {
             self.store_next()?;
         } else {
             self.prepare_next();
@@ -156,9 +161,11 @@ mod tests {
         let mut batcher = Batcher::new(&model(), &options).expect("fits");
         let mut steps = 0;
         while batcher.idle_wait().is_some() {
+            assert_eq!(batcher.load().programs_to_make, 11 - steps);
             batcher.step().expect("prepares");
             steps += 1;
         }
+        assert_eq!(batcher.load().programs_to_make, 0);
         assert_eq!((steps, batcher.runner.traced()), (11, 8));
         assert!(batcher.runner.rows().is_empty(), "none is in use");
     }
