@@ -98,7 +98,7 @@ impl DeltaNetVariant {
         while rows > 1 && runs(rows / 2) == 1 {
             rows /= 2;
         }
-        let group = if in_parts || traits.architecture == Architecture::Gcn {
+        let group = if in_parts || has_scarce_registers(traits) {
             1
         } else {
             // Powers of two keep the number of different kernels small.
@@ -124,6 +124,11 @@ impl DeltaNetVariant {
     fn iterations_per_token(&self, traits: &Traits, taps: usize) -> usize {
         taps.max(2 * self.each * self.runs) + 4 * lane_reduction(traits) + self.rows as usize
     }
+}
+
+/// Whether the sixteen subgroups of a head leave few registers to each lane: on GCN 64, and each address takes two.
+fn has_scarce_registers(traits: &Traits) -> bool {
+    traits.architecture == Architecture::Gcn
 }
 
 /// Returns the call and the number of counters it needs (u32, zero before and after it): the operand after the others.
@@ -154,8 +159,7 @@ pub fn call(
         .flag("STATE_ONLY", !operands.has_results())
         .define("NEXT_FROM_TAP", usize::from(!operands.is_joined(&sizes)))
         .define("RATIO", sizes.ratio())
-        // Sixteen subgroups of 64 leave 64 registers per lane, and each address takes two.
-        .flag("SCARCE_REGISTERS", traits.architecture == Architecture::Gcn);
+        .flag("SCARCE_REGISTERS", has_scarce_registers(traits));
     for (name, operand) in operands.names().into_iter().zip(operands.all()) {
         text = match name {
             "conv_state" | "state" if operands.updates_states() => text.output(name, operand.dtype),
