@@ -34,19 +34,22 @@ pub fn neighbours(row: &Tuning, workload: &Workload) -> Box<dyn Iterator<Item = 
 }
 
 fn attention_rows(row: Tuning) -> impl Iterator<Item = Tuning> {
-    let choices = [64, 128, 256, 512]
+    let together = [(128, 32), (128, 64), (256, 64), (256, 128)].map(|choice| (choice, false));
+    let apart = [64, 128, 256]
         .into_iter()
-        .flat_map(|t| [32, 64, 128].map(|p| (t, p)));
-    let choices = choices.filter(|(threads, positions)| threads >= positions);
-    let choices = choices.flat_map(|(t, p)| [1, 2, 4].map(|h| (t, p, h)));
-    choices.flat_map(move |(threads, positions, max_heads)| {
-        [132, 264, 528].map(|target_groups| {
+        .flat_map(|t| [32, 64].map(|p| ((t, p), true)));
+    let choices = together.into_iter().chain(apart);
+    let choices = choices.flat_map(|choice| [1, 2, 4, 8].map(|heads| (choice, heads)));
+    choices.flat_map(move |(((threads, positions), by_subgroups), max_heads)| {
+        [264, 396, 528].map(|target_groups| {
             let mut row = row;
             row.decode.threads = threads;
             row.decode.positions = positions;
+            row.decode.by_subgroups = by_subgroups;
             row.decode.max_heads = max_heads;
             row.decode.target_groups = GroupCount::fixed(target_groups);
             row.decode_many = &[];
+            row.decode_short = None;
             row
         })
     })

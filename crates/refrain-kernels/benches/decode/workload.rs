@@ -5,7 +5,7 @@ use refrain_kernels::projection::WeightStorage;
 use refrain_kernels::tuning::{MatrixTile, TileSize, Tuning};
 use refrain_vulkan::{Buffer, Device};
 
-use crate::attentions::{HEAD_DIM, PAGE, decode_attention, page_table, preparation_calls, prompt_attention};
+use crate::attentions::{HEAD_DIM, Heads, PAGE, decode_attention, page_table, preparation_calls, prompt_attention};
 use crate::hybrid::{self, EXPERTS, USED};
 use crate::products::{planes, projection_calls};
 use crate::recorded::{RecordedCalls, upload};
@@ -56,8 +56,7 @@ pub enum Workload {
     },
     Attention {
         model: &'static str,
-        heads: usize,
-        kv_heads: usize,
+        heads: Heads,
         /// Context length.
         context: usize,
         sequences: usize,
@@ -124,7 +123,11 @@ impl Workload {
         let gemv = match self {
             Workload::Attention { .. } => {
                 let d = row.decode;
-                return format!("{}t {}p {}h {}g", d.threads, d.positions, d.max_heads, d.target_groups);
+                let form = if d.by_subgroups { " by subgroups" } else { "" };
+                return format!(
+                    "{}t {}p {}h {}g{form}",
+                    d.threads, d.positions, d.max_heads, d.target_groups
+                );
             }
             Workload::PromptAttention { .. } => {
                 let a = row.attention;
@@ -237,11 +240,11 @@ impl Workload {
             Workload::Delta { .. } => hybrid::state_bytes(),
             Workload::Convolution { tokens } => tokens * hybrid::token_bytes(),
             Workload::Attention {
-                kv_heads,
+                heads,
                 context,
                 sequences,
                 ..
-            } => 2 * 2 * kv_heads * HEAD_DIM * context.next_multiple_of(PAGE) * sequences,
+            } => heads.bytes(context.next_multiple_of(PAGE) * sequences),
             Workload::PromptAttention {
                 kv_heads,
                 tokens,
@@ -286,11 +289,10 @@ impl Workload {
             Workload::Convolution { tokens } => hybrid::convolution_calls(row, traits, *tokens),
             Workload::Attention {
                 heads,
-                kv_heads,
                 context,
                 sequences,
                 ..
-            } => decode_attention(row, traits, [*heads, *kv_heads], [*context, *sequences]),
+            } => decode_attention(row, traits, heads, [*context, *sequences]),
             Workload::PromptAttention {
                 heads,
                 kv_heads,

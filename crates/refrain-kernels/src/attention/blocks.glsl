@@ -24,6 +24,16 @@ NAME_unit load_unit_NAME(uvec2 state, uint dim, uint row, uint unit) {
     return loaded;
 }
 
+// Returns pair `i` of a unit's quants. The float 2^23 + n has n as its last bits.
+vec2 NAME_unit_quants(NAME_unit unit, uint i) {
+    const uint half_range = 1u << (BITS - 1u);
+    const uint mask = (1u << BITS) - 1u;
+    uint bit = 2u * i * BITS;
+    uint word = UNIT_WORD ^ half_range * (0xffffffffu / mask);
+    uvec2 last_bits = uvec2(word >> bit % 32u, word >> bit % 32u + BITS) & mask;
+    return uintBitsToFloat(last_bits | 0x4b000000u) - (8388608.0 + float(half_range));
+}
+
 // Returns pair `i` of a unit.
 vec2 NAME_pair(NAME_unit unit, uint i) {
     uint bit = 2u * i * BITS;

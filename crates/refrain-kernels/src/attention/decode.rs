@@ -131,7 +131,7 @@ pub fn call_tuned(
         &[""]
     };
     let arrives_last = if has_tickets { tickets::TEXT } else { "" };
-    let text = |pass: &str| kernel(tuning, traits, operands, params, &generated, pass).body(arrives_last);
+    let text = |pass: &str| kernel(traits, operands, params, (&generated, &variant), pass).body(arrives_last);
     let call = |pass: &&str| Call {
         kernel: (text(pass).body(include_str!("splits.glsl"))).kernel(variant.constants(&sizes, params)),
         groups: groups.map(|g| g.max(1) as u32),
@@ -147,16 +147,21 @@ pub fn call_tuned(
 
 /// Returns the text of a call without the combination of splits. `pass` is the flag of one of two passes, or empty.
 fn kernel<'t>(
-    tuning: &Tuning,
     traits: &'t Traits,
     operands: &[&OperandSpec],
     params: &DecodeParams,
-    generated: &str,
+    (generated, variant): (&str, &DecodeVariant),
     pass: &str,
 ) -> SourceBuilder<'t> {
-    let mut text = SourceBuilder::new(traits, &format!("{OP}.decode"))
+    let name = format!("{OP}.decode");
+    let text = if variant.by_subgroups {
+        SourceBuilder::with_shuffles(traits, &name).define("BY_SUBGROUPS", 1)
+    } else {
+        SourceBuilder::new(traits, &name)
+    };
+    let mut text = text
         .define("LANE_VALUE", "float")
-        .unrolled(tuning.decode.unrolled)
+        .unrolled(variant.unrolled)
         .flag(pass, !pass.is_empty())
         .input("q", operands[2].dtype)
         .input("k", operands[3].dtype)
@@ -187,6 +192,11 @@ fn kernel<'t>(
         .body(match params.attention.blocks[0] {
             Some(_) => include_str!("decode/store_blocks.glsl"),
             None => "",
+        })
+        .body(if variant.by_subgroups {
+            include_str!("decode/subgroups.glsl")
+        } else {
+            include_str!("decode/tiles.glsl")
         })
         .body(include_str!("decode.comp"))
 }

@@ -3,6 +3,7 @@
 //! [`TABLE`] has a [`Tuning`] row for each kind of device; [`choose`] picks the first row that matches and fits.
 //! Kernel families take a row explicitly in `call_tuned`, so tests can run every row on any device.
 
+mod decode;
 mod gemv;
 mod matrix;
 mod matrix_tiles;
@@ -11,6 +12,7 @@ mod settings;
 mod table;
 mod tile;
 
+pub use decode::DecodeTuning;
 pub use gemv::{GemvTuning, ShapedGemv};
 pub use matrix::{ExpertTuning, MatrixTile, SubgroupSplit};
 pub use measurement::{KernelFamily, Measurement};
@@ -90,29 +92,6 @@ pub struct AttentionTuning {
     pub target_matrix_groups: GroupCount,
 }
 
-/// Sizes of decode attention. A workgroup computes some query heads of one key head, over a split of a token's
-/// positions.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct DecodeTuning {
-    /// Invocations per workgroup: a multiple of `positions`.
-    pub threads: u32,
-    /// Positions per step of a workgroup: a power of two.
-    pub positions: u32,
-    /// Maximum number of query heads of a workgroup.
-    pub max_heads: u32,
-    /// Fewest query heads of a workgroup for which an entry of [`Tuning::decode_many`] is used.
-    pub min_heads: u32,
-    /// Whether the sums of a workgroup's heads are reduced one after another. That needs less shared memory, so that more
-    /// workgroups share a processor, and more barriers.
-    pub reduces_heads_singly: bool,
-    /// Maximum number of splits of a token's positions.
-    pub max_splits: u32,
-    /// Workgroups that fill the device.
-    pub target_groups: GroupCount,
-    /// Whether loops over an invocation's values are unrolled.
-    pub unrolled: bool,
-}
-
 /// Sizes of the gated delta rule. A row of invocations computes some values of a head.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct DeltaTuning {
@@ -171,6 +150,8 @@ pub struct Tuning {
     pub decode: DecodeTuning,
     /// Decode attention of many sequences. The first entry whose workgroups fill the device is used.
     pub decode_many: &'static [DecodeTuning],
+    /// The same for few sequences in caches of at most 2,048 positions each, if they have settings of their own.
+    pub decode_short: Option<DecodeTuning>,
     /// The gated delta rule.
     pub delta: DeltaTuning,
     /// Maximum number of tokens that one invocation of the causal convolution computes one after another.

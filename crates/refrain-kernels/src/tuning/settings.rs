@@ -170,10 +170,7 @@ fn slots(row: &mut Tuning) -> Vec<(String, Slot<'_>)> {
         ("decode.max_heads", Slot::Number(&mut decode.max_heads, [1, 16])),
         ("decode.max_splits", Slot::Number(&mut decode.max_splits, [1, 64])),
         ("decode.target_groups", Slot::Groups(&mut decode.target_groups)),
-        (
-            "decode.reduces_heads_singly",
-            Slot::Switch(&mut decode.reduces_heads_singly),
-        ),
+        ("decode.by_subgroups", Slot::Switch(&mut decode.by_subgroups)),
         ("decode.unrolled", Slot::Switch(&mut decode.unrolled)),
         ("delta.values", Slot::Power(&mut row.delta.values, [1, 8])),
         ("delta.lanes", Slot::Power(&mut row.delta.lanes, [1, 128])),
@@ -264,6 +261,7 @@ fn set(row: &mut Tuning, line: &str) -> Result<(), String> {
     let current = current_name(name);
     if name.starts_with("decode.") {
         row.decode_many = &[];
+        row.decode_short = None;
     }
     if ["dense.", "four_bit.", "eight_bit."]
         .iter()

@@ -1,5 +1,6 @@
 //! The rows of the tuning table.
 
+use super::decode::{H200_DECODE, H200_DECODE_MANY, H200_DECODE_SHORT};
 use super::gemv::{H200_GEMV, H200_SHAPES};
 use super::matrix_tiles::{H200_EXPERTS, H200_MATRIX_TILES, H200_UNITS, SOFTWARE_EXPERTS, SOFTWARE_MATRIX};
 use super::measurement::H200_MEASURED;
@@ -35,53 +36,6 @@ const FEW_REGISTERS_DELTA: DeltaTuning = DeltaTuning {
     lanes: 16,
     tile: 8,
     ..DELTA
-};
-
-/// Attention of a layer of Qwen3-8B on an H200, µs. 48 sequences after 290 tokens: 28.9 with 64 positions, 31.8 with 32.
-/// 64 sequences: 44.5 and 37.8; after 1,100 tokens 123 and 108; 128 after 600 tokens 124 and 117. With 256 invocations a
-/// quarter to a half more. Where two query heads share a key head, 32 positions take longer: 110 instead of 97 for 128
-/// sequences of Qwen3-0.6B. On an H100, 24 sequences of Qwen3-8B decode 4,855 tokens/s with 2 heads, and 4,695 with 4;
-/// 32 sequences 5,896 and 6,255. The first two entries reduce heads one after another: the workgroups of 34 and more
-/// sequences then share processors. Those of 33 fit anyway, and further barriers would cost them 1.7 %.
-const H200_DECODE_MANY: [DecodeTuning; 4] = [
-    DecodeTuning {
-        threads: 128,
-        positions: 32,
-        max_heads: 4,
-        min_heads: 4,
-        reduces_heads_singly: true,
-        target_groups: GroupCount::scaled(448, H200_UNITS),
-        ..H200_DECODE
-    },
-    DecodeTuning {
-        threads: 128,
-        max_heads: 4,
-        reduces_heads_singly: true,
-        target_groups: GroupCount::scaled(272, H200_UNITS),
-        ..H200_DECODE
-    },
-    DecodeTuning {
-        threads: 128,
-        max_heads: 4,
-        target_groups: GroupCount::scaled(200, H200_UNITS),
-        ..H200_DECODE
-    },
-    DecodeTuning {
-        threads: 128,
-        target_groups: GroupCount::scaled(272, H200_UNITS),
-        ..H200_DECODE
-    },
-];
-
-const H200_DECODE: DecodeTuning = DecodeTuning {
-    threads: 256,
-    positions: 64,
-    max_heads: 2,
-    min_heads: 1,
-    reduces_heads_singly: false,
-    max_splits: 64,
-    target_groups: GroupCount::scaled(264, H200_UNITS),
-    unrolled: true,
 };
 
 /// Measured on an H200.
@@ -132,6 +86,7 @@ pub(super) const H200: Tuning = Tuning {
     },
     decode: H200_DECODE,
     decode_many: &H200_DECODE_MANY,
+    decode_short: Some(H200_DECODE_SHORT),
     delta: DELTA,
     max_serial_conv_tokens: 16,
     row_threads: 1024,
@@ -248,12 +203,13 @@ const DEFAULT: Tuning = Tuning {
         positions: 64,
         max_heads: 2,
         min_heads: 1,
-        reduces_heads_singly: false,
+        by_subgroups: false,
         max_splits: 16,
         target_groups: GroupCount::scaled(128, 64),
         unrolled: true,
     },
     decode_many: &[],
+    decode_short: None,
     delta: FEW_REGISTERS_DELTA,
     max_serial_conv_tokens: 16,
     row_threads: 256,
@@ -363,12 +319,13 @@ pub const TABLE: [Tuning; 9] = [
             positions: 16,
             max_heads: 2,
             min_heads: 1,
-            reduces_heads_singly: false,
+            by_subgroups: false,
             max_splits: 8,
             target_groups: GroupCount::fixed(2),
             unrolled: false,
         },
         decode_many: &[],
+        decode_short: None,
         delta: DeltaTuning {
             values: 1,
             min_tokens: 1,
@@ -437,12 +394,13 @@ pub const TABLE: [Tuning; 9] = [
             positions: 32,
             max_heads: 2,
             min_heads: 1,
-            reduces_heads_singly: false,
+            by_subgroups: false,
             max_splits: 8,
             target_groups: GroupCount::scaled(64, 32),
             unrolled: false,
         },
         decode_many: &[],
+        decode_short: None,
         delta: FEW_REGISTERS_DELTA,
         max_serial_conv_tokens: 16,
         row_threads: 128,

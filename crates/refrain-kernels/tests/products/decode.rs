@@ -207,9 +207,14 @@ fn every_tuning_row_combines_splits_of_long_contexts() {
         return;
     }
     let traits = device_traits();
-    for tuning in rows(&traits) {
+    let settings = |tuning: &Tuning| tuning.decode_short.into_iter().chain([tuning.decode]);
+    let rows = rows(&traits)
+        .into_iter()
+        .flat_map(|tuning| settings(tuning).map(move |decode| (tuning, decode)));
+    for (tuning, decode) in rows {
         for target_groups in [1, 1 << 20] {
             let mut tuning = *tuning;
+            (tuning.decode, tuning.decode_short) = (decode, None);
             tuning.decode.target_groups = GroupCount::fixed(target_groups);
             // Less than one tile, a full tile, and more than the maximum number of splits.
             for (positions, table) in [(vec![tuning.decode.positions as i32 - 1, 5], 12), (vec![1999], 130)] {
@@ -221,6 +226,45 @@ fn every_tuning_row_combines_splits_of_long_contexts() {
                 .check(&tuning, &traits);
             }
         }
+    }
+}
+
+/// Queries that share a key head or do not, heads of few and of many values, tiles of which the last is not full.
+#[test]
+fn subgroups_attend_to_positions_of_their_own() {
+    if !refrain_testing::drawn(2) {
+        return;
+    }
+    let traits = device_traits();
+    if !traits.exchanges_lanes() {
+        println!("skipped: the lanes of this device's subgroups do not exchange values");
+        return;
+    }
+    let mut random = Random::new(29);
+    let formats = FLOATS.map(|state| (state, None)).into_iter();
+    let formats = formats.chain(BlockFormat::ALL.map(|format| (DType::F16, Some(format))));
+    let cases = formats.flat_map(|format| [16, 32, 64, 128].map(|head_dim| (format, head_dim)));
+    let cases = cases.filter(|((_, blocks), head_dim)| blocks.is_none() || head_dim % 32 == 0);
+    for ((state, blocks), head_dim) in sample(cases, 2) {
+        let mut pick = |count: usize| random.bits() as usize % count;
+        let mut tuning = *tuning::choose(&traits);
+        (tuning.decode_many, tuning.decode_short) = (&[], None);
+        tuning.decode.by_subgroups = true;
+        tuning.decode.unrolled = pick(2) == 0;
+        tuning.decode.threads = [traits.subgroup_size, 32, 64][pick(3)];
+        tuning.decode.positions = [16, 64][pick(2)];
+        tuning.decode.max_heads = [1, 2, 8][pick(3)];
+        tuning.decode.target_groups = GroupCount::fixed([1, 1 << 20][pick(2)]);
+        let [sinks, gated, infinite_keys] = [0, 0, 0].map(|_| pick(3) == 0);
+        Case {
+            state,
+            blocks,
+            sinks,
+            gated: gated && !sinks,
+            infinite_keys: infinite_keys && blocks.is_none(),
+            ..varied(&mut pick, [head_dim, head_dim])
+        }
+        .check(&tuning, &traits);
     }
 }
 

@@ -10,7 +10,8 @@ pub(super) fn text(format: Option<BlockFormat>, keys: DType, unit: usize) -> Str
     let text = match format {
         Some(format) => format!(
             "{}#define CACHE_BITS {}u\n#define CACHE_WORDS {}\n#define UNIT {}u\n#define UNIT_TYPE cache_unit\n\
-             #define unit_pair cache_pair\n#define ROW_UNITS(units) 1u\n\
+             #define unit_pair cache_pair\n#define unit_quants(unit, i) cache_unit_quants(unit, i)\n\
+             #define UNIT_SCALE(unit) cache_scale((unit).scales, (unit).shift)\n#define ROW_UNITS(units) 1u\n\
              #define LOAD_UNIT(state, dim, row, unit) load_unit_cache(uvec2(state), dim, row, unit)\n",
             format.text("cache"),
             format.bits,
@@ -50,6 +51,7 @@ fn float_text(keys: DType, unit: usize) -> String {
         "#define UNIT {unit}u\n#define UNIT_TYPE {words}\n\
          layout(buffer_reference, scalar, buffer_reference_align = {align}) readonly buffer key_units_ref {{ {words} at[]; }};\n\
          vec2 unit_pair({words} unit, uint i) {{ return {pair}; }}\n\
+         #define unit_quants unit_pair\n#define UNIT_SCALE(unit) 1.0\n\
          #define ROW_UNITS(units) (units)\n\
          #define LOAD_UNIT(state, dim, at, unit) key_units_ref(state).at[at + unit]\n\
          layout(buffer_reference, scalar, buffer_reference_align = 4) writeonly buffer stored_words_ref {{ uint at[]; }};\n\

@@ -1,14 +1,12 @@
 // A workgroup takes HEADS query heads, which share a KV head, of one token, and a split of its positions. It first
 // prepares the queries (and, if its split holds the token's own position, the key): norm and RoPE. Then it takes its
-// positions tile by tile. SUBS invocations share a position's key. After the tile's softmax, COLUMNS invocations lie
+// positions tile by tile, together (tiles.glsl) or each subgroup for itself (subgroups.glsl). COLUMNS invocations lie
 // along a head's values, in GROUPS that alternate over positions. A unit is UNIT neighbouring values of keys or values,
 // one load. The last workgroup of a token's heads to finish combines the splits.
 layout(constant_id = 5) const uint HEAD_DIM = 64;
 layout(constant_id = 6) const uint HEADS = 1;
-layout(constant_id = 21) const uint REDUCED = 1; // heads that a workgroup reduces at a time: a divisor of HEADS
 layout(constant_id = 7) const uint PAGE_SIZE = 64;
 layout(constant_id = 8) const uint TILE = 32;     // positions
-layout(constant_id = 9) const uint SUBS = 4;
 layout(constant_id = 10) const uint COLUMNS = 8;
 layout(constant_id = 11) const uint GROUPS = 4;
 layout(constant_id = 12) const uint RATIO = 1;    // query heads per KV head
@@ -26,6 +24,12 @@ layout(constant_id = 20) const uint VALUE_DIM = 64;
 #endif
 
 const uint THREADS = ROWS * LANES;
+// An invocation's number in its workgroup; those of a subgroup follow one another where this matters.
+#ifdef BY_SUBGROUPS
+#define INVOCATION (row_in_group() * LANES + lane())
+#else
+#define INVOCATION gl_LocalInvocationIndex
+#endif
 const uint UNITS = HEAD_DIM / UNIT;
 #ifdef VALUES_DIFFER
 const uint VALUE_UNITS = VALUE_DIM / UNIT;
@@ -33,8 +37,7 @@ const uint VALUE_UNITS = VALUE_DIM / UNIT;
 #define VALUE_UNITS UNITS
 #endif
 const uint PAIRS = UNIT / 2u;
-// Units per invocation of a tile's keys and values.
-const uint KEY_UNITS = (UNITS + SUBS - 1u) / SUBS;
+// Units of a value per invocation, and values of a tile.
 const uint SPAN = (VALUE_UNITS + COLUMNS - 1u) / COLUMNS;
 const uint VALUE_STEPS = (TILE + GROUPS - 1u) / GROUPS;
 // Values per invocation of queries, key and value, and of the rotation, before preparation.
@@ -57,16 +60,14 @@ float not_a_number() { return uintBitsToFloat(0x7fc00000u); }
 // The queries, then the token's own key and value, rounded to the cache's dtype.
 shared float vectors[HEADS * HEAD_DIM + OWN];
 shared vec2 rotations[ROTATED + 1u]; // sine and cosine
-shared float partial_scores[HEADS * TILE * SUBS];
 shared float weights[HEADS * TILE];
-shared float maxima[HEADS], totals[HEADS], shrinks[HEADS];
-shared vec2 groups_values[REDUCED * GROUPS * VALUE_DIM / 2u];
+shared float maxima[HEADS], totals[HEADS];
+shared vec2 groups_values[HEADS * GROUPS * VALUE_DIM / 2u];
 #if defined SINKS && !defined COMBINE_PASS
 shared float sinks[HEADS];
 float own_sink;
 #endif
 
-UNIT_TYPE keys[KEY_UNITS];
 UNIT_TYPE values[VALUE_STEPS * SPAN];
 vec2 sums[HEADS * SPAN * PAIRS];
 float vector_values[VECTOR_STEPS * VECTOR_SPAN], vector_norm_weights[VECTOR_STEPS * VECTOR_SPAN];
@@ -78,8 +79,6 @@ uint token, head, kv_head, pages_at;
 uint first, end;
 bool has_own;
 uint own_position, own_slot;
-
-DEFINE_COMBINE(max_lanes, max, subgroupMax)
 
 // Below -87 the exponential is subnormal.
 float weight_of(float score, float largest) { return exp(max(score - largest, -87.0)); }
@@ -98,8 +97,6 @@ float with_sink(uint h, float largest, float total) {
 #endif
     return total;
 }
-
-bool is_own(uint position) { return has_own && position == own_position; }
 
 // Whether every tile is within one page: true if tiles begin at multiples of their size. The page is then looked up
 // once.
@@ -137,26 +134,6 @@ uint find_split() {
     // A page that does not exist is neither written nor read as the token's own.
     has_own = inside && own_slot < SLOTS && end == last && first < end && end == own_position + 1u;
     return max((count + split - 1u) / split, 1u);
-}
-
-// The token's own key and value are not in the cache yet; what is loaded for them is ignored. Skipping these loads
-// would stall on the page table.
-void load_keys(uint base, uint page) {
-    uint at = slot_of(page, min(base + gl_LocalInvocationIndex / SUBS, end - 1u)) * ROW_UNITS(UNITS);
-    [[unroll]] for (uint i = 0u; i < KEY_UNITS; ++i) {
-        uint unit = gl_LocalInvocationIndex % SUBS + i * SUBS;
-        if (unit < UNITS) keys[i] = LOAD_UNIT(pc.keys, HEAD_DIM, at, unit);
-    }
-}
-
-void load_values(uint base, uint page) {
-    UNROLL for (uint step = 0u; step < VALUE_STEPS; ++step) {
-        uint at = slot_of(page, min(base + gl_LocalInvocationIndex / COLUMNS + step * GROUPS, end - 1u)) * ROW_UNITS(VALUE_UNITS);
-        [[unroll]] for (uint s = 0u; s < SPAN; ++s) {
-            uint unit = gl_LocalInvocationIndex % COLUMNS + s * COLUMNS;
-            if (unit < VALUE_UNITS) values[step * SPAN + s] = LOAD_UNIT(pc.values, VALUE_DIM, at, unit);
-        }
-    }
 }
 
 float norm_weight_of(bool is_key, uint d) {

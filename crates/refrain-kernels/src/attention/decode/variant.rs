@@ -7,16 +7,55 @@ use crate::rms_norm::Norm;
 use crate::tuning::{self, DecodeTuning, Tuning};
 use crate::{OperandSpec, Traits, Unsupported};
 
+/// Maximum number of positions whose keys and values an invocation holds, where subgroups have positions of their own.
+const MAX_STEPS: usize = 8;
+/// Number of positions up to which as many workgroups as the tuning says share the device. With more, three quarters do: an
+/// invocation needs more registers.
+const FEW_STEPS: usize = 4;
+/// Maximum number of positions of a cache for which [`Tuning::decode_short`] is used.
+const SHORT_CACHE: usize = 2048;
 /// Splits combined per step, as in the shader.
 const SPLITS_PER_STEP: usize = 8;
 
-/// Returns the tuning for this number of sequences: the first entry that still fills the device.
+/// Returns the tuning for this number of sequences, the first entry that still fills the device, or for short caches.
 fn choose(tuning: &Tuning, traits: &Traits, sizes: &AttentionSizes) -> DecodeTuning {
-    let fills_device = |many: &&DecodeTuning| {
+    let fills_device = |many: &DecodeTuning| {
         let heads = sizes.grouped_heads(many.max_heads);
         heads >= many.min_heads as usize && sizes.tokens * sizes.heads / heads >= many.target_groups.on(traits)
     };
-    *tuning.decode_many.iter().find(fills_device).unwrap_or(&tuning.decode)
+    let short = tuning.decode_short.filter(|_| sizes.capacity <= SHORT_CACHE);
+    let many = tuning.decode_many.iter().copied().find(fills_device);
+    many.or(short).unwrap_or(tuning.decode)
+}
+
+/// Whether subgroups have positions of their own: each of `unit` values of a head has a lane, and all groups of lanes have
+/// positions.
+fn divides_among_subgroup(decode: &DecodeTuning, traits: &Traits, sizes: &AttentionSizes, unit: usize) -> bool {
+    let columns = sizes.value_dim / unit;
+    decode.by_subgroups
+        && traits.exchanges_lanes()
+        && tuning::lanes(traits) == traits.subgroup_size
+        && sizes.head_dim == sizes.value_dim
+        && columns.is_power_of_two()
+        && columns <= traits.subgroup_size as usize
+        && decode.threads as usize <= decode.positions as usize * columns
+}
+
+/// Returns the positions of a tile, and the number of workgroups that fill the device. With positions of its own, a group
+/// of a subgroup has so many `columns`.
+fn tile(decode: &DecodeTuning, traits: &Traits, columns: Option<usize>) -> (usize, usize) {
+    let (positions, threads) = (decode.positions as usize, decode.threads as usize);
+    let filling = decode.target_groups.on(traits);
+    let Some(columns) = columns else {
+        return (positions.min(threads), filling);
+    };
+    let groups = threads / columns;
+    let tile = positions.min(MAX_STEPS * groups);
+    if tile > FEW_STEPS * groups {
+        (tile, filling * 3 / 4)
+    } else {
+        (tile, filling)
+    }
 }
 
 /// Division of a workgroup, and number of splits.
@@ -27,8 +66,6 @@ pub(super) struct DecodeVariant {
     pub rows: u32,
     /// Query heads per workgroup.
     pub heads: usize,
-    /// Those of them whose sums it reduces at a time: a divisor.
-    pub reduced_heads: usize,
     /// Workgroups that split a token's positions.
     pub splits: usize,
     /// Positions per tile.
@@ -37,6 +74,8 @@ pub(super) struct DecodeVariant {
     pub unit: usize,
     /// Whether loops over an invocation's values are unrolled.
     pub unrolled: bool,
+    /// Whether each subgroup goes through positions of its own.
+    pub by_subgroups: bool,
 }
 
 impl DecodeVariant {
@@ -51,9 +90,6 @@ impl DecodeVariant {
         let decode = &choose(tuning, traits, sizes);
         let lanes = tuning::lanes(traits);
         let heads = sizes.grouped_heads(decode.max_heads);
-        let tile = decode.positions as usize;
-        let groups = (sizes.tokens * sizes.heads / heads).max(1);
-        let max_splits = (decode.target_groups.on(traits) / groups).min(sizes.capacity / tile);
         let wide = match params.attention.blocks[0] {
             Some(_) => UNIT,
             None => 16 / operands[0].dtype.size(),
@@ -62,15 +98,19 @@ impl DecodeVariant {
             .iter()
             .all(|dim| dim.is_multiple_of(wide));
         let unit = if divides { wide } else { 2 };
+        let by_subgroups = divides_among_subgroup(decode, traits, sizes, unit);
+        let (tile, filling) = tile(decode, traits, by_subgroups.then_some(sizes.value_dim / unit));
+        let groups = (sizes.tokens * sizes.heads / heads).max(1);
+        let max_splits = (filling / groups).min(sizes.capacity / tile);
         let variant = DecodeVariant {
             lanes,
             rows: decode.threads / lanes,
             heads,
-            reduced_heads: if decode.reduces_heads_singly { 1 } else { heads },
             splits: max_splits.clamp(1, decode.max_splits as usize),
             tile,
             unit,
             unrolled: decode.unrolled,
+            by_subgroups,
         };
         if variant.shared_bytes(sizes) <= traits.shared_bytes as usize {
             return variant.limit_iterations(traits, sizes, params);
@@ -81,6 +121,7 @@ impl DecodeVariant {
         }
         let mut fewer = *tuning;
         fewer.decode_many = &[];
+        fewer.decode_short = None;
         fewer.decode.max_heads = heads as u32 - 1;
         DecodeVariant::of(&fewer, traits, operands, sizes, params)
     }
@@ -114,11 +155,15 @@ impl DecodeVariant {
         let [_, groups] = self.columns(sizes);
         let join = lane_reduction(traits);
         let unroll = |turns: usize, inner: usize| loop_or_unrolled(self.unrolled, turns, inner);
-        let subs = threads / self.tile;
+        let subs = (threads / self.tile).max(1);
         let keys = unroll((sizes.head_dim / self.unit).div_ceil(subs), 0);
         let values = unroll(self.tile.div_ceil(groups), 0);
         let weights = looped(self.tile.div_ceil(lanes), looped(subs, 0)) + looped(self.tile.div_ceil(lanes), 0);
-        let tile = keys + 2 * values + looped(self.heads.div_ceil(rows), weights + 2 * join);
+        let tile = if self.by_subgroups {
+            4 * values
+        } else {
+            keys + 2 * values + looped(self.heads.div_ceil(rows), weights + 2 * join)
+        };
         let turns = span.div_ceil(self.splits).div_ceil(self.tile);
         // Preparation of queries and key, before the first tile.
         let [vectors, value, own] = [
@@ -138,8 +183,7 @@ impl DecodeVariant {
         // Reduction over the groups, and combination of the splits.
         let combine = looped(self.splits.div_ceil(SPLITS_PER_STEP), 3 * unroll(SPLITS_PER_STEP, 0));
         let pairs = |heads: usize| (heads * sizes.value_dim / 2).div_ceil(threads);
-        let reduce = looped(pairs(self.reduced_heads), looped(groups, 0));
-        let finish = self.heads / self.reduced_heads * reduce + looped(pairs(self.heads), combine);
+        let finish = looped(pairs(self.heads), looped(groups, 0)) + looped(pairs(self.heads), combine);
         prepare + rotate + looped(turns, tile) + finish
     }
 
@@ -155,7 +199,7 @@ impl DecodeVariant {
 
     fn shared_bytes(&self, sizes: &AttentionSizes) -> usize {
         let [_, groups] = self.columns(sizes);
-        let vectors = (self.heads + 2) * sizes.head_dim + (1 + self.reduced_heads * groups) * sizes.value_dim;
+        let vectors = (self.heads + 2) * sizes.head_dim + (1 + self.heads * groups) * sizes.value_dim;
         let floats = vectors + self.heads * (2 * self.threads() + 200);
         4 * (floats + self.threads()) + 1024
     }
@@ -171,7 +215,6 @@ impl DecodeVariant {
             (6, self.heads as u32),
             (7, params.attention.page_size),
             (8, self.tile as u32),
-            (9, (self.threads() / self.tile) as u32),
             (10, columns as u32),
             (11, groups as u32),
             (12, (sizes.heads / sizes.kv_heads) as u32),
@@ -182,8 +225,10 @@ impl DecodeVariant {
             (17, eps(params.heads.q_norm)),
             (18, eps(params.heads.k_norm)),
             (19, params.attention.window.unwrap_or(u32::MAX)),
-            (21, self.reduced_heads as u32),
         ];
+        if !self.by_subgroups {
+            constants.push((9, (self.threads() / self.tile) as u32));
+        }
         if sizes.values_differ() {
             constants.push((20, sizes.value_dim as u32));
         }
