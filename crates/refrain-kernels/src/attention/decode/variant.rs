@@ -269,21 +269,23 @@ mod tests {
         weighted: true,
     });
 
-    /// Returns the variant for one token over `capacity` positions, and its iterations per invocation.
-    fn variant(state: DType, [heads, head_dim]: [usize; 2], capacity: usize) -> (DecodeVariant, usize) {
-        let tuning = tuning::choose(&TRAITS);
-        let sizes = AttentionSizes {
+    /// One token over `capacity` positions.
+    fn sizes([heads, kv_heads]: [usize; 2], head_dim: usize, capacity: usize) -> AttentionSizes {
+        AttentionSizes {
             tokens: 1,
             heads,
-            kv_heads: 1,
+            kv_heads,
             head_dim,
             value_dim: head_dim,
             slots: capacity,
             sequences: 1,
             table: capacity,
             capacity,
-        };
-        let params = DecodeParams {
+        }
+    }
+
+    fn params(head_dim: usize) -> DecodeParams {
+        DecodeParams {
             attention: AttentionParams {
                 scale: 1.0,
                 page_size: 1,
@@ -298,7 +300,13 @@ mod tests {
             },
             sinks: false,
             gated: false,
-        };
+        }
+    }
+
+    /// Returns the variant for one token over `capacity` positions, and its iterations per invocation.
+    fn variant(state: DType, [heads, head_dim]: [usize; 2], capacity: usize) -> (DecodeVariant, usize) {
+        let tuning = tuning::choose(&TRAITS);
+        let (sizes, params) = (sizes([heads, 1], head_dim, capacity), params(head_dim));
         let keys = OperandSpec::contiguous(state, &[capacity, 1, head_dim]);
         let variant = DecodeVariant::of(tuning, &TRAITS, &[&keys], &sizes, &params).expect("possible");
         let iterations = variant.iterations(&TRAITS, &sizes, &params, capacity);
@@ -327,6 +335,37 @@ mod tests {
     fn short_contexts_have_no_more_splits_than_fill_the_device() {
         assert_eq!(variant(DType::F16, [8, 128], 4096).0.splits, 1);
         assert_eq!(variant(DType::F16, [2, 128], 4096).0.splits, 2);
+    }
+
+    /// Tokens of Qwen3-8B on an H200: one after a short and a long context, and many.
+    #[test]
+    fn subgroups_take_positions_of_long_caches_and_of_many_sequences() {
+        let traits = Traits {
+            vendor: 0x10de,
+            architecture: crate::Architecture::Hopper,
+            compute_units: Some(132),
+            memory: crate::MemoryKind::Discrete,
+            subgroup_size: 32,
+            shared_bytes: 49_152,
+            ..TRAITS
+        };
+        let division = |tokens: usize, capacity: usize, head_dim: usize| {
+            let sizes = AttentionSizes {
+                tokens,
+                sequences: tokens,
+                capacity,
+                ..sizes([32, 8], head_dim, capacity)
+            };
+            let keys = OperandSpec::contiguous(DType::F16, &[capacity, 8, head_dim]);
+            let tuning = tuning::choose(&traits);
+            let variant = DecodeVariant::of(tuning, &traits, &[&keys], &sizes, &params(head_dim)).expect("possible");
+            (variant.by_subgroups, variant.heads, variant.tile, variant.splits)
+        };
+        assert_eq!(division(1, SHORT_CACHE, 128), (false, 2, 64, 16));
+        assert_eq!(division(1, SHORT_CACHE + 1, 128), (true, 2, 32, 33));
+        assert_eq!(division(16, 256, 128), (true, 2, 64, 1));
+        assert_eq!(division(64, 256, 128), (true, 4, 64, 1));
+        assert!(!division(1, 16_384, 96).0, "12 lanes a head");
     }
 
     /// Mesa 22.3 ended the loops of a single split before they reached this position.
