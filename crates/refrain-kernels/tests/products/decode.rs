@@ -232,7 +232,7 @@ fn every_tuning_row_combines_splits_of_long_contexts() {
 /// Queries that share a key head or do not, heads of few and of many values, tiles of which the last is not full.
 #[test]
 fn subgroups_attend_to_positions_of_their_own() {
-    if !refrain_testing::drawn(2) {
+    if !refrain_testing::drawn(6) {
         return;
     }
     let traits = device_traits();
