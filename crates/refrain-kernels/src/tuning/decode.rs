@@ -3,6 +3,9 @@
 use super::GroupCount;
 use super::matrix_tiles::H200_UNITS;
 
+/// Maximum number of positions of a cache for which [`Tuning::decode_short`](super::Tuning::decode_short) is used.
+pub const SHORT_CACHE: usize = 2048;
+
 /// Sizes of decode attention. A workgroup computes some query heads of one key head, over a split of a token's
 /// positions.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -12,7 +12,7 @@ mod settings;
 mod table;
 mod tile;
 
-pub use decode::DecodeTuning;
+pub use decode::{DecodeTuning, SHORT_CACHE};
 pub use gemv::{GemvTuning, ShapedGemv};
 pub use matrix::{ExpertTuning, MatrixTile, SubgroupSplit};
 pub use measurement::{KernelFamily, Measurement};
@@ -150,7 +150,7 @@ pub struct Tuning {
     pub decode: DecodeTuning,
     /// Decode attention of many sequences. The first entry whose workgroups fill the device is used.
     pub decode_many: &'static [DecodeTuning],
-    /// The same for few sequences in caches of at most 2,048 positions each, if they have settings of their own.
+    /// The same for few sequences in caches of at most [`SHORT_CACHE`] positions each, if they have settings of their own.
     pub decode_short: Option<DecodeTuning>,
     /// The gated delta rule.
     pub delta: DeltaTuning,

@@ -4,7 +4,7 @@ use super::super::blocks::UNIT;
 use super::{AttentionSizes, DecodeParams, OP};
 use crate::kit::iterations::{self, lane_reduction, loop_or_unrolled, looped, too_many};
 use crate::rms_norm::Norm;
-use crate::tuning::{self, DecodeTuning, Tuning};
+use crate::tuning::{self, DecodeTuning, SHORT_CACHE, Tuning};
 use crate::{OperandSpec, Traits, Unsupported};
 
 /// Maximum number of positions whose keys and values an invocation holds, where subgroups have positions of their own.
@@ -12,8 +12,6 @@ const MAX_STEPS: usize = 8;
 /// Number of positions up to which as many workgroups as the tuning says share the device. With more, three quarters do: an
 /// invocation needs more registers.
 const FEW_STEPS: usize = 4;
-/// Maximum number of positions of a cache for which [`Tuning::decode_short`] is used.
-const SHORT_CACHE: usize = 2048;
 /// Splits combined per step, as in the shader.
 const SPLITS_PER_STEP: usize = 8;
 
@@ -155,13 +153,13 @@ impl DecodeVariant {
         let [_, groups] = self.columns(sizes);
         let join = lane_reduction(traits);
         let unroll = |turns: usize, inner: usize| loop_or_unrolled(self.unrolled, turns, inner);
-        let subs = (threads / self.tile).max(1);
-        let keys = unroll((sizes.head_dim / self.unit).div_ceil(subs), 0);
         let values = unroll(self.tile.div_ceil(groups), 0);
-        let weights = looped(self.tile.div_ceil(lanes), looped(subs, 0)) + looped(self.tile.div_ceil(lanes), 0);
         let tile = if self.by_subgroups {
             4 * values
         } else {
+            let subs = threads / self.tile;
+            let keys = unroll((sizes.head_dim / self.unit).div_ceil(subs), 0);
+            let weights = looped(self.tile.div_ceil(lanes), looped(subs, 0)) + looped(self.tile.div_ceil(lanes), 0);
             keys + 2 * values + looped(self.heads.div_ceil(rows), weights + 2 * join)
         };
         let turns = span.div_ceil(self.splits).div_ceil(self.tile);
