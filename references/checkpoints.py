@@ -13,6 +13,7 @@ import gpt_oss
 import huggingface
 import hybrids
 import mlx_affine
+import predictions
 import reference
 
 WRITERS = {
@@ -38,6 +39,8 @@ def write(fixture, parent):
     logits = reference.logits(model, ids)
     (directory / "tokens.json").write_text(json.dumps({"input_ids": ids}) + "\n", "utf-8")
     save_file({"logits": logits}, directory / "logits.safetensors")
+    if predictions.is_predicting(fixture.config):
+        predictions.write(model, directory, ids)
     for file in directory.iterdir():
         file.chmod(0o644)
     size = sum(file.stat().st_size for file in directory.iterdir())

@@ -295,6 +295,14 @@ def deepseek_v3(*shape, head, ranks, experts, width, shared=1, dense=1, groups=(
     return DeepseekV3Config(**latent(*shape, head=head, groups=groups, yarn=yarn, **both), num_mtp_layers=0)
 
 
+def predicting(config):
+    """Gives a configuration a layer that predicts further tokens."""
+    if hasattr(config, "num_mtp_layers"):
+        config.num_mtp_layers = 1
+    else:
+        config.mtp_num_hidden_layers, config.mtp_use_dedicated_embeddings = 1, False
+
+
 def cohere(*shape, logits, normalised=False, tied=True):
     """Parallel attention and feed-forward blocks after LayerNorms without biases, interleaved RoPE, scaled logits."""
     return CohereConfig(

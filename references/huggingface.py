@@ -5,6 +5,7 @@ import json
 
 import torch
 
+import predictions
 import reference
 import small_tokenizers
 
@@ -14,8 +15,11 @@ DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
 def write(fixture, directory):
     """Writes the checkpoint with transformers. Returns the model that transformers reads back."""
     config = with_token_ids(fixture)
-    model = reference.random_model(config, fixture.seed).to(DTYPES[fixture.storage])
-    model.save_pretrained(directory, max_shard_size=fixture.options.get("shard", "1GB"))
+    dtype = DTYPES[fixture.storage]
+    model = reference.random_model(config, fixture.seed).to(dtype)
+    head = predictions.tensors(config, fixture.seed, dtype)
+    state = model.state_dict() | head if head else None
+    model.save_pretrained(directory, state_dict=state, max_shard_size=fixture.options.get("shard", "1GB"))
     finish(fixture, directory)
     return reference.load_directory(directory)
 

@@ -9,6 +9,7 @@ from transformers import Qwen3_5MoeForConditionalGeneration
 import families
 import huggingface
 import mlx_affine
+import predictions
 import reference
 
 # transformers stores the weights of these norms minus one, mlx-lm stores them unchanged.
@@ -32,7 +33,8 @@ def write_with_vision(fixture, directory):
     tensors = {name: torch.zeros_like(value) for name, value in vision.items()}
     for name, value in text.state_dict().items():
         tensors[name.replace("model.", "model.language_model.", 1)] = value.contiguous()
-    tensors["mtp.norm.weight"] = torch.zeros(fixture.config.hidden_size, dtype=dtype)
+    head = predictions.tensors(fixture.config, fixture.seed, dtype)
+    tensors |= head or {"mtp.norm.weight": torch.zeros(fixture.config.hidden_size, dtype=dtype)}
     save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
     config.architectures = [type(full_model).__name__]
     config.save_pretrained(directory)

@@ -1,5 +1,7 @@
 """Reference logits by transformers in float32. Only parameters are rounded, to the precision of the checkpoint."""
 
+import contextlib
+
 import numpy as np
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
@@ -61,16 +63,22 @@ def logits(model, input_ids):
     for name, value in (*model.named_parameters(), *model.named_buffers()):
         if value.is_floating_point() and value.dtype != torch.float32:
             raise ValueError(f"{name} is {value.dtype}, not float32")
+    with torch.no_grad(), clear_routing(model):
+        out = model(torch.tensor(input_ids), use_cache=False).logits.numpy()
+    check_distribution(out)
+    return out
+
+
+@contextlib.contextmanager
+def clear_routing(model):
+    """Rejects choices of experts that rounding may change."""
     leads = []
     hooks = [module.register_forward_hook(record_lead(leads)) for module in model.modules() if is_top_k_router(module)]
-    with torch.no_grad():
-        out = model(torch.tensor(input_ids), use_cache=False).logits.numpy()
+    yield
     for hook in hooks:
         hook.remove()
     if min(leads, default=MIN_ROUTER_LEAD) < MIN_ROUTER_LEAD:
         raise ValueError(f"experts lead by only {min(leads):.1e}: rounding may change the choice")
-    check_distribution(out)
-    return out
 
 
 def is_top_k_router(module):

@@ -93,6 +93,7 @@ def fixtures():
         *long_contexts(),
         *with_images(),
         *hybrids(),
+        *predicting(),
         *mixtures(),
         *granite(),
         *starcoder2(),
@@ -420,6 +421,23 @@ def hybrids():
         ),
         Fixture("qwen3.5-moe-gguf-q8_0", gguf, "gguf", 194, "qwen2", 307, 1, 23, options={"kind": "Q8_0"}),
         Fixture("qwen3.5-moe-mlx8-group32", mlx8, "hybrid-mlx", 85, "qwen2", 331, 1, 43, options=mlx8_options),
+    ]
+
+
+def predicting():
+    """Layers that predict further tokens; seeds chosen such that no drafted token has a close rival."""
+    moe = families.qwen3_5_moe(32, 4, 4, 2, 307, head_dim=32, linear=(2, 4, 24, 16), experts=(5, 2), widths=(16, 24))
+    dense = families.qwen3_5(32, 4, 2, 1, 313, head_dim=32, linear=(2, 4, 16, 24), width=48, tied=True)
+    glm4 = families.glm4_moe(32, 48, 2, 2, 1, 311, head_dim=32, experts=(6, 2), width=16, scale=1.7, normalised=True)
+    experts = {"experts": (8, 3), "width": 16, "groups": (4, 2), "scale": 1.7}
+    v3 = families.deepseek_v3(32, 48, 2, 2, 2, 311, head=(24, 16, 32), ranks=(24, 16), yarn=(4.0, 1.0, 0.7), **experts)
+    for config in (moe, dense, glm4, v3):
+        families.predicting(config)
+    return [
+        Fixture("qwen3.5-moe-mtp-bf16", moe, "vision", 179, "qwen2", 307, 1, 31, options={"dtype": "bf16"}),
+        Fixture("qwen3.5-mtp-f16", dense, "f16", 183, "qwen2", 311, 1, 29),
+        Fixture("glm4-moe-mtp-bf16", glm4, "bf16", 201, "qwen2", 311, 1, 29, options={"published": True}),
+        Fixture("deepseek-v3-mtp-f16", v3, "f16", 247, "qwen2", 311, 1, 23, options={"published": True}),
     ]
 
 

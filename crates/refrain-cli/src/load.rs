@@ -7,7 +7,7 @@ use anyhow::bail;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use refrain::Device;
 use refrain_engine::fit::{Capacity, Fit, Requirements, weight_bytes};
-use refrain_engine::{CacheTypes, Error, LoadOptions, Model, Progress, Session};
+use refrain_engine::{CacheTypes, Error, LoadOptions, Model, Progress, Session, Speculation};
 use refrain_models::{Checkpoint, ModelConfig};
 
 use crate::output::{about_rate, eprint_line, human_bytes};
@@ -64,6 +64,21 @@ pub(crate) fn load(
     cache: CacheTypes,
     context: usize,
 ) -> anyhow::Result<Loaded> {
+    load_speculating(global, checkpoint, device, cache, context, Speculation::Off)
+}
+
+/// As [`load`], together with what an engine with this speculation needs of the checkpoint.
+///
+/// # Errors
+/// As [`load`].
+pub(crate) fn load_speculating(
+    global: &Global,
+    checkpoint: &Checkpoint,
+    device: &Device,
+    cache: CacheTypes,
+    context: usize,
+    speculation: Speculation,
+) -> anyhow::Result<Loaded> {
     check_memory(memory_needed(checkpoint, cache, context), device.free_memory())?;
     if checkpoint.is_text_part() && !global.quiet {
         eprint_line("images are not supported: only the text model of this checkpoint is used");
@@ -77,6 +92,7 @@ pub(crate) fn load(
     let options = LoadOptions {
         progress: &progress,
         cache: Some(cache),
+        mtp_head: speculation.uses_mtp_head(),
     };
     let model = Model::load(checkpoint, device, &options);
     bar.finish_and_clear();

@@ -30,8 +30,8 @@ const STEPS_PER_LAYER: usize = 7;
 pub struct Requirements {
     /// Bytes of all weights.
     pub weights: u64,
-    /// Bytes of weights that each decoded token reads. The embedding counts only if it is also the output head, and
-    /// experts only as far as the token is routed to them.
+    /// Bytes of weights that each decoded token reads. The embedding counts only if it is also the output head, experts
+    /// only as far as the token is routed to them, and a multi-token prediction head not at all.
     pub weights_per_token: u64,
     /// Bytes of keys and values per position.
     pub kv_per_position: u64,
@@ -64,6 +64,9 @@ pub fn weight_bytes(checkpoint: &Checkpoint) -> u64 {
 fn bytes_read_per_token(checkpoint: &Checkpoint, tensor: &TensorInfo) -> u64 {
     let config = checkpoint.config();
     let moe = config.feed_forward.moe.as_ref();
+    if config.is_mtp(&tensor.name) {
+        return 0;
+    }
     match moe.filter(|_| tensor.name.contains(".mlp.experts.")) {
         Some(moe) => tensor.bytes * moe.router.experts_per_token as u64 / moe.experts as u64,
         None if tensor.name == "model.embed_tokens.weight" && !config.tie_word_embeddings => 0,

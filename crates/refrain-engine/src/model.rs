@@ -12,6 +12,9 @@ pub struct LoadOptions<'a> {
     pub progress: &'a dyn Fn(Progress),
     /// How keys and values are stored. By default f16, and f32 on the CPU executor, which rounds nothing.
     pub cache: Option<CacheTypes>,
+    /// Whether the multi-token prediction head is loaded, too, if the checkpoint has one. It drafts for
+    /// [`Speculation::Mtp`](crate::Speculation::Mtp).
+    pub mtp_head: bool,
 }
 
 impl Default for LoadOptions<'_> {
@@ -19,6 +22,7 @@ impl Default for LoadOptions<'_> {
         LoadOptions {
             progress: &|_| {},
             cache: None,
+            mtp_head: false,
         }
     }
 }
@@ -56,12 +60,19 @@ impl Model {
         if let Some((cache_type, dim)) = cache.unsupported(checkpoint.config()) {
             return Err(Error::CacheType { cache_type, dim });
         }
-        let decoder = refrain_models::load(checkpoint, device, options.progress)?;
+        let mut config = checkpoint.config().clone();
+        if !options.mtp_head {
+            config.mtp_layers = 0;
+        }
+        let decoder = refrain_models::load(checkpoint, &config, device, options.progress)?;
+        let loaded = checkpoint
+            .tensors()
+            .filter(|tensor| config.mtp_layers > 0 || !config.is_mtp(&tensor.name));
         Ok(Model(Arc::new(LoadedModel {
             decoder,
-            config: checkpoint.config().clone(),
             device: device.clone(),
-            weight_bytes: checkpoint.tensors().map(|t| t.bytes).sum(),
+            weight_bytes: loaded.map(|tensor| tensor.bytes).sum(),
+            config,
             identity: identity(checkpoint)?,
             cache,
         })))
@@ -72,7 +83,7 @@ impl Model {
         &*self.0.decoder
     }
 
-    /// Returns the model's hyperparameters.
+    /// Returns the model's hyperparameters. Multi-token prediction layers are those that were loaded.
     pub fn config(&self) -> &ModelConfig {
         &self.0.config
     }

@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 
-use refrain::{Array, Device, Function, LowerOptions, SharedScratch};
+use refrain::{Array, DType, Device, Function, LowerOptions, SharedScratch};
 use refrain_models::{Batch, LayerState, Pages};
 
+use crate::step::HeadTrace;
 use crate::{Error, Model};
 
 /// Limit of tokens per call of the model.
@@ -32,7 +33,12 @@ pub(crate) struct PrefillPrograms {
 struct PrefillProgram {
     function: Function,
     outputs: Vec<Array>,
+    /// Whether the multi-token prediction head sees the tokens, which needs the input [`NEXT`].
+    observes: bool,
 }
+
+/// The input u32 `[T]` with the tokens that follow.
+const NEXT: &str = "next";
 
 /// The static shape of a trace: everything else is read by the device.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -64,6 +70,8 @@ pub(crate) struct PrefillPiece<'t> {
     pub sequence: usize,
     /// Position of the first token.
     pub position: usize,
+    /// The token behind them, if it is known.
+    pub next: Option<u32>,
 }
 
 /// The position of padding: -1.
@@ -79,6 +87,15 @@ pub(crate) fn token_axis(pieces: &[PrefillPiece<'_>]) -> [Vec<u32>; 3] {
         sequences.resize(tokens.len(), piece.sequence as u32);
     }
     [tokens, positions, sequences]
+}
+
+/// Returns the token that follows each of those on the axis; 0 if it is unknown.
+fn next_tokens(pieces: &[PrefillPiece<'_>]) -> Vec<u32> {
+    let next = |piece: &PrefillPiece<'_>| {
+        let last = (!piece.tokens.is_empty()).then_some(piece.next.unwrap_or(0));
+        piece.tokens.iter().skip(1).copied().chain(last).collect::<Vec<u32>>()
+    };
+    pieces.iter().flat_map(next).collect()
 }
 
 /// Tokens of one call: pieces of different sequences.
@@ -176,15 +193,24 @@ impl PrefillPrograms {
         sequences.resize(class.tokens, last);
         let mut rows = chunk.wanted.clone();
         rows.resize(class.wanted, rows.last().copied().unwrap_or(0));
-        let function = &self.program_of(model, states, class)?.function;
-        function.call_bytes(&[
+        let program = self.program_of(model, states, class)?;
+        let mut next = if program.observes {
+            next_tokens(&chunk.pieces)
+        } else {
+            vec![]
+        };
+        next.resize(class.tokens, 0);
+        let inputs = [
             ("tokens", bytemuck::cast_slice(&tokens)),
             ("positions", bytemuck::cast_slice(&positions)),
             ("sequences", bytemuck::cast_slice(&sequences)),
             ("pages", bytemuck::cast_slice(table)),
             ("wanted", bytemuck::cast_slice(&rows)),
-        ])?;
-        Ok(function)
+            (NEXT, bytemuck::cast_slice(&next)),
+        ];
+        let used = inputs.len() - usize::from(!program.observes);
+        program.function.call_bytes(&inputs[..used])?;
+        Ok(&program.function)
     }
 
     /// Compiles and allocates ahead of the first [`PrefillPrograms::run`] of `tokens` tokens with `wanted` rows of
@@ -268,21 +294,45 @@ impl PrefillPrograms {
             let batch = Batch::inputs(model.device(), class.tokens, self.sequences, class.wanted, self.pages);
             // The clones are the states' versions within the trace; the updates happen in the same memory.
             let mut states = states.to_vec();
-            let rows = if class.hidden {
-                model.decoder().hidden(&batch, &mut states)
-            } else {
-                model.decoder().forward(&batch, &mut states)
-            };
+            let head = HeadTrace::take(model, &mut states).filter(|_| class.wanted == 0);
+            let observes = head.is_some();
             self.traced += 1;
-            let outputs = match class.wanted {
-                0 => states.iter().flat_map(LayerState::arrays).cloned().collect(),
-                _ => vec![rows],
+            let outputs = match head {
+                Some(mut head) => {
+                    let all = Batch {
+                        logits_indices: None,
+                        ..batch.clone()
+                    };
+                    let hidden = model.decoder().hidden(&all, &mut states);
+                    let next = Array::input(model.device(), NEXT, DType::U32, &[class.tokens]);
+                    head.observe(&all, &hidden, &next);
+                    let own = states.iter().flat_map(LayerState::arrays).cloned();
+                    own.chain(head.arrays()).collect()
+                }
+                None => {
+                    let rows = if class.hidden {
+                        model.decoder().hidden(&batch, &mut states)
+                    } else {
+                        model.decoder().forward(&batch, &mut states)
+                    };
+                    match class.wanted {
+                        0 => states.iter().flat_map(LayerState::arrays).cloned().collect(),
+                        _ => vec![rows],
+                    }
+                }
             };
             let mut function = Function::trace_with(&outputs.iter().collect::<Vec<_>>(), self.options)?;
             if let Some(scratch) = &self.scratch {
                 function = function.with_scratch(scratch);
             }
-            self.functions.insert(class, PrefillProgram { function, outputs });
+            self.functions.insert(
+                class,
+                PrefillProgram {
+                    function,
+                    outputs,
+                    observes,
+                },
+            );
         }
         Ok(&self.functions[&class])
     }

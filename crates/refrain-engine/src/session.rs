@@ -372,6 +372,7 @@ impl Session {
                 tokens: chunk,
                 sequence,
                 position: self.tokens.len(),
+                next: None,
             };
             let chunk = PrefillChunk::single(piece, wanted, hidden);
             let function = self.prompts.run(&self.model, &self.states, &chunk, &pages)?;

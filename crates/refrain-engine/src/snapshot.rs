@@ -61,6 +61,10 @@ pub(crate) fn key(model: &Model, context: usize) -> SnapshotKey {
     if types.keys != types.values || types.keys.blocks().is_some() {
         rotation.extend(types.to_string().bytes());
     }
+    // Pages hold the head's keys and values, too.
+    if model.config().mtp_layers > 0 {
+        rotation.extend(b"mtp");
+    }
     SnapshotKey {
         model: model.identity(),
         rotation: xxh3_128(&rotation),

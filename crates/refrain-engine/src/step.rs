@@ -5,6 +5,7 @@
 
 mod extras;
 mod mixed;
+mod mtp;
 mod state;
 mod verifying;
 
@@ -16,6 +17,7 @@ use refrain_models::{LayerState, Pages};
 
 pub(crate) use self::extras::StepExtras;
 use self::mixed::MixedStep;
+pub(crate) use self::mtp::HeadTrace;
 pub(crate) use self::state::DecodeState;
 use crate::Model;
 use crate::masks::MaskStates;
@@ -146,7 +148,7 @@ impl DecodeStep {
     }
 
     fn build(
-        control: DecodeState,
+        mut control: DecodeState,
         model: &Model,
         states: &[LayerState],
         pages: Pages,
@@ -159,11 +161,25 @@ impl DecodeStep {
         if verifies {
             states.iter_mut().for_each(LayerState::defer_updates);
         }
-        let logits = model.decoder().forward(&batch, &mut states);
+        let mut head = HeadTrace::take(model, &mut states);
+        let before = head.as_ref().map(|_| HeadTrace::copy_positions(&batch));
+        let hidden = model.decoder().hidden(&batch, &mut states);
+        let logits = model.decoder().logits(&hidden);
         let (forward, outputs) = if verifies {
-            (None, control.verify(&logits, &batch, &mut states, extras))
+            let verified = control.verify(&logits, &batch, &mut states, extras);
+            let drafts = match &mut head {
+                Some(head) => vec![control.draft_by(head, &batch, &hidden, &verified, extras)?],
+                None => vec![],
+            };
+            (None, [verified.outputs, drafts].concat())
         } else {
-            control.sample(&logits, extras, &options)?
+            let (forward, mut outputs) = control.sample(&logits, extras, &options)?;
+            // With masks, hidden states are gone once the token is sampled: a later draft may then be worse.
+            if let (None, Some(head), Some(before)) = (&forward, &mut head, &before) {
+                head.observe(before, &hidden, &outputs[0]);
+                outputs.extend(head.arrays());
+            }
+            (forward, outputs)
         };
         Ok(DecodeStep {
             control,
@@ -325,6 +341,16 @@ impl DecodeStep {
             .outbox
             .peek(row + 1 + (output % RING as u64) as usize, &mut word)?;
         Ok(word[0])
+    }
+
+    /// Returns the tokens that the multi-token prediction head drafted for a sequence in the last run, once it is over;
+    /// none if the step has no head or no drafts.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn drafted(&self, sequence: usize) -> Result<Vec<u32>, Error> {
+        let drafts = self.control.head_drafts.as_ref();
+        drafts.map_or(Ok(vec![]), |drafts| drafts.read(sequence))
     }
 
     /// Returns the logits `[S, vocabulary]` of the last run. Waits for it.

@@ -23,6 +23,7 @@ impl Pages {
 
 /// The tokens of one model call on one flat axis. All arrays are inputs of the traced program, so that one trace
 /// serves every batch of the same shape.
+#[derive(Clone)]
 pub struct Batch {
     /// u32 `[T]`: token ids.
     pub tokens: Array,

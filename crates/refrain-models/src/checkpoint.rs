@@ -253,11 +253,12 @@ fn map_gguf_tensors(files: &mut CheckpointFiles, config: &ModelConfig) -> Result
     let rows = (config.family.tensors)(config);
     let known: HashMap<&str, &TensorRow> = rows.iter().map(|row| (&row.gguf[..], row)).collect();
     files.map_tensors(|info| {
-        if rope_gguf::holds_factors(&info.name) || is_beyond(&info.name, "blk.", config.layers) {
+        if rope_gguf::holds_factors(&info.name) {
             return Ok(None);
         }
         let Some(row) = known.get(&info.name[..]) else {
-            return Ok(Some(RowOrder::AsStored.into()));
+            let is_model = !is_beyond(&info.name, "blk.", config.layers);
+            return Ok(is_model.then(|| RowOrder::AsStored.into()));
         };
         info.name.clone_from(&row.name);
         if info.shape == row.gguf_shape() {
@@ -278,17 +279,28 @@ fn is_beyond(name: &str, prefix: &str, layers: usize) -> bool {
 /// Reads the weights of a directory under the names and shapes of transformers, whichever tool wrote them. Experts in
 /// one tensor are `mlp.experts.PART` `[E, N, K]`; weights of short convolutions are `[C, W]`.
 fn read_directory(files: &mut CheckpointFiles, config: &mut ModelConfig, is_text_part: bool) -> Result<(), Error> {
-    let layers = config.layers;
     let own = |name: &str| {
         if is_text_part {
             wrapper::text_name(name)
         } else {
-            // Skip multi-token prediction layers.
-            let skipped = name.starts_with("mtp.") || is_beyond(name, "model.layers.", layers);
-            (!skipped).then(|| name.to_owned())
+            Some(name.to_owned())
         }
     };
     files.read_weights(config.quantisation.as_ref(), &own)?;
+    // Most conversions leave the head out, but not the setting.
+    let [fc, _] = config.family.mtp.fc_weight(config.layers);
+    if files.tensor(&fc).is_none() {
+        config.mtp_layers = 0;
+    }
+    let plain = config.clone();
+    let head = config.layer_name(config.layers);
+    let is_unused = |name: &str| {
+        let own = name.strip_prefix(&head).filter(|_| plain.mtp_layers > 0);
+        // A layer that is the head may have copies of the model's embedding and output head.
+        let is_copy = own.is_some_and(|own| [".embed_tokens.weight", ".shared_head.head.weight"].contains(&own));
+        let beyond = is_beyond(name, "model.layers.", plain.layers + plain.mtp_layers);
+        is_copy || beyond || (plain.mtp_layers == 0 && plain.is_mtp(name))
+    };
     let rows = if config.feed_forward.moe.as_ref().is_some_and(|moe| moe.style.transposed) {
         (config.family.tensors)(config)
     } else {
@@ -296,6 +308,9 @@ fn read_directory(files: &mut CheckpointFiles, config: &mut ModelConfig, is_text
     };
     let known: HashMap<&str, &TensorRow> = rows.iter().map(|row| (&row.name[..], row)).collect();
     files.map_tensors(|info| {
+        if is_unused(&info.name) {
+            return Ok(None);
+        }
         if let Some(name) = stacked_expert_name(&info.name) {
             info.name = name;
             // Only mlx-lm uses these names; it has already added 1 to the norms' weights.

@@ -24,4 +24,25 @@ pub trait Decoder: Send + Sync {
     fn forward(&self, batch: &Batch, states: &mut [LayerState]) -> Array {
         self.logits(&self.hidden(batch, states))
     }
+
+    /// The multi-token prediction head, if the model was loaded with one.
+    fn mtp_head(&self) -> Option<&dyn MtpHead> {
+        None
+    }
+}
+
+/// A head that predicts the token after the next one: from the hidden state at a position and the token that follows it
+/// (multi-token prediction: DeepSeek-AI 2024, arXiv:2412.19437, section 2.2).
+pub trait MtpHead: Send + Sync {
+    /// Allocates the head's zeroed state, like a layer of [`Decoder::new_states`].
+    ///
+    /// # Errors
+    /// If there is too little memory.
+    fn new_state(&self, types: CacheTypes, pages: Pages, sequences: usize) -> Result<LayerState, refrain::Error>;
+
+    /// Returns its hidden states `[O, hidden]` (f32) of the `O` tokens that the batch selects, which
+    /// [`Decoder::logits`] takes. Row t of `hidden` `[T, hidden]` is what [`Decoder::hidden`] returns at a position; the
+    /// batch has that position and the token that follows. To predict further, a result takes the place of `hidden` at
+    /// the next position. Updates the state with all tokens.
+    fn hidden(&self, batch: &Batch, hidden: &Array, state: &mut LayerState) -> Array;
 }

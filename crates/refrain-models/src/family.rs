@@ -7,6 +7,7 @@ use refrain_formats::{Error, Key, Metadata};
 use serde_json::Value;
 
 use crate::config::ModelConfig;
+use crate::mtp::MtpNames;
 use crate::tensors::TensorRow;
 use crate::{Decoder, Loader};
 
@@ -42,6 +43,8 @@ pub struct Family {
     /// Converts the configuration of a GGUF file to that of a directory. Families may share a name in GGUF, or store
     /// norms' weights differently.
     pub gguf_to_hf: fn(&mut ModelConfig),
+    /// Names of the tensors of a multi-token prediction head.
+    pub mtp: MtpNames,
     /// Loads the weights onto a device.
     pub build: fn(&Loader<'_>) -> Result<Box<dyn Decoder>, crate::Error>,
     /// Published models by name, for synthetic checkpoints.

@@ -5,25 +5,25 @@ use refrain_formats::RowOrder;
 
 use crate::blocks::{Attention, AttentionStyle, DeltaNet, Embedding, FeedForward, LmHead, MlpStyle, Norm, Ropes};
 use crate::config::{MAX_LAYERS, ModelConfig};
+use crate::mtp::{self, HeadLayer, LayerMtpHead, Place};
 use crate::tensors::{TensorRow, TensorTable};
-use crate::{Batch, CacheTypes, Decoder, Error, LayerState, Loader, Pages};
+use crate::{Batch, CacheTypes, Decoder, Error, LayerState, Loader, MtpHead, Pages};
 
 /// Lists the tensors of a hybrid model.
 pub fn tensors(config: &ModelConfig, attention: AttentionStyle) -> Vec<TensorRow> {
     let mut table = TensorTable::new(config);
-    let Some(nets) = &config.delta_net else {
-        return table.rows();
-    };
-    for number in 0..config.layers.min(MAX_LAYERS) {
-        let layer = table.layer(number);
+    for number in 0..(config.layers + config.mtp_layers).min(MAX_LAYERS) {
+        let layer = table.layer(config, number);
         layer.norm(["input_layernorm", "attn_norm"], config.hidden_size);
         layer.norm(["post_attention_layernorm", "post_attention_norm"], config.hidden_size);
-        if config.is_recurrent(number) {
-            DeltaNet::tensors(layer, config, nets)
-        } else {
-            Attention::tensors(layer, config, attention, RowOrder::AsStored)
+        match config.delta_net.as_ref().filter(|_| config.is_recurrent(number)) {
+            Some(nets) => DeltaNet::tensors(layer, config, nets),
+            None => Attention::tensors(layer, config, attention, RowOrder::AsStored),
         }
         FeedForward::tensors(layer, config, number, MlpStyle::Gated);
+    }
+    if config.mtp_layers > 0 {
+        mtp::tensors(&mut table, config);
     }
     table.rows()
 }
@@ -34,6 +34,7 @@ pub struct Hybrid {
     layers: Vec<HybridLayer>,
     norm: Norm,
     head: LmHead,
+    mtp_head: Option<LayerMtpHead<HybridLayer>>,
     ropes: Ropes,
 }
 
@@ -59,11 +60,11 @@ impl Hybrid {
         let config = loader.config;
         let embedding = Embedding::load(loader)?;
         let head = LmHead::load(loader, &embedding)?;
+        let layer = |number| HybridLayer::load(loader, number, attention);
         Ok(Hybrid {
-            layers: (0..config.layers)
-                .map(|number| HybridLayer::load(loader, number, attention))
-                .collect::<Result<_, _>>()?,
+            layers: (0..config.layers).map(layer).collect::<Result<_, _>>()?,
             norm: loader.norm("model.norm", config.hidden_size)?,
+            mtp_head: LayerMtpHead::load(loader, &embedding, layer)?,
             ropes: Ropes::new(config, loader.device),
             embedding,
             head,
@@ -73,7 +74,8 @@ impl Hybrid {
 
 impl HybridLayer {
     fn load(loader: &Loader<'_>, number: usize, attention: AttentionStyle) -> Result<HybridLayer, Error> {
-        let name = |part: &str| format!("model.layers.{number}.{part}");
+        let layer = loader.config.layer_name(number);
+        let name = |part: &str| format!("{layer}.{part}");
         let config = loader.config;
         let norm = |part: &str| loader.norm(&name(part), config.hidden_size);
         Ok(HybridLayer {
@@ -93,33 +95,51 @@ impl HybridLayer {
     }
 }
 
+impl HeadLayer for HybridLayer {
+    fn new_state(&self, types: CacheTypes, pages: Pages, sequences: usize) -> Result<LayerState, refrain::Error> {
+        match &self.mixer {
+            Mixer::Delta(net) => Ok(LayerState::Recurrent(net.new_state(sequences)?)),
+            Mixer::Attention(attention) => {
+                let slots = pages.positions() * sequences;
+                Ok(LayerState::Attention(attention.new_cache(types, slots)?))
+            }
+        }
+    }
+
+    fn forward(&self, x: &Array, batch: &Batch, place: &Place<'_>, state: &mut LayerState, is_last: bool) -> Array {
+        let input = self.mixer_norm.forward(x);
+        let mixer_out = match &self.mixer {
+            Mixer::Delta(net) => net.forward(&input, batch, state.recurrent_state()),
+            Mixer::Attention(attention) => attention.forward(&input, batch, &place.slots, place.ropes, state.cache()),
+        };
+        let x = batch.output_rows(&(x + mixer_out), is_last);
+        &x + self.feed_forward.forward(&self.ffn_norm.forward(&x))
+    }
+}
+
 impl Decoder for Hybrid {
     fn new_states(&self, types: CacheTypes, pages: Pages, sequences: usize) -> Result<Vec<LayerState>, refrain::Error> {
-        let slots = pages.positions() * sequences;
-        let state = |layer: &HybridLayer| match &layer.mixer {
-            Mixer::Delta(net) => Ok(LayerState::Recurrent(net.new_state(sequences)?)),
-            Mixer::Attention(attention) => Ok(LayerState::Attention(attention.new_cache(types, slots)?)),
-        };
+        let state = |layer: &HybridLayer| layer.new_state(types, pages, sequences);
         self.layers.iter().map(state).collect()
     }
 
     fn hidden(&self, batch: &Batch, states: &mut [LayerState]) -> Array {
-        let slots = batch.slots();
-        let ropes = self.ropes.for_context(batch.context);
+        let place = Place {
+            slots: batch.slots(),
+            ropes: &self.ropes.for_context(batch.context),
+        };
         let mut x = self.embedding.forward(&batch.tokens);
         for (number, (layer, state)) in self.layers.iter().zip(states).enumerate() {
-            let input = layer.mixer_norm.forward(&x);
-            let mixer_out = match &layer.mixer {
-                Mixer::Delta(net) => net.forward(&input, batch, state.recurrent_state()),
-                Mixer::Attention(attention) => attention.forward(&input, batch, &slots, &ropes, state.cache()),
-            };
-            x = batch.output_rows(&(&x + mixer_out), number + 1 == self.layers.len());
-            x = &x + layer.feed_forward.forward(&layer.ffn_norm.forward(&x));
+            x = layer.forward(&x, batch, &place, state, number + 1 == self.layers.len());
         }
         self.norm.forward(&x)
     }
 
     fn logits(&self, hidden: &Array) -> Array {
         self.head.forward(hidden)
+    }
+
+    fn mtp_head(&self) -> Option<&dyn MtpHead> {
+        self.mtp_head.as_ref().map(|head| head as &dyn MtpHead)
     }
 }

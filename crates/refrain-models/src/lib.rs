@@ -34,6 +34,7 @@ mod families;
 pub mod family;
 pub mod hybrid;
 mod loader;
+pub mod mtp;
 mod stacked_tensors;
 mod state;
 mod synthetic;
@@ -46,7 +47,7 @@ pub use batch::{Batch, BatchPart, Pages};
 pub use cache_type::{CacheType, CacheTypes};
 pub use checkpoint::Checkpoint;
 pub use config::ModelConfig;
-pub use decoder::Decoder;
+pub use decoder::{Decoder, MtpHead};
 pub use error::Error;
 pub use families::FAMILIES;
 pub use family::Family;
@@ -67,11 +68,17 @@ pub fn rotation(config: &ModelConfig, context: usize) -> Vec<f32> {
     numbers
 }
 
-/// Loads the weights of a checkpoint onto a device.
+/// Loads the weights of a checkpoint onto a device. `config` is the checkpoint's, or has no multi-token prediction layers,
+/// so that they are left out.
 ///
 /// # Errors
 /// If a tensor is missing or has the wrong shape, a file is corrupt, or the device has too little memory.
-pub fn load(checkpoint: &Checkpoint, device: &Device, progress: &dyn Fn(Progress)) -> Result<Box<dyn Decoder>, Error> {
-    let loader = Loader::new(checkpoint.files(), checkpoint.config(), device, progress);
-    (checkpoint.config().family.build)(&loader)
+pub fn load(
+    checkpoint: &Checkpoint,
+    config: &ModelConfig,
+    device: &Device,
+    progress: &dyn Fn(Progress),
+) -> Result<Box<dyn Decoder>, Error> {
+    let loader = Loader::new(checkpoint.files(), config, device, progress);
+    (config.family.build)(&loader)
 }

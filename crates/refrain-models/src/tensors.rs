@@ -32,8 +32,13 @@ impl TensorTable {
     }
 
     /// Sets the prefix of the following tensors to layer `number`.
-    pub fn layer(&mut self, number: usize) -> &mut TensorTable {
-        self.prefixes = [format!("model.layers.{number}."), format!("blk.{number}.")];
+    pub fn layer(&mut self, config: &ModelConfig, number: usize) -> &mut TensorTable {
+        self.under([format!("{}.", config.layer_name(number)), format!("blk.{number}.")])
+    }
+
+    /// Sets the prefixes of the following tensors in Hugging Face files and in GGUF.
+    pub fn under(&mut self, prefixes: [String; 2]) -> &mut TensorTable {
+        self.prefixes = prefixes;
         self
     }
 

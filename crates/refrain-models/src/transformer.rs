@@ -10,8 +10,9 @@ use crate::blocks::{
 use crate::config::key_names::EPS;
 use crate::config::{MAX_LAYERS, ModelConfig};
 use crate::family::{Family, Keys};
+use crate::mtp::{self, HeadLayer, LayerMtpHead, MtpNames, Place};
 use crate::tensors::{TensorNames, TensorRow, TensorTable};
-use crate::{Batch, CacheTypes, Decoder, Error, LayerState, Loader, Pages};
+use crate::{Batch, CacheTypes, Decoder, Error, LayerState, Loader, MtpHead, Pages};
 
 /// Architectural choices of a family of transformers, beyond its configuration. Norms are named by their Hugging Face
 /// and GGUF names within a layer; `None` means that the family has no such norm.
@@ -71,8 +72,8 @@ impl TransformerStyle {
         if self.norm == NormKind::Layer {
             table.add(["model.norm.bias", "output_norm.bias"], &[hidden]);
         }
-        for number in 0..config.layers.min(MAX_LAYERS) {
-            let layer = table.layer(number);
+        for number in 0..(config.layers + config.mtp_layers).min(MAX_LAYERS) {
+            let layer = table.layer(config, number);
             let norms = [self.attn_norm, self.attn_post_norm, self.ffn_norm, self.ffn_post_norm];
             for names in norms.into_iter().flatten() {
                 Norm::tensors(layer, self.norm, names, hidden);
@@ -88,6 +89,9 @@ impl TransformerStyle {
                 },
             );
             FeedForward::tensors(layer, config, number, self.mlp);
+        }
+        if config.mtp_layers > 0 {
+            mtp::tensors(&mut table, config);
         }
         table.rows()
     }
@@ -107,9 +111,8 @@ pub struct Transformer {
     layers: Vec<Layer>,
     norm: Norm,
     head: LmHead,
+    mtp_head: Option<LayerMtpHead<Layer>>,
     ropes: Ropes,
-    residual_scale: f32,
-    parallel: bool,
 }
 
 struct Layer {
@@ -119,6 +122,8 @@ struct Layer {
     ffn_norm: Option<Norm>,
     mlp: FeedForward,
     ffn_post_norm: Option<Norm>,
+    residual_scale: f32,
+    parallel: bool,
 }
 
 impl Transformer {
@@ -130,14 +135,12 @@ impl Transformer {
         let config = loader.config;
         let embedding = Embedding::load(loader)?;
         let head = LmHead::load(loader, &embedding)?;
+        let layer = |number| Layer::load(loader, number, style);
         Ok(Transformer {
-            layers: (0..config.layers)
-                .map(|number| Layer::load(loader, number, style))
-                .collect::<Result<_, _>>()?,
+            layers: (0..config.layers).map(layer).collect::<Result<_, _>>()?,
+            mtp_head: LayerMtpHead::load(loader, &embedding, layer)?,
             norm: Norm::load(loader, style.norm, "model.norm", config.hidden_size)?,
             ropes: Ropes::new(config, loader.device),
-            residual_scale: config.multipliers.residual,
-            parallel: style.parallel,
             embedding,
             head,
         })
@@ -146,7 +149,8 @@ impl Transformer {
 
 impl Layer {
     fn load(loader: &Loader<'_>, number: usize, style: &TransformerStyle) -> Result<Layer, Error> {
-        let name = |part: &str| format!("model.layers.{number}.{part}");
+        let layer = loader.config.layer_name(number);
+        let name = |part: &str| format!("{layer}.{part}");
         let norm = |own: Option<TensorNames>| {
             own.map(|[own, _]| Norm::load(loader, style.norm, &name(own), loader.config.hidden_size))
                 .transpose()
@@ -158,43 +162,11 @@ impl Layer {
             ffn_norm: norm(style.ffn_norm)?,
             mlp: FeedForward::load(loader, number, style.mlp)?,
             ffn_post_norm: norm(style.ffn_post_norm)?,
+            residual_scale: loader.config.multipliers.residual,
+            parallel: style.parallel,
         })
     }
-}
 
-impl Decoder for Transformer {
-    fn new_states(&self, types: CacheTypes, pages: Pages, sequences: usize) -> Result<Vec<LayerState>, refrain::Error> {
-        let slots = pages.positions() * sequences;
-        let state = |layer: &Layer| Ok(LayerState::Attention(layer.attention.new_cache(types, slots)?));
-        self.layers.iter().map(state).collect()
-    }
-
-    fn hidden(&self, batch: &Batch, states: &mut [LayerState]) -> Array {
-        let slots = batch.slots();
-        let ropes = self.ropes.for_context(batch.context);
-        let mut x = self.embedding.forward(&batch.tokens);
-        for (number, (layer, state)) in self.layers.iter().zip(states).enumerate() {
-            let rows = |x: &Array| batch.output_rows(x, number + 1 == self.layers.len());
-            let input = apply_norm(&x, &layer.attn_norm);
-            let attn_out = layer.attention.forward(&input, batch, &slots, &ropes, state.cache());
-            x = rows(&(&x + self.scaled(apply_norm(&attn_out, &layer.attn_post_norm))));
-            let input = if self.parallel {
-                rows(&input)
-            } else {
-                apply_norm(&x, &layer.ffn_norm)
-            };
-            let inner = layer.mlp.forward(&input);
-            x = &x + self.scaled(apply_norm(&inner, &layer.ffn_post_norm));
-        }
-        self.norm.forward(&x)
-    }
-
-    fn logits(&self, hidden: &Array) -> Array {
-        self.head.forward(hidden)
-    }
-}
-
-impl Transformer {
     /// Scales what a block adds to the residual stream.
     fn scaled(&self, x: Array) -> Array {
         if self.residual_scale == 1.0 {
@@ -202,6 +174,56 @@ impl Transformer {
         } else {
             x * self.residual_scale
         }
+    }
+}
+
+impl HeadLayer for Layer {
+    fn new_state(&self, types: CacheTypes, pages: Pages, sequences: usize) -> Result<LayerState, refrain::Error> {
+        let slots = pages.positions() * sequences;
+        Ok(LayerState::Attention(self.attention.new_cache(types, slots)?))
+    }
+
+    fn forward(&self, x: &Array, batch: &Batch, place: &Place<'_>, state: &mut LayerState, is_last: bool) -> Array {
+        let rows = |x: &Array| batch.output_rows(x, is_last);
+        let input = apply_norm(x, &self.attn_norm);
+        let attn_out = self
+            .attention
+            .forward(&input, batch, &place.slots, place.ropes, state.cache());
+        let x = rows(&(x + self.scaled(apply_norm(&attn_out, &self.attn_post_norm))));
+        let input = if self.parallel {
+            rows(&input)
+        } else {
+            apply_norm(&x, &self.ffn_norm)
+        };
+        let inner = self.mlp.forward(&input);
+        &x + self.scaled(apply_norm(&inner, &self.ffn_post_norm))
+    }
+}
+
+impl Decoder for Transformer {
+    fn new_states(&self, types: CacheTypes, pages: Pages, sequences: usize) -> Result<Vec<LayerState>, refrain::Error> {
+        let state = |layer: &Layer| layer.new_state(types, pages, sequences);
+        self.layers.iter().map(state).collect()
+    }
+
+    fn hidden(&self, batch: &Batch, states: &mut [LayerState]) -> Array {
+        let place = Place {
+            slots: batch.slots(),
+            ropes: &self.ropes.for_context(batch.context),
+        };
+        let mut x = self.embedding.forward(&batch.tokens);
+        for (number, (layer, state)) in self.layers.iter().zip(states).enumerate() {
+            x = layer.forward(&x, batch, &place, state, number + 1 == self.layers.len());
+        }
+        self.norm.forward(&x)
+    }
+
+    fn logits(&self, hidden: &Array) -> Array {
+        self.head.forward(hidden)
+    }
+
+    fn mtp_head(&self) -> Option<&dyn MtpHead> {
+        self.mtp_head.as_ref().map(|head| head as &dyn MtpHead)
     }
 }
 
@@ -229,6 +251,7 @@ impl Family {
         legacy_keys: &[],
         gguf_metadata: |_| Vec::new(),
         gguf_to_hf: |_| (),
+        mtp: MtpNames::AS_LAYER,
         build: |loader| TransformerStyle::DEFAULT.build(loader),
         presets: &[],
         description: "",

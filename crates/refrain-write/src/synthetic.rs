@@ -7,7 +7,7 @@ use std::path::Path;
 use rayon::prelude::*;
 
 use refrain_formats::write::{Target, TargetKind, WriteProgress};
-use refrain_formats::{Error, Format, RowOrder, Tensor, TensorOrder, store_block};
+use refrain_formats::{Error, Format, RowOrder, Tensor, TensorInfo, TensorOrder, store_block};
 use refrain_models::config::{write_gguf, write_json};
 use refrain_models::tensors::TensorRow;
 use refrain_models::{Checkpoint, FAMILIES, ModelConfig, SyntheticSpec};
@@ -72,8 +72,15 @@ fn write_shards(
     }
     let kind = if gguf { TargetKind::File } else { TargetKind::Directory };
     let mut target = Target::new(out, kind, false, progress)?;
-    let config = checkpoint.config();
-    let tensors = checkpoint.tensors().filter_map(|info| checkpoint.tensor(&info.name));
+    let mut config = checkpoint.config().clone();
+    if config.quantisation.is_some() {
+        // mlx-lm takes a checkpoint with a multi-token prediction head for one that it has not converted.
+        config.mtp_layers = 0;
+    }
+    let config = &config;
+    let written = |info: &&TensorInfo| config.mtp_layers > 0 || !config.is_mtp(&info.name);
+    let tensors = checkpoint.tensors().filter(written);
+    let tensors = tensors.filter_map(|info| checkpoint.tensor(&info.name));
     if !gguf {
         let (ordered, plain): (Vec<_>, Vec<_>) = tensors
             .map(|tensor| (tensor, experts::order(config, &tensor.info.name)))

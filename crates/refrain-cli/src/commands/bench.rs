@@ -50,7 +50,8 @@ pub(crate) struct Arguments {
     #[arg(short = 'b', long, default_value = "1", value_delimiter = ',', value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
     batch: Vec<u32>,
     /// Generate as `serve` does, with drafts of the next tokens: each token is accepted with this probability if those
-    /// before it were. The texts mean nothing. `off` generates without drafts
+    /// before it were. The texts mean nothing. If the checkpoint has a multi-token prediction head, the time that it takes
+    /// to draft counts. `off` generates without drafts
     #[arg(long, value_delimiter = ',', value_name = "P", value_parser = acceptance)]
     accept: Vec<Speculation>,
     /// Repetitions of each test
@@ -72,6 +73,12 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
+    /// What the tests need of the checkpoint.
+    fn speculation(&self) -> Speculation {
+        let drafts = self.accept.iter().find(|speculation| **speculation != Speculation::Off);
+        drafts.copied().unwrap_or_default()
+    }
+
     /// The requested tests, prompt processing first.
     fn tests(&self) -> Result<Vec<Test>, Usage> {
         let mut tests = Vec::new();
@@ -135,18 +142,25 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
             let why = format!("the tests need a context of {context} tokens, but the limit of {name} is {limit}");
             return Err(Usage(why).into());
         }
-        let loaded = load::load(global, &checkpoint, &device, arguments.cache.types(&device), context)?;
+        let cache = arguments.cache.types(&device);
+        let loaded = load::load_speculating(global, &checkpoint, &device, cache, context, arguments.speculation())?;
         loads.push(load_json(name, &loaded));
         // The sessions are dropped before the bandwidth probe allocates memory.
         let measured = measure::measure_all(&loaded, &tests, arguments)?;
-        rows.extend(measured.into_iter().map(|measurement| BenchRow {
-            model: name.clone(),
-            arch: checkpoint.config().family.name.to_owned(),
-            format: checkpoint.weight_format(),
-            layers: checkpoint.config().layers,
-            parameters: checkpoint.tensors().map(TensorInfo::values).sum(),
-            bytes: loaded.model.weight_bytes(),
-            measurement,
+        rows.extend(measured.into_iter().map(|measurement| {
+            BenchRow {
+                model: name.clone(),
+                arch: checkpoint.config().family.name.to_owned(),
+                format: checkpoint.weight_format(),
+                layers: checkpoint.config().layers,
+                parameters: checkpoint
+                    .tensors()
+                    .filter(|tensor| loaded.model.config().mtp_layers > 0 || !checkpoint.config().is_mtp(&tensor.name))
+                    .map(TensorInfo::values)
+                    .sum(),
+                bytes: loaded.model.weight_bytes(),
+                measurement,
+            }
         }));
     }
     let bandwidth = speed::read_bandwidth(&device)?;

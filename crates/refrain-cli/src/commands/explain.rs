@@ -11,7 +11,7 @@ use clap::Args;
 use refrain::speed;
 use refrain::{Device, Function, passes};
 use refrain_engine::cost::{self, CachedTokens, TokenCost};
-use refrain_engine::{CacheTypes, MAX_DRAFTS, Model, Session};
+use refrain_engine::{CacheTypes, MAX_DRAFTS, Model, Session, Speculation};
 use refrain_formats::AtomicFile;
 use serde_json::json;
 
@@ -101,7 +101,9 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
     let target = ExplainTarget(arguments.prompt.map(|tokens| tokens as usize));
     let depth = arguments.depth.map_or(target.default_depth(), |depth| depth as usize);
     let context = (depth + target.0.unwrap_or(64)).min(checkpoint.config().max_position);
-    let loaded = load::load(global, &checkpoint, &device, CacheTypes::of_device(&device), context)?;
+    let speculation = arguments.drafts.map_or(Speculation::Off, |_| Speculation::Mtp);
+    let cache = CacheTypes::of_device(&device);
+    let loaded = load::load_speculating(global, &checkpoint, &device, cache, context, speculation)?;
     let mut session = arguments.session(&loaded.model, context)?;
     // The default for --dot is the last graph, since a plan has no edges.
     let last = if arguments.dot { "write_through" } else { "schedule" };

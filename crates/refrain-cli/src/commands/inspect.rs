@@ -115,8 +115,15 @@ fn summary(checkpoint: &Checkpoint) -> Vec<(&'static str, String)> {
         (
             "layers",
             format!(
-                "{}, hidden size {}, feed-forward size {}",
-                config.layers, config.hidden_size, config.feed_forward.intermediate_size
+                "{}{}, hidden size {}, feed-forward size {}",
+                config.layers,
+                if config.mtp_layers > 0 {
+                    " and one for multi-token prediction"
+                } else {
+                    ""
+                },
+                config.hidden_size,
+                config.feed_forward.intermediate_size
             ),
         ),
         ("attention", attention(&config.attention)),
@@ -198,6 +205,7 @@ fn as_json(checkpoint: &Checkpoint, device_fit: Option<&DeviceFit>) -> Value {
         "parameters": checkpoint.tensors().map(TensorInfo::values).sum::<usize>(),
         "weight_bytes": weight_bytes(checkpoint),
         "layers": config.layers,
+        "mtp_layers": config.mtp_layers,
         "hidden_size": config.hidden_size,
         "intermediate_size": config.feed_forward.intermediate_size,
         "heads": config.attention.heads,

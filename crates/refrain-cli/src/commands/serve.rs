@@ -13,6 +13,7 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use refrain_engine::{PrefixStoreOptions, Speculation};
+use refrain_models::ModelConfig;
 use refrain_server::{Certificate, Downloads, ResponseStore, ServedModel, ServerListener, ServerOptions, keep_alive};
 
 use self::downloads::HubDownloader;
@@ -138,7 +139,7 @@ pub(crate) struct Arguments {
     )]
     target_gap: u64,
     /// Guess the next tokens of responses, and verify several in one step; responses stay the same
-    #[arg(long, value_name = "HOW", default_value = "off", help_heading = "Engine")]
+    #[arg(long, value_name = "HOW", default_value = "auto", help_heading = "Engine")]
     speculate: SpeculateArgument,
     /// Guess the next tokens of responses with this smaller model of the same tokenizer; responses stay the same
     #[arg(
@@ -178,17 +179,24 @@ pub(crate) struct Arguments {
 /// Values of `--speculate`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum SpeculateArgument {
+    /// As mtp if the checkpoint has such a head, otherwise as off
+    Auto,
     /// Compute one token of a response at a time
     Off,
     /// Look up what followed where the last tokens occurred before, in prompt or response
     Ngram,
+    /// Ask the multi-token prediction head of the model's own checkpoint
+    Mtp,
 }
 
-impl From<SpeculateArgument> for Speculation {
-    fn from(argument: SpeculateArgument) -> Speculation {
-        match argument {
-            SpeculateArgument::Off => Speculation::Off,
+impl SpeculateArgument {
+    /// What guesses for a model.
+    fn of(self, model: &ModelConfig) -> Speculation {
+        match self {
+            SpeculateArgument::Auto if model.mtp_layers > 0 => Speculation::Mtp,
+            SpeculateArgument::Auto | SpeculateArgument::Off => Speculation::Off,
             SpeculateArgument::Ngram => Speculation::Ngram,
+            SpeculateArgument::Mtp => Speculation::Mtp,
         }
     }
 }

@@ -20,6 +20,7 @@ mod ps_stop_top;
 mod requests;
 mod responses;
 mod security;
+mod speculation;
 mod structured_output;
 
 use std::io::{BufRead, BufReader, Read, Write};

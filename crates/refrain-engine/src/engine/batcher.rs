@@ -11,6 +11,8 @@ mod granting;
 #[cfg(test)]
 mod mixed_tests;
 mod mixing;
+#[cfg(test)]
+mod mtp_tests;
 mod output;
 mod preemption;
 mod prefill;
@@ -45,7 +47,7 @@ use super::prefix_store::{PrefixStore, StoredPrefix};
 use super::request::Waiting;
 use super::row_count::RowCount;
 use super::runner::{DeviceRunner, Runner, StepKind};
-use super::speculation::{Draft, new_proposer};
+use super::speculation::{Draft, Speculation, new_proposer};
 use super::step_times::StepTimes;
 use super::steps::SlotId;
 use super::{EngineLoad, EngineOptions, PAGE_SIZE};
@@ -165,7 +167,17 @@ impl Batcher<DeviceRunner> {
             context: options.context,
         };
         let caches = options.prefix_cache && !options.deterministic;
-        let runner = DeviceRunner::new(model, options.streams.max(1), pages, pages_per_slot(options), caches)?;
+        let has_head = model.decoder().mtp_head().is_some();
+        let drafts = options.speculation.uses_mtp_head() && has_head && !options.deterministic;
+        let options = &EngineOptions {
+            speculation: match options.speculation {
+                Speculation::Mtp if !drafts => Speculation::Off,
+                other => other,
+            },
+            ..options.clone()
+        };
+        let (slots, each) = (options.streams.max(1), pages_per_slot(options));
+        let runner = DeviceRunner::new(model, slots, pages, each, (caches, drafts))?;
         let store = options.prefix_store.as_ref().filter(|_| caches);
         let key = crate::snapshot::key(model, options.context);
         let store = store.map(|store| PrefixStore::open(store, key)).transpose()?;

@@ -115,6 +115,8 @@ pub(super) trait Runner {
     fn wait(&mut self, run: &Self::Run, pace: &Pace) -> Result<u32, Error>;
     /// Returns an output for a row, once its run is over.
     fn reported(&mut self, output: u64, row: usize) -> Result<u32, Error>;
+    /// Returns the tokens that the model's own head drafted behind the last token of a row, once a run with drafts is over.
+    fn drafted(&mut self, row: usize) -> Result<Vec<u32>, Error>;
     /// Returns the log-probabilities of an output for a row, once its run is over, if the step in use stores them.
     fn logprobs(&mut self, output: u64, row: usize) -> Result<Option<Logprobs>, Error>;
     /// Discards all programs.
@@ -136,6 +138,7 @@ fn checkpoint_rows(checkpoint: u32) -> Range<usize> {
 /// Computes on a device.
 pub(super) struct DeviceRunner {
     model: Model,
+    /// Those of the layers, and of the multi-token prediction head if it drafts.
     states: Vec<LayerState>,
     /// `None` if the model has no recurrent states, or prefixes are not cached.
     checkpoints: Option<StateCheckpoints>,
@@ -152,18 +155,28 @@ pub(super) struct DeviceRunner {
 }
 
 impl DeviceRunner {
-    /// Allocates the KV cache and the other states of `slots` requests, with `cached` pages for each.
+    /// Allocates the KV cache and the other states of `slots` requests, with `each` pages for each. If the model's
+    /// multi-token prediction head is to draft, it has a KV cache, too.
     ///
     /// # Errors
     /// If there is too little memory.
-    pub fn new(model: &Model, slots: usize, pages: Pages, each: usize, caches: bool) -> Result<DeviceRunner, Error> {
+    pub fn new(
+        model: &Model,
+        slots: usize,
+        pages: Pages,
+        each: usize,
+        (caches, drafts_by_head): (bool, bool),
+    ) -> Result<DeviceRunner, Error> {
         let held = Pages {
             per_sequence: each,
             context: each * PAGE_SIZE,
             ..pages
         };
         let device = model.device();
-        let states = model.decoder().new_states(model.cache_types(), held, slots)?;
+        let mut states = model.decoder().new_states(model.cache_types(), held, slots)?;
+        if let Some(head) = model.decoder().mtp_head().filter(|_| drafts_by_head) {
+            states.push(head.new_state(model.cache_types(), held, slots)?);
+        }
         let checkpoints = if caches {
             StateCheckpoints::new(&states, device.executors()[0])?
         } else {
@@ -419,6 +432,10 @@ impl Runner for DeviceRunner {
 
     fn reported(&mut self, output: u64, row: usize) -> Result<u32, Error> {
         self.steps.reported(output, row)
+    }
+
+    fn drafted(&mut self, row: usize) -> Result<Vec<u32>, Error> {
+        self.steps.drafted(row)
     }
 
     fn logprobs(&mut self, output: u64, row: usize) -> Result<Option<Logprobs>, Error> {

@@ -79,6 +79,16 @@ impl MemoryNeeds {
         }
     }
 
+    /// Adds the keys and values of the multi-token prediction layers that draft, and their logits.
+    fn with_mtp_layers(self, layers: usize, layer_token: u64, vocabulary: usize) -> MemoryNeeds {
+        let logits = 4 * (layers * MAX_VERIFIED_TOKENS * vocabulary) as u64;
+        MemoryNeeds {
+            kv_token: self.kv_token + layers as u64 * layer_token,
+            drafts: self.drafts + logits,
+            ..self
+        }
+    }
+
     /// Returns the bytes that requests have besides keys and values.
     fn of_requests(&self, streams: usize) -> u64 {
         streams as u64 * (self.recurrent + self.sampling)
@@ -121,6 +131,12 @@ impl EngineOptions {
             needs
         } else {
             needs.with_drafts(config.vocab_size)
+        };
+        let needs = if self.speculation.uses_mtp_head() {
+            let layer: usize = cache.layer_bytes(config).iter().sum();
+            needs.with_mtp_layers(config.mtp_layers, layer as u64, config.vocab_size)
+        } else {
+            needs
         };
         let max_buffer = device.max_buffer_bytes();
         let streams = streams.unwrap_or_else(|| fitting_streams(&needs, free, self.context, default));
@@ -245,7 +261,7 @@ mod tests {
                 per_sequence: 64,
                 context: 4096,
             };
-            let mut runner = DeviceRunner::new(&model, 16, pages, 64, false).expect("fits");
+            let mut runner = DeviceRunner::new(&model, 16, pages, 64, (false, false)).expect("fits");
             let needs = MemoryNeeds::of(model.config(), &card, model.cache_types(), 4096);
             runner.prepare_chunk(default_chunk(&card)).expect("prepares");
             let (used, counted) = (runner.scratch_bytes(), needs.chunk);

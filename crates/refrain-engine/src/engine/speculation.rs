@@ -1,6 +1,7 @@
 //! Speculation: guesses at the next tokens, which one step of the model verifies together.
 
 mod draft_model;
+mod mtp;
 mod ngram;
 mod policy;
 mod synthetic;
@@ -9,6 +10,7 @@ use std::time::Duration;
 
 use draft_model::ModelProposer;
 pub use draft_model::{draft_memory, draft_obstacle};
+use mtp::MtpProposer;
 use ngram::NgramProposer;
 pub use policy::{Acceptance, DraftPolicy};
 use synthetic::SyntheticProposer;
@@ -33,12 +35,23 @@ pub enum Speculation {
     Ngram,
     /// A smaller model of the same vocabulary, [`EngineOptions::draft`], which samples as the text is sampled.
     Model,
+    /// The multi-token prediction head of the model itself, which was loaded with it
+    /// ([`LoadOptions::mtp_head`](crate::LoadOptions::mtp_head)). Nothing if it has none.
+    Mtp,
     /// Nothing sensible: each token of a draft is accepted with this probability if those before it were, whatever is
-    /// sampled. This measures speed with random weights. Texts are not those of the model.
+    /// sampled. This measures speed with random weights. Texts are not those of the model. If the model was loaded with a
+    /// multi-token prediction head, it drafts in vain, so that its time counts.
     Synthetic {
         /// The probability, in percent.
         percent: u8,
     },
+}
+
+impl Speculation {
+    /// Whether a multi-token prediction head drafts, if the model has one.
+    pub fn uses_mtp_head(self) -> bool {
+        matches!(self, Speculation::Mtp | Speculation::Synthetic { .. })
+    }
 }
 
 /// A guess at a text's next tokens.
@@ -71,6 +84,9 @@ pub trait Proposer: Send {
     /// Appends tokens that were generated, accepted ones of drafts included.
     fn commit(&mut self, slot: usize, tokens: &[u32]);
 
+    /// Takes a guess at what follows a text of `length` tokens, which the model itself made.
+    fn offer(&mut self, _slot: usize, _length: usize, _tokens: Vec<u32>) {}
+
     /// Returns how many tokens [`Proposer::propose`] would guess, at most `max`. It may guess fewer. This costs little, so
     /// that nothing is guessed before it is known to pay.
     fn length(&mut self, slot: usize, max: usize) -> usize {
@@ -102,6 +118,7 @@ pub fn new_proposer(options: &EngineOptions, vocabulary: usize) -> Option<Box<dy
             let draft = options.draft.clone()?;
             Some(Box::new(ModelProposer::new(draft, options.context, slots, vocabulary)))
         }
+        Speculation::Mtp => Some(Box::new(MtpProposer::new(slots))),
         Speculation::Synthetic { percent } => Some(Box::new(SyntheticProposer::new(slots, percent))),
     }
 }

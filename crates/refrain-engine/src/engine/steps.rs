@@ -4,12 +4,12 @@
 //! slot with its token and position, so that requests move between steps of different widths by a few words.
 
 mod masks;
+mod outputs;
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 
 use refrain::{Array, Executor, LowerOptions, MAX_INBOX_WORDS, Run, SharedScratch, Write};
-use refrain_lm::Logprobs;
 use refrain_lm::sample::Settings;
 use refrain_models::{LayerState, Pages};
 
@@ -419,25 +419,6 @@ impl DecodeSteps {
     pub fn wait(&mut self, run: &Run, pace: &Pace) -> Result<u32, Error> {
         let executor = self.executor;
         pace.wait(self.step().tape(executor)?, run, 1)
-    }
-
-    /// Returns output number `output` for a row, once its run is over.
-    ///
-    /// # Errors
-    /// If the device fails.
-    pub fn reported(&mut self, output: u64, row: usize) -> Result<u32, Error> {
-        Ok(self.step().reported(output, row)?)
-    }
-
-    /// Returns the log-probabilities of the token of output number `output` for a row, once its run is over. `None` if
-    /// the step in use stores none.
-    ///
-    /// # Errors
-    /// If the device fails.
-    pub fn logprobs(&mut self, output: u64, row: usize) -> Result<Option<Logprobs>, Error> {
-        let ring = self.step().control.logprobs.clone();
-        let ring = ring.filter(|_| self.extras.logprobs);
-        Ok(ring.map(|ring| ring.read(row, output)).transpose()?)
     }
 }
 

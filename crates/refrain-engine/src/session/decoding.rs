@@ -44,11 +44,17 @@ impl Session {
     }
 
     /// Makes the decode step verify a draft of `tokens` tokens, at most [`MAX_DRAFTS`], in each sequence, for `explain` and
-    /// profiles. The next stream decodes without drafts again.
+    /// profiles. If the model was loaded with a multi-token prediction head, it drafts as many. The next stream decodes
+    /// without drafts again.
     ///
     /// # Errors
     /// As [`Session::prepare`].
     pub fn verify_drafts(&mut self, tokens: usize) -> Result<(), Error> {
+        let (model, types) = (&self.model, self.model.cache_types());
+        let has_state = self.states.len() > model.config().layers;
+        if let Some(head) = model.decoder().mtp_head().filter(|_| !has_state) {
+            self.states.push(head.new_state(types, self.pages, self.sequences)?);
+        }
         self.set_extras(StepExtras {
             draft_tokens: tokens.min(MAX_DRAFTS),
             ..StepExtras::default()

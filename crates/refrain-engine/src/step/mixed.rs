@@ -6,7 +6,7 @@
 use refrain::{Array, DType, Device, Error, Executor, Run, Write, concatenate};
 use refrain_models::{Batch, BatchPart, LayerState, Pages};
 
-use super::{DecodeState, DecodeStep, Program, StepExtras};
+use super::{DecodeState, DecodeStep, HeadTrace, Program, StepExtras};
 use crate::Model;
 use crate::prefill::{PADDING, PrefillPiece, token_axis};
 
@@ -89,7 +89,10 @@ impl DecodeStep {
         }
         let chunk = ChunkTokens::new(model.device(), tokens)?;
         let batch = chunk.append_to(&self.control, pages);
-        let logits = model.decoder().forward(&batch, &mut states.to_vec());
+        let mut states = states.to_vec();
+        // With so many rows, nothing is drafted.
+        HeadTrace::take(model, &mut states);
+        let logits = model.decoder().forward(&batch, &mut states);
         let (_, outputs) = self.control.sample(&logits, StepExtras::default(), &self.options)?;
         let mut program = Program::trace(&outputs, &self.options)?;
         program.tape(executor)?.prepare_writes()?;

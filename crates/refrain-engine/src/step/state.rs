@@ -4,7 +4,8 @@ use refrain::{Array, DType, Device, Error};
 use refrain_lm::{Sequences, sample};
 use refrain_models::{Batch, BatchPart, Pages};
 
-use super::verifying::DraftStates;
+use super::mtp::{HeadDrafts, HeadTrace};
+use super::verifying::{DraftStates, VerifiedTokens};
 use super::{Program, RING, SlotStates, StepExtras, StepOptions};
 use crate::logprob::LogprobRing;
 use crate::masks::MaskStates;
@@ -30,6 +31,8 @@ pub(crate) struct DecodeState {
     pub logprobs: Option<LogprobRing>,
     /// The drafts that the next run of a step with drafts verifies.
     pub drafts: Option<DraftStates>,
+    /// What the multi-token prediction head drafted in the last run of such a step.
+    pub head_drafts: Option<HeadDrafts>,
 }
 
 impl DecodeState {
@@ -46,6 +49,7 @@ impl DecodeState {
             masks: None,
             logprobs: None,
             drafts: None,
+            head_drafts: None,
         };
         let numbers: Vec<u32> = (0..s as u32).collect();
         control.sequences.write_state(0, bytemuck::cast_slice(&numbers))?;
@@ -129,6 +133,22 @@ impl DecodeState {
         let kept = ring.map(|ring| ring.keep(&output_counts(&next), &logits, &reported).rows);
         // Logits are an output so that they can be compared and inspected.
         Ok((forward, [reported, logits].into_iter().chain(kept).collect()))
+    }
+
+    /// Has the head draft tokens behind the verified ones, for the next run. Returns the state that keeps them.
+    pub(super) fn draft_by(
+        &mut self,
+        head: &mut HeadTrace<'_>,
+        batch: &Batch,
+        hidden: &Array,
+        verified: &VerifiedTokens,
+        extras: StepExtras,
+    ) -> Result<Array, Error> {
+        let kept = HeadDrafts::new(hidden.device(), self.tokens.count(), extras.draft_tokens)?;
+        let drafts = head.draft(batch, hidden, verified, self, extras.draft_tokens);
+        let next = kept.keep(&drafts);
+        self.head_drafts = Some(kept);
+        Ok(next)
     }
 
     /// Returns what stores log-probabilities, in a step that does.

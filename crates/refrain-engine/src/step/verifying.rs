@@ -11,6 +11,16 @@ use super::{DecodeState, StepExtras};
 /// Column of a draft's first token.
 const FIRST_TOKEN: usize = 2;
 
+/// What a step verified: tokens that follow those of its batch.
+pub(super) struct VerifiedTokens {
+    /// u32 `[S · (1 + k)]`: the tokens that were sampled.
+    pub tokens: Array,
+    /// i32 `[S · (1 + k)]`: the positions of the batch's tokens that are kept; negative for the others.
+    pub kept: Array,
+    /// The outputs of the program.
+    pub outputs: Vec<Array>,
+}
+
 /// The drafts of S sequences, with room for k tokens each.
 #[derive(Clone)]
 pub(crate) struct DraftStates {
@@ -76,14 +86,14 @@ impl DecodeState {
     /// Samples after the current token and after each token of a draft, given logits `[S · (1 + k), V]` of a batch. A
     /// token of a draft is accepted if it was sampled. Behind one that is not, a sequence counts as finished until the
     /// end, so that its state stays. Recurrent layers were computed with deferred updates, which are made here with the
-    /// tokens that are kept: those after which a token was sampled. Returns the outputs.
+    /// tokens that are kept: those after which a token was sampled.
     pub(super) fn verify(
         &self,
         logits: &Array,
         batch: &Batch,
         layers: &mut [LayerState],
         extras: StepExtras,
-    ) -> Vec<Array> {
+    ) -> VerifiedTokens {
         let states = self.drafts.as_ref().expect("a step with drafts");
         let (count, width) = (self.tokens.count(), 1 + extras.draft_tokens);
         let rows = Array::arange(logits.device(), DType::I32, count);
@@ -91,13 +101,13 @@ impl DecodeState {
         let (settings, bias) = (&self.slots.settings, Some(&self.slots.bias));
         let mut sequences = self.sampled_sequences();
         let mut ring = self.logprob_ring(extras).cloned();
-        let mut last = None;
+        let mut tokens: Vec<Array> = vec![];
         let column = [count as isize, 1];
         // Of the tokens that are kept; negative for the others.
         let mut kept = vec![batch.positions().reshape(&[count as isize, -1]).slice(1, 0, 1)];
         for index in 0..width {
-            if let Some(sampled) = last {
-                let accepted = states.accepted(index - 1, &sampled);
+            if let Some(sampled) = tokens.last() {
+                let accepted = states.accepted(index - 1, sampled);
                 let positions = &sequences.positions;
                 let stopped = accepted.select(positions, suspended(positions));
                 sequences.positions = positions.write_rows(&stopped, &rows);
@@ -106,7 +116,8 @@ impl DecodeState {
             let logits = all.slice(1, index, index + 1).reshape(&[count as isize, -1]);
             let (reported, next) = sample(&logits, settings, &sequences, bias);
             ring = ring.map(|ring| ring.keep(&output_counts(&next), &logits, &reported));
-            (sequences, last) = (next, Some(reported));
+            sequences = next;
+            tokens.push(reported);
         }
         let positions = &sequences.positions;
         let resumed = positions.lt(-1).select(-2 - positions, positions);
@@ -114,12 +125,14 @@ impl DecodeState {
         let kept = concatenate(&kept.iter().collect::<Vec<_>>(), 1).reshape(&[-1]);
         layers.iter_mut().for_each(|layer| layer.commit(&kept));
         let recurrent = LayerState::recurrent(layers).into_iter().cloned();
-        let sampled = last.expect("a token");
-        [sampled, logits.clone(), positions]
+        let outputs = [tokens[width - 1].clone(), logits.clone(), positions]
             .into_iter()
             .chain(ring.map(|ring| ring.rows))
             .chain(recurrent)
-            .collect()
+            .collect();
+        let columns: Vec<Array> = tokens.iter().map(|token| token.reshape(&column)).collect();
+        let tokens = concatenate(&columns.iter().collect::<Vec<_>>(), 1).reshape(&[-1]);
+        VerifiedTokens { tokens, kept, outputs }
     }
 }
 

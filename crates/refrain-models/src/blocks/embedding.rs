@@ -6,6 +6,7 @@ use refrain::nn::Weight;
 use crate::{Error, Loader};
 
 /// The token embedding.
+#[derive(Clone)]
 pub struct Embedding {
     weight: Weight,
     scale: f32,

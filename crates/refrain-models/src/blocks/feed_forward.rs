@@ -29,7 +29,7 @@ impl FeedForward {
     /// # Errors
     /// As [`Loader::array`].
     pub fn load(loader: &Loader<'_>, number: usize, style: MlpStyle) -> Result<FeedForward, Error> {
-        let layer = format!("model.layers.{number}");
+        let layer = loader.config.layer_name(number);
         Ok(match loader.config.layer_moe(number) {
             Some(moe) => FeedForward::Moe(Box::new(Moe::load(loader, &layer, moe)?)),
             None => FeedForward::Mlp(Box::new(Mlp::load(loader, &format!("{layer}.mlp"), style)?)),

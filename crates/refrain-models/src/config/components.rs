@@ -145,5 +145,5 @@ impl Multipliers {
 
 /// Whether the tensor is a norm's weight, which is never quantised although it may have a row per head.
 pub fn is_norm(name: &str) -> bool {
-    name.ends_with("norm.weight")
+    name.ends_with("norm.weight") || name.starts_with("mtp.pre_fc_norm_")
 }

@@ -39,6 +39,8 @@ pub struct ModelConfig {
     pub hidden_size: usize,
     /// Number of transformer blocks.
     pub layers: usize,
+    /// Number of multi-token prediction layers behind them: 0 or 1.
+    pub mtp_layers: usize,
     /// Vocabulary size: rows of the token embedding.
     pub vocab_size: usize,
     /// Maximum context length in tokens.
@@ -74,6 +76,7 @@ impl ModelConfig {
             family,
             hidden_size,
             layers,
+            mtp_layers: 0,
             vocab_size: 32_000,
             max_position: 2048,
             tie_word_embeddings: false,
@@ -131,6 +134,22 @@ impl ModelConfig {
     pub fn layer_moe(&self, number: usize) -> Option<&MoeConfig> {
         let moe = self.feed_forward.moe.as_ref();
         moe.filter(|moe| number >= moe.dense_layers)
+    }
+
+    /// Name of layer `number` in Hugging Face files. Multi-token prediction layers follow the model's.
+    pub fn layer_name(&self, number: usize) -> String {
+        if number < self.layers {
+            format!("model.layers.{number}")
+        } else {
+            self.family.mtp.layer(self.layers)
+        }
+    }
+
+    /// Whether a tensor of this name, in Hugging Face files, belongs to a multi-token prediction layer.
+    pub fn is_mtp(&self, name: &str) -> bool {
+        let number = |rest: &str| rest.split('.').next()?.parse::<usize>().ok();
+        let layer = name.strip_prefix("model.layers.").and_then(number);
+        name.starts_with("mtp.") || layer.is_some_and(|layer| layer >= self.layers)
     }
 
     /// Number of attention layers.

@@ -88,6 +88,7 @@ pub fn decoder(metadata: &Metadata<'_>, defaults: &Defaults, inner: Option<usize
         family: defaults.family,
         hidden_size,
         layers,
+        mtp_layers: 0,
         vocab_size,
         max_position,
         tie_word_embeddings,
@@ -120,6 +121,21 @@ fn layers(metadata: &Metadata<'_>) -> Result<usize, Error> {
         return Err(metadata.error(format!("{own} is {predicting}, but {all_layers} is only {all}")));
     }
     Ok(all - predicting as usize)
+}
+
+/// Reads the number of multi-token prediction layers: 1 if there are any. Directories state it under `key`, GGUF files by
+/// their tensors.
+///
+/// # Errors
+/// If the value is not a number.
+pub fn mtp_layers(metadata: &Metadata<'_>, config: &ModelConfig, key: Key) -> Result<usize, Error> {
+    let has_some = if metadata.is_gguf() {
+        let [_, fc] = config.family.mtp.fc_weight(config.layers);
+        metadata.tensor_shape(&fc).is_some()
+    } else {
+        metadata.number(key)?.is_some_and(|layers| layers > 0.0)
+    };
+    Ok(usize::from(has_some))
 }
 
 /// Reads the rotary embedding and the maximum context.

@@ -37,7 +37,7 @@ pub(crate) fn text_name(name: &str) -> Option<String> {
             None => name.to_owned(),
         },
     };
-    let text = ["model.embed_tokens", "model.layers.", "model.norm.", "lm_head"];
+    let text = ["model.embed_tokens", "model.layers.", "model.norm.", "lm_head", "mtp."];
     text.iter().any(|start| name.starts_with(start)).then_some(name)
 }
 

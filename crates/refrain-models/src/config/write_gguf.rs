@@ -2,6 +2,7 @@
 
 use refrain_formats::{ALIGNMENT, MetadataEntries, MetadataValue};
 
+use super::key_names::MTP_LAYERS;
 use super::layers::{SLIDING_WINDOW, SLIDING_WINDOW_PATTERN};
 use super::rope_gguf::{LONG_FACTORS, ROPE_FACTORS, SHORT_FACTORS};
 use super::{LayerRope, ModelConfig, RopeScaling};
@@ -21,7 +22,7 @@ pub fn metadata(name: &str, file_type: u32, config: &ModelConfig) -> MetadataEnt
         ("general.alignment".to_owned(), MetadataValue::U32(ALIGNMENT as u32)),
         ("general.file_type".to_owned(), MetadataValue::U32(file_type)),
         ("general.quantization_version".to_owned(), MetadataValue::U32(2)),
-        (own("block_count"), count(config.layers)),
+        (own("block_count"), count(config.layers + config.mtp_layers)),
         (own("context_length"), count(config.max_position)),
         (own("embedding_length"), count(config.hidden_size)),
         (own("feed_forward_length"), count(config.feed_forward.intermediate_size)),
@@ -41,6 +42,9 @@ pub fn metadata(name: &str, file_type: u32, config: &ModelConfig) -> MetadataEnt
     if local && config.positions.local_theta != config.positions.theta {
         let theta = MetadataValue::F32(config.positions.local_theta as f32);
         metadata.push((own("rope.freq_base_swa"), theta));
+    }
+    if config.mtp_layers > 0 {
+        metadata.push((own(MTP_LAYERS.gguf), count(config.mtp_layers)));
     }
     metadata.extend(
         (config.family.gguf_metadata)(config)

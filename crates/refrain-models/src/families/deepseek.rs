@@ -46,6 +46,7 @@ const BASE: Family = Family {
             "n_shared_experts",
             "norm_topk_prob",
             "num_experts_per_tok",
+            MTP_LAYERS.json,
             "q_lora_rank",
             "qk_nope_head_dim",
             "qk_rope_head_dim",
@@ -56,7 +57,7 @@ const BASE: Family = Family {
             "topk_method",
             "v_head_dim",
         ],
-        // Multi-token prediction layers are not loaded.
+        // Another name of the number of multi-token prediction layers.
         ignored: &["num_mtp_layers"],
         ..Keys::COMMON
     },
@@ -125,6 +126,7 @@ static V3: Version = Version {
     scale: 2.5,
 };
 
+const MTP_LAYERS: Key = Key::json("num_nextn_predict_layers");
 const Q_RANK: Key = Key::json("q_lora_rank");
 const KV_RANK: Key = Key::json("kv_lora_rank");
 const QK_NOPE_HEAD_DIM: Key = Key::json("qk_nope_head_dim");
@@ -193,6 +195,7 @@ fn read(metadata: &Metadata<'_>, version: &'static Version) -> Result<ModelConfi
     let yarn_scale = yarn_scale(&config.positions.scaling, mscale_all_dim(metadata)?);
     config.attention.scale = ((head_dim as f64).powf(-0.5) * yarn_scale * yarn_scale) as f32;
     config.feed_forward.moe = Some(read_moe(metadata, version)?);
+    config.mtp_layers = read::mtp_layers(metadata, &config, MTP_LAYERS)?;
     Ok(config)
 }
 
@@ -297,7 +300,7 @@ fn config_json(config: &ModelConfig) -> Value {
         "n_shared_experts": moe.shared_intermediate_size.unwrap_or(0) / moe.intermediate_size.max(1),
         "norm_topk_prob": router.renormalise,
         "num_experts_per_tok": router.experts_per_token,
-        "num_nextn_predict_layers": 0,
+        "num_nextn_predict_layers": config.mtp_layers,
         "q_lora_rank": mla.q_rank,
         "qk_nope_head_dim": config.attention.head_dim - rotated,
         "qk_rope_head_dim": rotated,

@@ -27,11 +27,12 @@ pub(super) static GLM4_MOE: Family = Family {
             "n_shared_experts",
             "norm_topk_prob",
             "num_experts_per_tok",
+            MTP_LAYERS.json,
             "routed_scaling_factor",
             "topk_group",
             "use_qk_norm",
         ],
-        // Multi-token prediction layers are not loaded.
+        // Another name of the number of multi-token prediction layers.
         ignored: &["num_mtp_layers"],
         supported_in_gguf: &[EXPERTS.gguf],
     },
@@ -80,6 +81,7 @@ const SHARED_EXPERTS: Key = Key::new("n_shared_experts", "expert_shared_count");
 const DENSE_LAYERS: Key = Key::new("first_k_dense_replace", "leading_dense_block_count");
 const ROUTED_SCALING_FACTOR: Key = Key::new("routed_scaling_factor", "expert_weights_scale");
 const NORM_TOPK_PROB: Key = Key::new("norm_topk_prob", "expert_weights_norm");
+const MTP_LAYERS: Key = Key::json("num_nextn_predict_layers");
 const GROUPS: Key = Key::new("n_group", "expert_group_count");
 const TOPK_GROUP: Key = Key::new("topk_group", "expert_group_used_count");
 /// Score function, in GGUF.
@@ -110,6 +112,7 @@ fn read(metadata: &Metadata<'_>) -> Result<ModelConfig, Error> {
     };
     config.attention.layers = layers::windowed_layers(metadata, config.layers, None, LayerRope::Global, |_| false)?;
     config.feed_forward.moe = Some(read_moe(metadata)?);
+    config.mtp_layers = read::mtp_layers(metadata, &config, MTP_LAYERS)?;
     Ok(config)
 }
 
@@ -176,7 +179,7 @@ fn config_json(config: &ModelConfig) -> Value {
         "n_shared_experts": shared(moe),
         "norm_topk_prob": router.renormalise,
         "num_experts_per_tok": router.experts_per_token,
-        "num_nextn_predict_layers": 0,
+        "num_nextn_predict_layers": config.mtp_layers,
         "partial_rotary_factor": config.positions.dims as f64 / config.attention.head_dim as f64,
         "routed_scaling_factor": read::decimal(router.scale),
         "topk_group": groups.selected,

@@ -11,6 +11,7 @@ use crate::config::write_gguf::FamilyMetadata;
 use crate::config::{DeltaNetConfig, FeedForwardConfig, MAX_LAYERS, ModelConfig, MoeConfig, MoeStyle, RouterConfig};
 use crate::family::{Family, Keys};
 use crate::hybrid::{self, Hybrid};
+use crate::mtp::MtpNames;
 
 pub(super) static QWEN3_5: Family = Family {
     name: "qwen3_5_text",
@@ -29,6 +30,7 @@ pub(super) static QWEN3_5: Family = Family {
             "linear_num_key_heads",
             "linear_num_value_heads",
             "linear_value_head_dim",
+            MTP_LAYERS.json,
         ],
         ..Keys::COMMON
     },
@@ -55,6 +57,7 @@ pub(super) static QWEN3_5_MOE: Family = Family {
             "linear_num_value_heads",
             "linear_value_head_dim",
             "moe_intermediate_size",
+            MTP_LAYERS.json,
             "num_experts",
             "num_experts_per_tok",
             "shared_expert_intermediate_size",
@@ -65,7 +68,11 @@ pub(super) static QWEN3_5_MOE: Family = Family {
     },
     wrapper: Some(["Qwen3_5MoeForConditionalGeneration", "qwen3_5_moe"]),
     read: |metadata| read(metadata, &QWEN3_5_MOE, 2, Some(moe(metadata)?)),
-    presets: &[("tiny-hybrid", tiny), ("qwen3.5-35b-a3b", a3b_35b)],
+    presets: &[
+        ("tiny-hybrid", tiny),
+        ("tiny-mtp", tiny_with_mtp),
+        ("qwen3.5-35b-a3b", a3b_35b),
+    ],
     ..HYBRID
 };
 
@@ -87,6 +94,7 @@ const HYBRID: Family = Family {
             nets.holds_decay_rates = false;
         }
     },
+    mtp: MtpNames::AS_MTP,
     ..Family::DENSE
 };
 
@@ -103,6 +111,9 @@ const INTERVAL: Key = Key::new("full_attention_interval", "full_attention_interv
 const RECURRENT: Key = Key::gguf("attention.recurrent_layers");
 /// Pairs of a rotated head per position axis; the axes are equal for text.
 const SECTIONS: Key = Key::gguf("rope.dimension_sections");
+const MTP_LAYERS: Key = Key::json("mtp_num_hidden_layers");
+/// Whether the head has an embedding of its own.
+const MTP_EMBEDDING: &str = "mtp_use_dedicated_embeddings";
 const EXPERTS: Key = Key::new("num_experts", "expert_count");
 const EXPERTS_PER_TOKEN: Key = Key::new("num_experts_per_tok", "expert_used_count");
 const EXPERT_INTERMEDIATE_SIZE: Key = Key::new("moe_intermediate_size", "expert_feed_forward_length");
@@ -147,6 +158,10 @@ fn read(
         let attending = nets.layers.iter().position(|recurrent| !recurrent).unwrap_or(0);
         let has = |part: &str| metadata.tensor_shape(&format!("blk.{attending}.{part}.bias")).is_some();
         (config.attention.bias, config.attention.output_bias) = (has("attn_q"), has("attn_output"));
+    }
+    // One with an embedding of its own is not supported.
+    if metadata.json(MTP_EMBEDDING) != Some(&Value::Bool(true)) {
+        config.mtp_layers = read::mtp_layers(metadata, &config, MTP_LAYERS)?;
     }
     config.norm.offset = if metadata.is_gguf() { 0.0 } else { 1.0 };
     config.delta_net = Some(nets);
@@ -240,6 +255,10 @@ fn config_json(config: &ModelConfig) -> Value {
             "rope_type": "default",
         },
     });
+    if config.mtp_layers > 0 {
+        fields[MTP_LAYERS.json] = json!(config.mtp_layers);
+        fields[MTP_EMBEDDING] = json!(false);
+    }
     if let Some(moe) = &config.feed_forward.moe {
         fields["moe_intermediate_size"] = json!(moe.intermediate_size);
         fields["num_experts"] = json!(moe.experts);
@@ -328,6 +347,7 @@ fn tiny_dense() -> ModelConfig {
 /// Qwen3.5-35B-A3B.
 fn a3b_35b() -> ModelConfig {
     let mut config = ModelConfig::from_sizes(&QWEN3_5_MOE, [2048, 512, 40, 16, 2], 256);
+    config.mtp_layers = 1;
     config.vocab_size = 248_320;
     config.positions.theta = 1e7;
     config.positions.local_theta = 1e7;
@@ -346,6 +366,14 @@ fn a3b_35b() -> ModelConfig {
     config.bos_ids = vec![248_044];
     config.eos_ids = vec![248_046];
     config
+}
+
+/// The small model with a multi-token prediction head.
+fn tiny_with_mtp() -> ModelConfig {
+    ModelConfig {
+        mtp_layers: 1,
+        ..tiny()
+    }
 }
 
 /// A small model for tests. Rows are whole blocks of every format.

@@ -26,7 +26,7 @@ pub static BIGRAM: Family = Family {
     },
     tensors: |config| {
         let mut table = TensorTable::new(config);
-        let layer = table.layer(0);
+        let layer = table.layer(config, 0);
         layer.norm(["norm", "ffn_norm"], config.hidden_size);
         Mlp::tensors(layer, config, MlpStyle::Gated);
         table.rows()

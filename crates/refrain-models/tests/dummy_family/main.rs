@@ -23,7 +23,7 @@ fn open(path: &Path) -> Checkpoint {
 /// Logits for each of `tokens`.
 fn logits(checkpoint: &Checkpoint, tokens: &[u32]) -> Vec<f32> {
     let device = Device::cpu();
-    let decoder = refrain_models::load(checkpoint, &device, &|_| {}).unwrap();
+    let decoder = refrain_models::load(checkpoint, checkpoint.config(), &device, &|_| {}).unwrap();
     let pages = Pages {
         size: 16,
         per_sequence: 1,

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use refrain_formats::{CheckpointFiles, Error};
+use refrain_formats::{CheckpointFiles, Error, Format};
 use refrain_models::config::write_gguf::rope_divisors;
 use refrain_models::config::{DeltaNetConfig, LayerRope, RopeScaling, all_close};
 use refrain_models::{Checkpoint, FAMILIES, ModelConfig};
@@ -45,6 +45,7 @@ pub(super) fn check(source: &Checkpoint, written: &Checkpoint, notes: &mut Vec<S
         let there = written.tensor(&info.name).is_some();
         let dropped =
             info.name.ends_with("rotary_emb.inv_freq") || (old.tie_word_embeddings && info.name == "lm_head.weight");
+        let dropped = dropped || (old.is_mtp(&info.name) && written.format() == Format::Mlx);
         if !there && !dropped && !experts::is_expert_tensor(&info.name) {
             return Err(Error::MissingTensor {
                 checkpoint: written.name().to_owned(),

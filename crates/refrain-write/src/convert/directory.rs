@@ -22,9 +22,16 @@ pub(super) fn write(
         None => Encoding::F16,
     };
     let mut config = as_hugging_face(source)?;
-    if options.recipe.affine().is_some() && config.delta_net.is_some() {
-        // mlx-lm adds the offset to the norm weights that it stores.
-        config.norm.offset = 0.0;
+    let mut notes = Vec::new();
+    if options.recipe.affine().is_some() {
+        if config.delta_net.is_some() {
+            // mlx-lm adds the offset to the norm weights that it stores.
+            config.norm.offset = 0.0;
+        }
+        if std::mem::take(&mut config.mtp_layers) > 0 {
+            // mlx-lm takes a checkpoint with such tensors for one whose norms it has not changed.
+            notes.push("the multi-token prediction head is left out, as mlx-lm leaves it out".to_owned());
+        }
     }
     let conversions = conversions(source, &config, plain, options)?;
     config.quantisation = quantisation(&conversions, options);
@@ -38,7 +45,6 @@ pub(super) fn write(
     };
     let items = conversions.iter().map(Conversion::item).collect();
     let written = directory::write(&contents, items, directory::SHARD_BYTES, target)?;
-    let mut notes = Vec::new();
     compare::check(source, &compare::reopen(source, written.path())?, &mut notes)?;
     target.finish_directory(written)?;
     Ok(Report {
@@ -112,6 +118,7 @@ fn conversions<'a>(
     let tensors = source.tensors().filter_map(|info| source.tensor(&info.name));
     let kept = tensors.filter(|tensor| !tensor.info.name.ends_with("rotary_emb.inv_freq"));
     let kept = kept.filter(|tensor| !experts::is_expert_tensor(&tensor.info.name));
+    let kept = kept.filter(|tensor| config.mtp_layers > 0 || !config.is_mtp(&tensor.info.name));
     let mut conversions: Vec<Conversion<'_>> = kept
         .filter(|tensor| !(config.tie_word_embeddings && tensor.info.name == "lm_head.weight"))
         .map(|tensor| {

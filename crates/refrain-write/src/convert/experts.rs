@@ -16,7 +16,7 @@ pub(super) fn is_expert_tensor(name: &str) -> bool {
 
 /// One projection of all experts of a layer, or its biases.
 pub(super) struct ExpertMatrices<'a> {
-    /// `model.layers.N`.
+    /// [`ModelConfig::layer_name`].
     layer: String,
     part: &'static str,
     /// Whether these are biases: one row per expert.
@@ -85,7 +85,7 @@ pub(super) fn all<'a>(source: &'a Checkpoint, config: &ModelConfig) -> Result<Ve
     let Some(moe) = &config.feed_forward.moe else {
         return Ok(Vec::new());
     };
-    let layers = (0..config.layers).filter(|&number| config.layer_moe(number).is_some());
+    let layers = (0..config.layers + config.mtp_layers).filter(|&number| config.layer_moe(number).is_some());
     let (hidden, inner) = (config.hidden_size, moe.intermediate_size);
     let kinds = if moe.style.biases { &[false, true][..] } else { &[false] };
     let mut found = Vec::new();
@@ -98,7 +98,7 @@ pub(super) fn all<'a>(source: &'a Checkpoint, config: &ModelConfig) -> Result<Ve
                     [inner, hidden]
                 };
                 let mut matrices = ExpertMatrices {
-                    layer: format!("model.layers.{number}"),
+                    layer: config.layer_name(number),
                     part,
                     biases,
                     shape: if biases { [1, rows] } else { [rows, columns] },

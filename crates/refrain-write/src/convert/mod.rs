@@ -13,6 +13,7 @@ use std::path::Path;
 
 use refrain_formats::write::{Target, TargetKind, WriteProgress};
 use refrain_formats::{Encoding, Error};
+use refrain_models::config::is_norm;
 use refrain_models::{Checkpoint, ModelConfig};
 
 use crate::files::ValueChange;
@@ -90,7 +91,7 @@ fn change(name: &str, [from, to]: [&ModelConfig; 2]) -> ValueChange {
             _ => ValueChange::NONE,
         };
     }
-    if name.ends_with("norm.weight") && !name.ends_with("linear_attn.norm.weight") {
+    if is_norm(name) && !name.ends_with("linear_attn.norm.weight") {
         ValueChange::Added(from.norm.offset - to.norm.offset)
     } else {
         ValueChange::NONE

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use refrain_formats::{Error, WriteProgress};
 use refrain_models::Checkpoint;
-use refrain_models::config::RopeScaling;
+use refrain_models::config::{RopeScaling, is_norm};
 use refrain_testing::sample;
 use refrain_write::convert::{ConvertOptions, Recipe, Report, convert};
 use serde_json::Value;
@@ -87,7 +87,7 @@ const UNREPRESENTABLE: [(&str, &str); 5] = [
 /// Returns the relative RMS error of one tensor's values.
 fn error(source: &Checkpoint, result: &Checkpoint, name: &str) -> f64 {
     let values = |checkpoint: &Checkpoint| {
-        let shifted = name.ends_with("norm.weight") && !name.ends_with("linear_attn.norm.weight");
+        let shifted = is_norm(name) && !name.ends_with("linear_attn.norm.weight");
         let offset = if shifted { checkpoint.config().norm.offset } else { 0.0 };
         let nets = checkpoint.config().delta_net.as_ref();
         let rates = name.ends_with("A_log") && nets.is_some_and(|nets| nets.holds_decay_rates);
@@ -179,7 +179,7 @@ fn check_converted(name: &str, recipe: Recipe, gguf: bool) -> Option<&'static st
         let reported = tensor.deviation.relative_rms();
         // If the norm weights' offset differs, the error is relative to other values.
         let has_offset = |checkpoint: &Checkpoint| checkpoint.config().norm.offset != 0.0;
-        let moved = tensor.name.ends_with("norm.weight") && (has_offset(&source) || has_offset(&result));
+        let moved = is_norm(&tensor.name) && (has_offset(&source) || has_offset(&result));
         let moved = moved || tensor.name.ends_with("A_log");
         assert!(
             moved || (reported - found).abs() <= 1e-6 + 1e-3 * found,

@@ -1,10 +1,12 @@
 //! Hybrid models in the layouts of transformers, their publishers and mlx-lm.
 
-use refrain_formats::{Encoding, Key, RowOrder};
+use refrain_formats::{Encoding, Key, RowOrder, TensorInfo};
 use refrain_models::config::{DeltaNetConfig, MoeConfig, MoeStyle, RouterConfig};
 use refrain_models::{Checkpoint, ModelConfig};
+use refrain_write::convert::convert;
 use serde_json::json;
 
+use crate::convert::{options, recipe};
 use crate::support::{fixtures, safetensors_raw};
 
 fn open(fixture: &str) -> Checkpoint {
@@ -236,6 +238,54 @@ fn ignores_multi_token_prediction_layers() {
         (number("block_count"), number("nextn_predict_layers")),
         (Some(4.0), Some(1.0))
     );
+}
+
+/// Checkpoints with such a layer convert to GGUF, where it is one more block, and back; mlx-lm's have none.
+#[test]
+fn multi_token_prediction_layers_are_converted() {
+    let is_head = |info: &&TensorInfo| info.name.starts_with("mtp.");
+    for fixture in ["qwen3.5-mtp-f16", "qwen3.5-moe-mtp-bf16"] {
+        let source = open(fixture);
+        let count = source.tensors().filter(is_head).count();
+        assert!(source.config().mtp_layers == 1 && count >= 15, "{count}");
+        let folder = tempfile::tempdir().unwrap();
+        let convert_to = |source: &Checkpoint, name: &str, format: &str| {
+            let path = folder.path().join(name);
+            let report = convert(source, &path, &options(recipe(format))).unwrap();
+            (Checkpoint::open(&path).unwrap(), report)
+        };
+        let (gguf, _) = convert_to(&source, "model.gguf", "f16");
+        let metadata = gguf.files().metadata().unwrap();
+        let number = |key| metadata.number(Key::gguf(key)).unwrap();
+        assert_eq!(
+            (number("block_count"), number("nextn_predict_layers")),
+            (Some(5.0), Some(1.0))
+        );
+        let shape = |name: &str| metadata.tensor_shape(name).map(<[usize]>::to_vec);
+        assert_eq!(shape("blk.4.nextn.eh_proj.weight"), Some(vec![32, 64]));
+        for part in ["nextn.enorm", "nextn.hnorm", "nextn.shared_head_norm", "attn_norm"] {
+            assert_eq!(shape(&format!("blk.4.{part}.weight")), Some(vec![32]), "{part}");
+        }
+        assert_eq!((gguf.config().layers, gguf.config().mtp_layers), (4, 1));
+        let (back, _) = convert_to(&gguf, "back", "f16");
+        assert_eq!((back.config().layers, back.config().mtp_layers), (4, 1));
+        for name in [
+            "mtp.fc.weight",
+            "mtp.norm.weight",
+            "mtp.layers.0.self_attn.q_norm.weight",
+        ] {
+            let [old, new] = [&source, &back].map(|checkpoint| checkpoint.tensor(name).unwrap().dequantise().unwrap());
+            let most = old.iter().zip(&new).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+            assert!(most < 1e-2, "{fixture} {name}: {most}");
+        }
+        let (mlx, report) = convert_to(&source, "mlx", "mlx8-g32");
+        assert_eq!((mlx.config().mtp_layers, mlx.tensors().filter(is_head).count()), (0, 0));
+        assert!(
+            report.notes.iter().any(|note| note.contains("prediction head")),
+            "{:?}",
+            report.notes
+        );
+    }
 }
 
 #[test]

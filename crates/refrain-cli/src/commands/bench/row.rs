@@ -13,6 +13,7 @@ pub(super) fn accept_text(speculation: Speculation) -> String {
         Speculation::Synthetic { percent } => (f64::from(percent) / 100.0).to_string(),
         Speculation::Ngram => "ngram".to_owned(),
         Speculation::Model => "draft".to_owned(),
+        Speculation::Mtp => "mtp".to_owned(),
         Speculation::Off => "off".to_owned(),
     }
 }

@@ -14,7 +14,7 @@ use refrain_server::{EngineSource, LoadFailure, ModelRegistry, ServedModel, Serv
 use super::config::ModelEntry;
 use super::draft::DraftModel;
 use super::names::{ModelNames, model_names};
-use super::{Arguments, DEFAULT_CONTEXT};
+use super::{Arguments, DEFAULT_CONTEXT, SpeculateArgument};
 use crate::cache_args::CacheArguments;
 use crate::output::{self, human_bytes};
 use crate::{Global, device, load, model};
@@ -26,6 +26,7 @@ struct ModelSetup {
     names: ModelNames,
     entry: ModelEntry,
     checkpoint: Arc<Checkpoint>,
+    speculate: SpeculateArgument,
     options: EngineOptions,
     draft: Option<Arc<DraftModel>>,
     /// Share of the free memory for the KV cache and recurrent states.
@@ -43,6 +44,7 @@ pub(super) struct ModelOpener {
     context: Option<usize>,
     /// Without a context of their own.
     options: EngineOptions,
+    speculate: SpeculateArgument,
     draft: Option<Arc<DraftModel>>,
     memory: f64,
     parallel: Option<u32>,
@@ -66,9 +68,9 @@ impl ModelOpener {
                 prefix_store: arguments.prefix_store(global),
                 deterministic: arguments.deterministic,
                 target_gap: Duration::from_millis(arguments.target_gap),
-                speculation: arguments.speculate.into(),
                 ..EngineOptions::default()
             },
+            speculate: arguments.speculate,
             draft: arguments.draft.as_ref().map(open).transpose()?,
             memory: arguments.memory,
             parallel: arguments.parallel,
@@ -137,11 +139,13 @@ impl ModelOpener {
             global: self.global.clone(),
             names,
             entry,
-            checkpoint: Arc::new(checkpoint),
+            speculate: self.speculate,
             options: EngineOptions {
                 context,
+                speculation: self.speculate.of(checkpoint.config()),
                 ..self.options.clone()
             },
+            checkpoint: Arc::new(checkpoint),
             draft: self.draft.clone(),
             memory: self.memory,
             parallel: self.parallel,
@@ -209,7 +213,8 @@ impl ModelSetup {
 
     fn start(&self, device: &refrain::Device) -> anyhow::Result<Engine> {
         let cache = self.cache.types(device);
-        let loaded = load::load(&self.global, &self.checkpoint, device, cache, self.options.context)?;
+        let (context, speculation) = (self.options.context, self.options.speculation);
+        let loaded = load::load_speculating(&self.global, &self.checkpoint, device, cache, context, speculation)?;
         // Before the cache is sized, which takes most of the memory that is left.
         let draft = self.draft.as_ref();
         let draft = draft.map(|draft| draft.load(&self.global, device, self.options.context));
@@ -249,9 +254,15 @@ impl ModelSetup {
 
     /// Why the engine does not speculate although it was asked to.
     fn speculation_obstacle(&self) -> Option<&'static str> {
-        let why = "the responses of a deterministic server come from steps of one size";
-        let is_off = self.options.speculation == Speculation::Off;
-        (self.options.deterministic && !is_off).then_some(why)
+        let has_head = self.checkpoint.config().mtp_layers > 0;
+        match self.speculate {
+            SpeculateArgument::Auto | SpeculateArgument::Off => None,
+            _ if self.options.deterministic => {
+                Some("the responses of a deterministic server come from steps of one size")
+            }
+            SpeculateArgument::Mtp if !has_head => Some("its checkpoint has no multi-token prediction head"),
+            _ => None,
+        }
     }
 
     /// The options with a draft model, and with requests and KV cache sized to the free memory.
@@ -275,7 +286,7 @@ impl ModelSetup {
     /// Reopens the device after it was lost, and reloads the model and its draft model.
     fn reload(&self) -> Reload {
         let (global, checkpoint, context) = (self.global.clone(), self.checkpoint.clone(), self.options.context);
-        let (cache, draft) = (self.cache, self.draft.clone());
+        let (cache, draft, speculation) = (self.cache, self.draft.clone(), self.options.speculation);
         Box::new(move |why| {
             output::eprint_line(&format!(
                 "warning: {why}; reloading the model, running requests will continue"
@@ -284,7 +295,8 @@ impl ModelSetup {
             if device.is_cpu() {
                 return Err("the device is no longer available".into());
             }
-            let model = load::load(&global, &checkpoint, &device, cache.types(&device), context)?.model;
+            let cache = cache.types(&device);
+            let model = load::load_speculating(&global, &checkpoint, &device, cache, context, speculation)?.model;
             let draft = draft.as_ref().and_then(|draft| {
                 let loaded = draft.load(&global, &device, context).inspect_err(|why| {
                     let name = &draft.name;

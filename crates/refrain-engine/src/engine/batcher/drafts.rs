@@ -166,6 +166,18 @@ impl<R: Runner> Batcher<R> {
         rows.iter().map(draft_of).collect()
     }
 
+    /// Hands on what the model's own head drafted behind the last token of a request.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub(super) fn offer_drafts(&mut self, slot: usize, row: usize) -> Result<(), Error> {
+        if let Some(speculator) = &mut self.speculator {
+            let length = self.slots[slot].as_ref().expect("admitted").request.tokens.len();
+            speculator.proposer.offer(slot, length, self.runner.drafted(row)?);
+        }
+        Ok(())
+    }
+
     /// Notes whether a token of a request's draft was accepted.
     pub(super) fn verified(&mut self, slot: usize, index: usize, is_accepted: bool) {
         self.counted.accepted_tokens[index] += u64::from(is_accepted);

@@ -29,6 +29,7 @@ impl<R: Runner> Batcher<R> {
                 tokens: &tokens[position..],
                 sequence: slot,
                 position,
+                next: None,
             }
         };
         let pieces = slots.iter().map(piece).collect();

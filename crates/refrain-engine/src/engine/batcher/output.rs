@@ -114,6 +114,7 @@ impl<R: Runner> Batcher<R> {
         }
         if self.runner.extras().draft_tokens > 0 {
             self.save_verified_states(slot)?;
+            self.offer_drafts(slot, row)?;
         }
         Ok(())
     }

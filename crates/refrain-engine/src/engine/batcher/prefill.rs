@@ -137,6 +137,7 @@ impl Running {
             tokens: &self.request.tokens[self.prefilled..][..tokens],
             sequence: slot,
             position: self.prefilled,
+            next: self.request.tokens.get(self.prefilled + tokens).copied(),
         }
     }
 

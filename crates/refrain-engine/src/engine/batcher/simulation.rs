@@ -372,6 +372,10 @@ impl Runner for SimulatedRunner {
         Ok(self.outputs[run as usize][row])
     }
 
+    fn drafted(&mut self, _row: usize) -> Result<Vec<u32>, Error> {
+        Ok(vec![])
+    }
+
     fn logprobs(&mut self, _run: u64, _row: usize) -> Result<Option<Logprobs>, Error> {
         Ok(None)
     }
