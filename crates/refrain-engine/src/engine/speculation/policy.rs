@@ -13,8 +13,11 @@ const PRIOR_RATE: f64 = 0.8;
 const MEMORY: f64 = 0.97;
 /// The same for each time that drafts were not worth it: they are tried again now and then.
 const FORGETTING: f64 = 255.0 / 256.0;
-/// Factor of the time that steps with drafts are expected to take, for each time that they were not worth it.
+/// Factor of the time that steps are expected to take, for each time that others were chosen: with drafts, if these were
+/// not worth it, or else without.
 const FORGETTING_TIMES: f64 = 1023.0 / 1024.0;
+/// Steps without drafts that are measured first: of a single one, much is the host's own sleep.
+const MIN_PLAIN_STEPS: u32 = 8;
 
 /// How much of a request's drafts is accepted.
 #[derive(Clone, Copy, Default, Debug)]
@@ -55,9 +58,10 @@ pub struct DraftPolicy {
 /// The time that a kind of step takes.
 #[derive(Clone, Copy)]
 struct StepTime {
-    /// Mean of the measured times.
+    /// How many were measured, and the mean of their times.
+    count: u32,
     seen: Duration,
-    /// What is expected by now: kinds that took too long are tried again.
+    /// What is expected by now: kinds that took longer than others are tried again.
     guess: Duration,
 }
 
@@ -68,8 +72,15 @@ impl DraftPolicy {
             self.times.insert(step, None);
             return;
         };
-        let seen = recent_mean(time.map(|time| time.seen), took);
-        *time = Some(StepTime { seen, guess: seen });
+        // What was expected of a step without drafts may be wrong by now.
+        let before = time.map(|time| if step.1 == 0 { time.guess } else { time.seen });
+        let seen = recent_mean(before, took);
+        let count = time.map_or(0, |time| time.count).saturating_add(1);
+        *time = Some(StepTime {
+            count,
+            seen,
+            guess: seen,
+        });
     }
 
     /// The time that a kind of step takes, if it is known.
@@ -81,8 +92,8 @@ impl DraftPolicy {
     /// tokens per time, 0 if drafts do not pay. `requests` has the acceptance rate and the length of the draft of each.
     pub fn choose(&mut self, rows: usize, requests: &[(f64, usize)]) -> usize {
         let most = requests.iter().map(|(_, drafts)| *drafts).max().unwrap_or(0);
-        // A step without drafts is measured first.
-        let Some(plain) = self.time((rows, 0)).map(|time| time.seen) else {
+        let plain = self.time((rows, 0)).filter(|time| time.count >= MIN_PLAIN_STEPS);
+        let Some(&StepTime { seen, guess: plain, .. }) = plain else {
             return 0;
         };
         let (mut best, mut best_speed) = (0, 0.0);
@@ -103,18 +114,20 @@ impl DraftPolicy {
             }
             narrower = drafts + 1;
         }
-        if best == 0 && most > 0 {
-            self.forget(rows, plain);
+        if best > 0 {
+            self.forget((rows, 0), Duration::ZERO);
+        } else if most > 0 {
+            DRAFT_WIDTHS
+                .iter()
+                .for_each(|&drafts| self.forget((rows, drafts), seen));
         }
         best
     }
 
-    /// Lets steps with drafts count as somewhat faster than they were.
-    fn forget(&mut self, rows: usize, plain: Duration) {
-        for drafts in DRAFT_WIDTHS {
-            if let Some(Some(time)) = self.times.get_mut(&(rows, drafts)) {
-                time.guess = time.guess.mul_f64(FORGETTING_TIMES).max(plain);
-            }
+    /// Lets a kind of step count as somewhat faster than it was, down to `least`.
+    fn forget(&mut self, step: StepTokens, least: Duration) {
+        if let Some(Some(time)) = self.times.get_mut(&step) {
+            time.guess = time.guess.mul_f64(FORGETTING_TIMES).max(least);
         }
     }
 }
@@ -136,9 +149,8 @@ mod tests {
         for rows in 1..=16 {
             for drafts in [0].into_iter().chain(DRAFT_WIDTHS) {
                 let took = MICROSECOND * (2400 + 72 * (rows * (1 + drafts)) as u32);
-                for took in [10 * took, took] {
-                    policy.measured((rows, drafts), took);
-                }
+                policy.measured((rows, drafts), 10 * took);
+                (0..MIN_PLAIN_STEPS).for_each(|_| policy.measured((rows, drafts), took));
             }
         }
         policy
@@ -174,7 +186,8 @@ mod tests {
             let unknown = policy.choose(1, &[(0.5, 7)]);
             policy.measured((1, drafts), MICROSECOND * 1000);
             assert_eq!(policy.choose(1, &[(0.5, 7)]), unknown, "the first run does not count");
-            policy.measured((1, drafts), MICROSECOND * if drafts == 0 { 100 } else { 1000 });
+            let (took, times) = if drafts == 0 { (100, MIN_PLAIN_STEPS) } else { (1000, 1) };
+            (0..times).for_each(|_| policy.measured((1, drafts), MICROSECOND * took));
             assert_eq!(policy.choose(1, &[(0.5, 7)]), next);
         };
         measured(&mut policy, 0, 7);
@@ -182,6 +195,21 @@ mod tests {
         measured(&mut policy, 3, 0);
         let again = (1..10_000).find(|_| policy.choose(1, &[(0.5, 7)]) > 0);
         assert!(again.is_some_and(|choices| choices > 100), "{again:?}");
+    }
+
+    /// If the first steps without drafts took too long, so that drafts seem to pay, they are measured again.
+    #[test]
+    fn steps_without_drafts_are_measured_again() {
+        let mut policy = DraftPolicy::default();
+        let step = |drafts: usize| MICROSECOND * if drafts == 0 { 2000 } else { 4400 };
+        (0..=MIN_PLAIN_STEPS).for_each(|_| policy.measured((1, 0), 3 * step(0)));
+        let mut plain = 0;
+        for _ in 0..2000 {
+            let drafts = policy.choose(1, &[(0.3, 3)]);
+            plain += u32::from(drafts == 0);
+            policy.measured((1, drafts), step(drafts));
+        }
+        assert!(plain > 1000, "{plain}");
     }
 
     /// If no draft is accepted, verifying some in vain costs at most 3 % of the time.
