@@ -7,7 +7,7 @@ use std::path::Path;
 use common::{TestGpu, relative_l2};
 use refrain::Array;
 use refrain_engine::Device;
-use refrain_models::{Batch, BatchPart, CacheTypes, Checkpoint, Decoder, LayerState, Pages};
+use refrain_models::{Batch, CacheTypes, Checkpoint, Decoder, LayerState, Pages};
 use refrain_testing::sample;
 use safetensors::SafeTensors;
 
@@ -16,24 +16,6 @@ const PAGES: Pages = Pages {
     per_sequence: 1,
     context: 64,
 };
-
-/// A batch of one sequence from position `first` on, all of whose tokens are selected.
-fn batch(device: &Device, tokens: &[u32], first: usize) -> Batch {
-    let count = tokens.len();
-    let positions: Vec<i32> = (first..first + count).map(|position| position as i32).collect();
-    Batch {
-        tokens: Array::from_slice(device, tokens, &[count]),
-        parts: vec![BatchPart {
-            positions: Array::from_slice(device, &positions, &[count]),
-            sequences: Array::from_slice(device, &vec![0u32; count], &[count]),
-            decode: count == 1,
-        }],
-        pages: Array::from_slice(device, &[0u32], &[1, 1]),
-        logits_indices: None,
-        page_size: PAGES.size,
-        context: PAGES.context,
-    }
-}
 
 const FIXTURES: [&str; 4] = [
     "qwen3.5-mtp-f16",
@@ -54,8 +36,8 @@ fn predictions(decoder: &dyn Decoder, device: &Device, tokens: &[u32]) -> [Vec<f
     let mut states: Vec<LayerState> = decoder.new_states(types, PAGES, 1).expect("fits");
     let mut state = head.new_state(types, PAGES, 1).expect("fits");
     let count = tokens.len() - 1;
-    let hidden = decoder.hidden(&batch(device, &tokens[..count], 0), &mut states);
-    let mut outputs = head.hidden(&batch(device, &tokens[1..], 0), &hidden, &mut state);
+    let hidden = decoder.hidden(&Batch::of_sequence(device, &tokens[..count], 0, PAGES), &mut states);
+    let mut outputs = head.hidden(&Batch::of_sequence(device, &tokens[1..], 0, PAGES), &hidden, &mut state);
     let logits = |outputs: &Array| {
         let logits = decoder.logits(outputs);
         refrain::eval(&[&logits, outputs]).expect("computes");
@@ -67,7 +49,11 @@ fn predictions(decoder: &dyn Decoder, device: &Device, tokens: &[u32]) -> [Vec<f
     for position in count..count + 2 {
         let last = found.last().expect("one");
         let token = best(&last[last.len() - vocabulary..]);
-        outputs = head.hidden(&batch(device, &[token], position), &outputs, &mut state);
+        outputs = head.hidden(
+            &Batch::of_sequence(device, &[token], position, PAGES),
+            &outputs,
+            &mut state,
+        );
         found.push(logits(&outputs));
     }
     found.try_into().expect("three")

@@ -68,6 +68,26 @@ impl Batch {
         }
     }
 
+    /// Creates a batch of `tokens` of one sequence from position `first` on, in the first pages, whose logits are all
+    /// computed.
+    pub fn of_sequence(device: &Device, tokens: &[u32], first: usize, pages: Pages) -> Batch {
+        let count = tokens.len();
+        let positions: Vec<i32> = (first..first + count).map(|position| position as i32).collect();
+        let numbers: Vec<u32> = (0..pages.per_sequence as u32).collect();
+        Batch {
+            tokens: Array::from_slice(device, tokens, &[count]),
+            parts: vec![BatchPart {
+                positions: Array::from_slice(device, &positions, &[count]),
+                sequences: Array::from_slice(device, &vec![0u32; count], &[count]),
+                decode: count == 1,
+            }],
+            pages: Array::from_slice(device, &numbers, &[1, pages.per_sequence]),
+            logits_indices: None,
+            page_size: pages.size,
+            context: pages.context,
+        }
+    }
+
     /// i32 `[t]` for each part: the KV cache slot of each token; −1 for padding, which is not stored.
     pub fn slots(&self) -> Vec<Array> {
         let slots = |part: &BatchPart| slots(self.tokens_of(part), self.page_size);

@@ -134,10 +134,22 @@ impl Checkpoint {
             generation,
             is_text_part,
         };
+        if opened.lacks_part_of_head() {
+            opened.config.mtp_layers = 0;
+        }
         if opened.format() != Format::Gguf {
             opened.config.tie_word_embeddings &= !opened.has_untied_head();
         }
         Ok(opened)
+    }
+
+    /// Whether a tensor of the multi-token prediction head is missing: the model runs without it.
+    fn lacks_part_of_head(&self) -> bool {
+        let rows = (self.config.family.tensors)(&self.config).into_iter();
+        // Experts have several layouts.
+        let mut needed =
+            rows.filter(|row| row.required && self.config.is_mtp(&row.name) && !row.name.contains(".mlp.experts."));
+        needed.any(|row| self.tensor(&row.name).is_none())
     }
 
     /// Whether the output head has other values than the token embedding although the configuration ties them.

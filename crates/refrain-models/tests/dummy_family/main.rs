@@ -6,9 +6,9 @@ mod family;
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use refrain::{Array, Device};
+use refrain::Device;
 use refrain_formats::CheckpointFiles;
-use refrain_models::{Batch, BatchPart, Checkpoint, Family, Pages, SyntheticSpec};
+use refrain_models::{Batch, Checkpoint, Family, Pages, SyntheticSpec};
 use refrain_write::convert::{ConvertOptions, Recipe, convert};
 use refrain_write::synthetic;
 
@@ -29,19 +29,7 @@ fn logits(checkpoint: &Checkpoint, tokens: &[u32]) -> Vec<f32> {
         per_sequence: 1,
         context: 16,
     };
-    let positions: Vec<i32> = (0..tokens.len() as i32).collect();
-    let batch = Batch {
-        tokens: Array::from_slice(&device, tokens, &[tokens.len()]),
-        parts: vec![BatchPart {
-            positions: Array::from_slice(&device, &positions, &[tokens.len()]),
-            sequences: Array::from_slice(&device, &vec![0u32; tokens.len()], &[tokens.len()]),
-            decode: false,
-        }],
-        pages: Array::from_slice(&device, &[0u32], &[1, 1]),
-        logits_indices: None,
-        page_size: pages.size,
-        context: pages.context,
-    };
+    let batch = Batch::of_sequence(&device, tokens, 0, pages);
     let mut states = decoder
         .new_states(refrain_models::CacheTypes::of_device(&device), pages, 1)
         .unwrap();

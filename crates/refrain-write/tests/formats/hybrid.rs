@@ -289,6 +289,16 @@ fn multi_token_prediction_layers_are_converted() {
 }
 
 #[test]
+fn an_incomplete_multi_token_prediction_layer_is_left_out() {
+    let header = json!({ "mtp.fc.weight": {"dtype": "F16", "shape": [1, 1], "data_offsets": [0, 2]} });
+    let files = [
+        ("config.json", config(&json!({"mtp_num_hidden_layers": 1})).into_bytes()),
+        ("model.safetensors", safetensors_raw(&header.to_string(), &[0, 0])),
+    ];
+    assert_eq!(Checkpoint::from_files(files).unwrap().config().mtp_layers, 0);
+}
+
+#[test]
 fn mlx_norm_weights_include_their_offset_without_recurrent_layers() {
     for (experts, offset) in [("switch_mlp.up_proj.weight", 0.0), ("experts.gate_up_proj", 1.0)] {
         let name = format!("model.layers.0.mlp.{experts}");

@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use refrain::{Array, Device};
-use refrain_models::{Batch, BatchPart, Checkpoint, Pages};
+use refrain::Device;
+use refrain_models::{Batch, Checkpoint, Pages};
 use refrain_testing::sample;
 
 use super::drafts::Speculator;
@@ -99,22 +99,7 @@ fn drafted(model: &Model, text: &[u32], count: usize) -> Vec<u32> {
         per_sequence: 1,
         context: 256,
     };
-    let batch = |tokens: &[u32], first: usize| {
-        let count = tokens.len();
-        let positions: Vec<i32> = (first..first + count).map(|position| position as i32).collect();
-        Batch {
-            tokens: Array::from_slice(device, tokens, &[count]),
-            parts: vec![BatchPart {
-                positions: Array::from_slice(device, &positions, &[count]),
-                sequences: Array::from_slice(device, &vec![0u32; count], &[count]),
-                decode: count == 1,
-            }],
-            pages: Array::from_slice(device, &[0u32], &[1, 1]),
-            logits_indices: None,
-            page_size: pages.size,
-            context: pages.context,
-        }
-    };
+    let batch = |tokens: &[u32], first: usize| Batch::of_sequence(device, tokens, first, pages);
     let mut states = decoder.new_states(model.cache_types(), pages, 1).expect("fits");
     let mut state = head.new_state(model.cache_types(), pages, 1).expect("fits");
     let last = text.len() - 1;
