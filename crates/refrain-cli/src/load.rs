@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use anyhow::bail;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use refrain::Device;
-use refrain_engine::fit::{Capacity, Fit, Requirements, weight_bytes};
-use refrain_engine::{CacheTypes, Error, LoadOptions, Model, Progress, Session, Speculation};
+use refrain_engine::fit::{Capacity, Fit, Requirements, mtp_bytes, weight_bytes};
+use refrain_engine::{CacheTypes, EngineOptions, Error, LoadOptions, Model, Progress, Session, Speculation};
 use refrain_models::{Checkpoint, ModelConfig};
 
 use crate::output::{about_rate, eprint_line, human_bytes};
@@ -79,7 +79,8 @@ pub(crate) fn load_speculating(
     context: usize,
     speculation: Speculation,
 ) -> anyhow::Result<Loaded> {
-    check_memory(memory_needed(checkpoint, cache, context), device.free_memory())?;
+    let needed = memory_needed(checkpoint, cache, context, speculation);
+    check_memory(needed, device.free_memory())?;
     if checkpoint.is_text_part() && !global.quiet {
         eprint_line("images are not supported: only the text model of this checkpoint is used");
     }
@@ -102,9 +103,23 @@ pub(crate) fn load_speculating(
     })
 }
 
-/// Bytes of memory that a model needs with a context of `context` tokens.
-pub(crate) fn memory_needed(checkpoint: &Checkpoint, cache: CacheTypes, context: usize) -> u64 {
-    weight_bytes(checkpoint) + context as u64 * Session::kv_bytes_per_token(checkpoint.config(), cache)
+/// Bytes of memory that a model needs with a context of `context` tokens, and what speculation needs of it.
+pub(crate) fn memory_needed(
+    checkpoint: &Checkpoint,
+    cache: CacheTypes,
+    context: usize,
+    speculation: Speculation,
+) -> u64 {
+    let options = EngineOptions {
+        speculation,
+        ..EngineOptions::default()
+    };
+    let head = if speculation.uses_mtp_head() {
+        mtp_bytes(checkpoint)
+    } else {
+        0
+    };
+    weight_bytes(checkpoint) + head + context as u64 * options.kv_bytes_per_token(checkpoint.config(), cache)
 }
 
 /// Warns before loading a model that will be slow on the CPU, judging by the bytes per token and the memory bandwidth.

@@ -56,9 +56,19 @@ impl Requirements {
     }
 }
 
-/// Returns the bytes of all tensors in memory.
+/// Returns the bytes of a model's tensors in memory, without those of a multi-token prediction head.
 pub fn weight_bytes(checkpoint: &Checkpoint) -> u64 {
-    checkpoint.tensors().map(|tensor| tensor.bytes).sum()
+    bytes(checkpoint, false)
+}
+
+/// Returns the bytes of the multi-token prediction head in memory.
+pub fn mtp_bytes(checkpoint: &Checkpoint) -> u64 {
+    bytes(checkpoint, true)
+}
+
+fn bytes(checkpoint: &Checkpoint, of_head: bool) -> u64 {
+    let own = |tensor: &&TensorInfo| checkpoint.config().is_mtp(&tensor.name) == of_head;
+    checkpoint.tensors().filter(own).map(|tensor| tensor.bytes).sum()
 }
 
 fn bytes_read_per_token(checkpoint: &Checkpoint, tensor: &TensorInfo) -> u64 {

@@ -5,6 +5,7 @@ use refrain::{Counters, Device};
 use refrain_models::{CacheTypes, Checkpoint, Decoder, ModelConfig, Progress};
 
 use crate::Error;
+use crate::fit::{mtp_bytes, weight_bytes};
 
 /// Options for loading a model.
 pub struct LoadOptions<'a> {
@@ -65,13 +66,15 @@ impl Model {
             config.mtp_layers = 0;
         }
         let decoder = refrain_models::load(checkpoint, &config, device, options.progress)?;
-        let loaded = checkpoint
-            .tensors()
-            .filter(|tensor| config.mtp_layers > 0 || !config.is_mtp(&tensor.name));
+        let head = if config.mtp_layers > 0 {
+            mtp_bytes(checkpoint)
+        } else {
+            0
+        };
         Ok(Model(Arc::new(LoadedModel {
             decoder,
             device: device.clone(),
-            weight_bytes: loaded.map(|tensor| tensor.bytes).sum(),
+            weight_bytes: weight_bytes(checkpoint) + head,
             config,
             identity: identity(checkpoint)?,
             cache,

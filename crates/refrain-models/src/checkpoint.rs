@@ -1,7 +1,7 @@
 //! A checkpoint of a supported model: tensors under Hugging Face names, configuration, tokenizer and chat template.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use refrain_formats::{CheckpointFiles, Error, Format, GenerationConfig, RowOrder, Tensor, TensorInfo, TensorOrder};
@@ -304,14 +304,14 @@ fn read_directory(files: &mut CheckpointFiles, config: &mut ModelConfig, is_text
     if files.tensor(&fc).is_none() {
         config.mtp_layers = 0;
     }
-    let plain = config.clone();
-    let head = config.layer_name(config.layers);
+    // Of a head, what its tensors are: copies of embedding and output head may be beside them, and further heads behind.
+    let model = config.clone();
+    let all = (model.family.tensors)(&model).into_iter();
+    let of_head: HashSet<String> = all.map(|row| row.name).filter(|name| model.is_mtp(name)).collect();
+    let experts = format!("{}.mlp.experts.", model.layer_name(model.layers));
     let is_unused = |name: &str| {
-        let own = name.strip_prefix(&head).filter(|_| plain.mtp_layers > 0);
-        // A layer that is the head may have copies of the model's embedding and output head.
-        let is_copy = own.is_some_and(|own| [".embed_tokens.weight", ".shared_head.head.weight"].contains(&own));
-        let beyond = is_beyond(name, "model.layers.", plain.layers + plain.mtp_layers);
-        is_copy || beyond || (plain.mtp_layers == 0 && plain.is_mtp(name))
+        let is_of_head = of_head.contains(name) || (!of_head.is_empty() && name.starts_with(&experts));
+        model.is_mtp(name) && !is_of_head
     };
     let rows = if config.feed_forward.moe.as_ref().is_some_and(|moe| moe.style.transposed) {
         (config.family.tensors)(config)

@@ -3,7 +3,7 @@
 use clap::Args;
 use refrain::Device;
 use refrain_engine::CacheTypes;
-use refrain_engine::fit::{Capacity, Fit, Requirements, weight_bytes};
+use refrain_engine::fit::{Capacity, Fit, Requirements, mtp_bytes, weight_bytes};
 use refrain_formats::{Error, Format, TensorInfo};
 use refrain_models::config::{AttentionConfig, RopeScaling};
 use refrain_models::{Checkpoint, ModelConfig};
@@ -100,6 +100,11 @@ fn as_text(checkpoint: &Checkpoint, device_fit: Option<&DeviceFit>, all: bool) -
     text
 }
 
+/// Bytes of all tensors.
+fn total_bytes(checkpoint: &Checkpoint) -> u64 {
+    weight_bytes(checkpoint) + mtp_bytes(checkpoint)
+}
+
 fn summary(checkpoint: &Checkpoint) -> Vec<(&'static str, String)> {
     let config = checkpoint.config();
     let tensors: Vec<&TensorInfo> = checkpoint.tensors().collect();
@@ -110,7 +115,7 @@ fn summary(checkpoint: &Checkpoint) -> Vec<(&'static str, String)> {
         ("parameters", human_count(parameters as u64)),
         (
             "weights",
-            format!("{} in {} tensors", human_bytes(weight_bytes(checkpoint)), tensors.len()),
+            format!("{} in {} tensors", human_bytes(total_bytes(checkpoint)), tensors.len()),
         ),
         (
             "layers",
@@ -203,7 +208,7 @@ fn as_json(checkpoint: &Checkpoint, device_fit: Option<&DeviceFit>) -> Value {
         "architecture": config.family.name,
         "format": format_name(checkpoint.format()),
         "parameters": checkpoint.tensors().map(TensorInfo::values).sum::<usize>(),
-        "weight_bytes": weight_bytes(checkpoint),
+        "weight_bytes": total_bytes(checkpoint),
         "layers": config.layers,
         "mtp_layers": config.mtp_layers,
         "hidden_size": config.hidden_size,

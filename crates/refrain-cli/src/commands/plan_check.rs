@@ -12,6 +12,8 @@ use crate::{Global, Usage, device, model, output};
 const MAX_CHUNK: usize = 512;
 /// Context length of the plans in tokens, if the model allows as much.
 const CONTEXT: usize = 4096;
+/// Tokens of the drafts that the checked step verifies, if the model has a head that drafts.
+const CHECKED_DRAFTS: usize = 3;
 /// Maximum hazards printed per plan.
 const MAX_REPORTED: usize = 8;
 
@@ -21,7 +23,8 @@ const EXAMPLES: &str = "Examples:
 
 /// Prove that a model's execution plans have every barrier they need
 ///
-/// Checks two consecutive runs of the plans of the decode step and of each prompt chunk size: every pair of accesses to
+/// Checks two consecutive runs of the plans of the decode step, of each prompt chunk size, and, if the checkpoint has a
+/// multi-token prediction head, of a step that verifies drafts and makes the next ones: every pair of accesses to
 /// the same bytes of which one is a write must be ordered. Nothing is computed. Without a GPU, or with --device null,
 /// the plans are those for a simulated GPU.
 #[derive(Debug, Args)]
@@ -38,7 +41,11 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
     let checkpoint = model::open(&arguments.model)?;
     let context = CONTEXT.min(checkpoint.config().max_position);
     let device = device::open_for_plans(global)?;
-    let model = Model::load(&checkpoint, &device, &LoadOptions::default())?;
+    let options = LoadOptions {
+        mtp_head: true,
+        ..LoadOptions::default()
+    };
+    let model = Model::load(&checkpoint, &device, &options)?;
     let mut session = Session::new(&model, context)?;
     let decode = CheckedPlan::new("decode", session.decode_function()?.plan(), arguments.drop_barrier)?;
     let mut checked = vec![decode];
@@ -47,6 +54,11 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
         let name = format!("prefill {tokens}");
         checked.push(CheckedPlan::new(&name, session.prefill_function(tokens)?.plan(), None)?);
         tokens *= 2;
+    }
+    if model.config().mtp_layers > 0 && arguments.drop_barrier.is_none() {
+        session.verify_drafts(CHECKED_DRAFTS)?;
+        let name = format!("drafts {CHECKED_DRAFTS}");
+        checked.push(CheckedPlan::new(&name, session.decode_function()?.plan(), None)?);
     }
     if checked.iter().any(|checked| !checked.proof.unordered.is_empty()) {
         bail!("{}", error_message(&checked));

@@ -79,16 +79,6 @@ impl MemoryNeeds {
         }
     }
 
-    /// Adds the keys and values of the multi-token prediction layers that draft, and their logits.
-    fn with_mtp_layers(self, layers: usize, layer_token: u64, vocabulary: usize) -> MemoryNeeds {
-        let logits = 4 * (layers * MAX_VERIFIED_TOKENS * vocabulary) as u64;
-        MemoryNeeds {
-            kv_token: self.kv_token + layers as u64 * layer_token,
-            drafts: self.drafts + logits,
-            ..self
-        }
-    }
-
     /// Returns the bytes that requests have besides keys and values.
     fn of_requests(&self, streams: usize) -> u64 {
         streams as u64 * (self.recurrent + self.sampling)
@@ -102,6 +92,16 @@ impl MemoryNeeds {
 }
 
 impl EngineOptions {
+    /// Returns the bytes of KV cache per token, of type `cache`: those of a multi-token prediction head count if it drafts.
+    pub fn kv_bytes_per_token(&self, config: &ModelConfig, cache: CacheTypes) -> u64 {
+        let head = if self.speculation.uses_mtp_head() {
+            config.mtp_layers * cache.layer_bytes(config).iter().sum::<usize>()
+        } else {
+            0
+        };
+        Session::kv_bytes_per_token(config, cache) + head as u64
+    }
+
     /// Returns these options with the KV cache, of type `cache`, sized to `free` bytes of a device's memory, after the model
     /// was loaded. `streams` is the limit of requests that are decoded at once; by default 64 on a discrete GPU, 8 on an
     /// integrated one and 4 on the CPU, or fewer if memory is short.
@@ -126,17 +126,14 @@ impl EngineOptions {
         let draft = self.draft.as_ref();
         let of_draft = draft.map(|draft| draft_memory(draft.config(), draft.cache_types(), self.context, requests));
         let free = free.saturating_sub(of_draft.unwrap_or(0));
-        let needs = MemoryNeeds::of(config, device, cache, self.context);
+        let needs = MemoryNeeds {
+            kv_token: self.kv_bytes_per_token(config, cache).max(1),
+            ..MemoryNeeds::of(config, device, cache, self.context)
+        };
         let needs = if self.speculation == Speculation::Off {
             needs
         } else {
             needs.with_drafts(config.vocab_size)
-        };
-        let needs = if self.speculation.uses_mtp_head() {
-            let layer: usize = cache.layer_bytes(config).iter().sum();
-            needs.with_mtp_layers(config.mtp_layers, layer as u64, config.vocab_size)
-        } else {
-            needs
         };
         let max_buffer = device.max_buffer_bytes();
         let streams = streams.unwrap_or_else(|| fitting_streams(&needs, free, self.context, default));

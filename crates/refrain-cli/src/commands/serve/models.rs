@@ -4,10 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::bail;
-use refrain_engine::{
-    Engine, EngineOptions, Error as EngineError, Model, Reload, ReloadedModels, Session, Speculation,
-};
+use anyhow::{anyhow, bail};
+use refrain_engine::{Engine, EngineOptions, Error as EngineError, Model, Reload, ReloadedModels, Speculation};
 use refrain_models::Checkpoint;
 use refrain_server::{EngineSource, LoadFailure, ModelRegistry, ServedModel, ServedText};
 
@@ -142,7 +140,6 @@ impl ModelOpener {
             speculate: self.speculate,
             options: EngineOptions {
                 context,
-                speculation: self.speculate.of(checkpoint.config()),
                 ..self.options.clone()
             },
             checkpoint: Arc::new(checkpoint),
@@ -197,7 +194,8 @@ impl ModelSetup {
             .draft
             .as_ref()
             .map(|draft| draft.memory_needed(&device, context, 1));
-        let needed = load::memory_needed(&self.checkpoint, self.cache.types(&device), context) + of_draft.unwrap_or(0);
+        let of_model = load::memory_needed(&self.checkpoint, self.cache.types(&device), context, self.speculation());
+        let needed = of_model + of_draft.unwrap_or(0);
         if let Some(free) = device.free_memory().filter(|free| needed > *free) {
             let (needed, free) = (human_bytes(needed), human_bytes(free));
             return Err(LoadFailure::NoRoom(format!(
@@ -213,14 +211,15 @@ impl ModelSetup {
 
     fn start(&self, device: &refrain::Device) -> anyhow::Result<Engine> {
         let cache = self.cache.types(device);
-        let (context, speculation) = (self.options.context, self.options.speculation);
-        let loaded = load::load_speculating(&self.global, &self.checkpoint, device, cache, context, speculation)?;
+        let (context, speculation) = (self.options.context, self.speculation());
+        let loaded = load::load_speculating(&self.global, &self.checkpoint, device, cache, context, speculation);
+        let loaded = loaded.map_err(|why| self.with_hint(why))?;
         // Before the cache is sized, which takes most of the memory that is left.
         let draft = self.draft.as_ref();
         let draft = draft.map(|draft| draft.load(&self.global, device, self.options.context));
         let options = self.with_cache_size(device, draft.transpose()?);
         if !self.global.quiet {
-            let bytes = options.cache_tokens as u64 * Session::kv_bytes_per_token(self.checkpoint.config(), cache);
+            let bytes = options.cache_tokens as u64 * options.kv_bytes_per_token(self.checkpoint.config(), cache);
             output::eprint_dimmed(&format!(
                 "{} on {}: {} parallel requests of up to {} tokens, KV cache of {} tokens ({cache}, {})",
                 self.names.name,
@@ -252,6 +251,31 @@ impl ModelSetup {
         }
     }
 
+    /// What guesses for the model.
+    fn speculation(&self) -> Speculation {
+        if self.options.deterministic {
+            Speculation::Off
+        } else if self.draft.is_some() {
+            Speculation::Model
+        } else {
+            self.speculate.of(self.checkpoint.config())
+        }
+    }
+
+    /// Says how to load the model without its multi-token prediction head, if that is what cannot be loaded.
+    fn with_hint(&self, why: anyhow::Error) -> anyhow::Error {
+        let config = self.checkpoint.config();
+        let names_head = why
+            .to_string()
+            .split_whitespace()
+            .any(|word| config.is_mtp(word.trim_end_matches(':')));
+        if self.speculation().uses_mtp_head() && names_head {
+            anyhow!("{why}; --speculate off leaves out this multi-token prediction head")
+        } else {
+            why
+        }
+    }
+
     /// Why the engine does not speculate although it was asked to.
     fn speculation_obstacle(&self) -> Option<&'static str> {
         let has_head = self.checkpoint.config().mtp_layers > 0;
@@ -270,7 +294,7 @@ impl ModelSetup {
         let free = device.free_memory().unwrap_or(u64::MAX) as f64 * self.memory;
         let streams = self.parallel.map(|streams| streams as usize);
         let options = EngineOptions {
-            speculation: draft.as_ref().map_or(self.options.speculation, |_| Speculation::Model),
+            speculation: self.speculation(),
             draft,
             ..self.options.clone()
         };
@@ -286,7 +310,7 @@ impl ModelSetup {
     /// Reopens the device after it was lost, and reloads the model and its draft model.
     fn reload(&self) -> Reload {
         let (global, checkpoint, context) = (self.global.clone(), self.checkpoint.clone(), self.options.context);
-        let (cache, draft, speculation) = (self.cache, self.draft.clone(), self.options.speculation);
+        let (cache, draft, speculation) = (self.cache, self.draft.clone(), self.speculation());
         Box::new(move |why| {
             output::eprint_line(&format!(
                 "warning: {why}; reloading the model, running requests will continue"
