@@ -53,7 +53,7 @@ fn drafting_by(draft: &Model, model: &Model) -> Batcher<DeviceRunner> {
 
 fn drafting(model: &Model, texts: &[Vec<u32>], wrong_one_in: u32) -> Batcher<DeviceRunner> {
     let mut batcher = batcher_with(model, Speculation::Off);
-    batcher.speculator = Some(Speculator::new(Box::new(Scripted::new(texts.to_vec(), wrong_one_in))));
+    batcher.speculator = Some(Speculator::new(Box::new(Scripted::new(texts.to_vec(), wrong_one_in))).eager());
     batcher
 }
 

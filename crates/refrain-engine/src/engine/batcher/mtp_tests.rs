@@ -37,7 +37,9 @@ fn batcher_with(model: &Model, speculation: Speculation) -> Batcher<DeviceRunner
         speculation,
         ..EngineOptions::default()
     };
-    Batcher::new(model, &options).expect("fits")
+    let mut batcher = Batcher::new(model, &options).expect("fits");
+    batcher.speculator = batcher.speculator.take().map(Speculator::eager);
+    batcher
 }
 
 /// Returns the texts of requests, prompts included.
@@ -123,12 +125,15 @@ fn check_drafts(model: &Model, requests: u64, one_in: usize) {
     let (texts, _) = texts(batcher_with(model, Speculation::Off), requests);
     let offers = Arc::new(Mutex::new(vec![]));
     let mut batcher = batcher_with(model, Speculation::Mtp);
-    batcher.speculator = Some(Speculator::new(Box::new(Observing {
-        scripted: Scripted::new(texts.clone(), 3),
-        begun: vec![vec![]; 4],
-        texts: texts.clone(),
-        offers: offers.clone(),
-    })));
+    batcher.speculator = Some(
+        Speculator::new(Box::new(Observing {
+            scripted: Scripted::new(texts.clone(), 3),
+            begun: vec![vec![]; 4],
+            texts: texts.clone(),
+            offers: offers.clone(),
+        }))
+        .eager(),
+    );
     assert_eq!(self::texts(batcher, requests).0, texts);
     let offers = offers.lock().expect("one thread");
     let lengths: Vec<usize> = offers.iter().map(|(_, length, _)| *length).collect();
