@@ -87,6 +87,7 @@ fn lowering() {
         let graph = stage!(trace, logits, |logits: Array| Graph::trace(&[&logits])
             .expect("a program"));
         let graph = stage!(canonicalise, graph, passes::canonicalise);
+        let graph = stage!(overwrite, graph, passes::overwrite);
         let graph = stage!(fuse, graph, passes::fuse);
         let graph = stage!(regions, graph, |graph| passes::regions(graph, &device));
         let graph = stage!(write_through, graph, passes::write_through);

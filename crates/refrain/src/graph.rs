@@ -187,6 +187,15 @@ impl Graph {
     }
 }
 
+/// The edge of which updates made what `edge` reads; `edge` itself, if it reads no update.
+pub(crate) fn first_version<'g>(nodes: &'g [Node], edge: &'g Edge) -> &'g Edge {
+    let mut first = edge;
+    while let Some(before) = nodes[first.node].updated(first.result) {
+        first = before;
+    }
+    first
+}
+
 impl fmt::Display for Edge {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "%{}", self.node)?;

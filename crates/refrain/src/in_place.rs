@@ -12,7 +12,8 @@ pub(crate) struct InPlaceUpdates {
     pub numbers: Vec<usize>,
     /// The slots of the memory that they write over.
     pub slots: Vec<usize>,
-    /// Number of those that copy their first input, because something else refers to it.
+    /// Number of updates of evaluated arrays, or of views, that copy them, because something else refers to them. What
+    /// the program computes itself is written over without that.
     pub copies: usize,
 }
 

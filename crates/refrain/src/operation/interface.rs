@@ -40,7 +40,8 @@ pub trait Operation: fmt::Debug + Any + Send + Sync {
     }
 
     /// For an operation whose only result has the shape and dtype of its first input: the operation that updates the
-    /// first input in place, and has no new results. Evaluations use it if nothing else refers to that input.
+    /// first input in place, and has no new results. It is lowered instead of this one, over a copy if something else
+    /// refers to that input. Then [`Operation::lower`] and [`Operation::reference`] are not used.
     fn in_place(&self) -> Option<Arc<dyn Operation>> {
         None
     }

@@ -17,6 +17,7 @@ pub use crate::execute::{HostInputs, HostMatrix, HostStep};
 pub use crate::ops::projection::JoinedProducts;
 pub use crate::ops::quantised::check_planes;
 pub use crate::ops::reduce::Reduce;
+pub use crate::ops::slice_update::SliceUpdateInPlace;
 pub use crate::ops::softmax::Softmax;
 pub use crate::ops::take_along::TakeAlong;
 pub use crate::ops::top_k::TopK;

@@ -5,13 +5,12 @@ use std::sync::Arc;
 
 use refrain_kernels::combine_rows::{self, Combine};
 use refrain_kernels::elementwise::{self, Expression};
-use refrain_kernels::write_rows;
 
 use super::CallSite;
 use super::take::is_index;
 use super::write_rows::WriteRows;
 use crate::operation::prelude::{
-    ArraySpec, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, Values, exact_inputs, renumber, spec,
+    ArraySpec, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, exact_inputs, renumber, spec,
 };
 use crate::{Array, DType};
 
@@ -25,23 +24,6 @@ pub(super) fn copy(
     let mut call = elementwise::call(traits, &Expression::cast(from.dtype, to.dtype), &[from, to])?;
     renumber(&mut call, &numbers);
     Ok(call)
-}
-
-/// Replaces rows of `width` elements of `x` by those of `rows`; rows without an index are skipped.
-pub(super) fn replace(x: &mut Values, rows: &Values, indices: impl Iterator<Item = Option<usize>>, width: usize) {
-    fn each<T: Copy>(x: &mut [T], rows: &[T], indices: impl Iterator<Item = Option<usize>>, width: usize) {
-        for (t, index) in indices.enumerate() {
-            if let Some(row) = index.and_then(|index| x.get_mut(index * width..(index + 1) * width)) {
-                row.copy_from_slice(&rows[t * width..(t + 1) * width]);
-            }
-        }
-    }
-    match (x, rows) {
-        (Values::F32(x), Values::F32(rows)) => each(x, rows, indices, width),
-        (Values::I32(x), Values::I32(rows)) => each(x, rows, indices, width),
-        (Values::U32(x), Values::U32(rows)) => each(x, rows, indices, width),
-        _ => unreachable!("both have one dtype"),
-    }
 }
 
 /// (x `[N, ..]`, rows `[T, ..]`, slots i32 `[T]`) → x with rows `slots[t]` replaced by, or combined with, row t.
@@ -89,46 +71,33 @@ impl Operation for ScatterRows {
         if rows.layout.count() == 0 {
             return Ok(Kernels::one(copy(traits, x, out, [0, 3])?));
         }
-        let Some(combine) = self.combine else {
-            let mut write = write_rows::call(traits, rows, slots, out)?;
-            renumber(&mut write, &[1, 2, 3]);
-            return Ok(Kernels::chained(vec![copy(traits, x, out, [0, 3])?, write]));
-        };
-        Ok(Kernels::one(combine_rows::call(
-            traits,
-            combine,
-            [x, rows, slots, out],
-        )?))
+        let call = combine_rows::call(traits, self.combine(), [x, rows, slots, out])?;
+        Ok(Kernels::one(call))
     }
 
     fn reference(&self, step: &HostStep<'_>) {
         step.result(|inputs| {
-            let (mut x, rows, slots) = (inputs.values(0), inputs.values(1), inputs.i32(2));
+            let (x, rows, slots) = (inputs.values(0), inputs.values(1), inputs.i32(2));
             let width = inputs.shape(0)[1..].iter().product();
-            let Some(combine) = self.combine else {
-                replace(
-                    &mut x,
-                    &rows,
-                    slots.iter().map(|&slot| usize::try_from(slot).ok()),
-                    width,
-                );
-                return x;
-            };
-            combine_rows::reference(combine, x, &rows, &slots, width)
+            combine_rows::reference(self.combine(), x, &rows, &slots, width)
         });
     }
 
     fn multiplications(&self, operands: &[OperandSpec]) -> u64 {
-        let visited = if self.combine.is_some() {
-            operands[1].layout.shape[0]
-        } else {
-            1
-        };
-        (operands[0].layout.count() as u64).saturating_mul(visited as u64)
+        let rows = operands[1].layout.shape[0];
+        (operands[0].layout.count() as u64).saturating_mul(rows as u64)
     }
 
     fn detail(&self) -> String {
         self.combine.map_or(String::new(), |combine| format!(" {combine:?}"))
+    }
+}
+
+impl ScatterRows {
+    /// How rows are combined, if they do not replace those of x.
+    fn combine(&self) -> Combine {
+        self.combine
+            .expect("the pass `overwrite` replaces an update that combines nothing")
     }
 }
 

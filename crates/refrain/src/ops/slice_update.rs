@@ -4,7 +4,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use super::CallSite;
-use super::scatter::{copy, replace};
+use super::scatter::copy;
 use crate::operation::prelude::{
     ArraySpec, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, exact_inputs, spec,
 };
@@ -66,28 +66,12 @@ impl Operation for SliceUpdate {
         true
     }
 
-    fn lower(&self, traits: &Traits, operands: &[OperandSpec]) -> Result<Kernels, Unsupported> {
-        let [x, part, out] = spec::operands(operands);
-        let mut calls = vec![copy(traits, x, out, [0, 2])?];
-        if part.layout.count() > 0 {
-            let updated = OperandSpec {
-                dtype: out.dtype,
-                layout: self.bounds.of(&out.layout),
-            };
-            calls.push(copy(traits, part, &updated, [1, 2])?);
-        }
-        Ok(Kernels::chained(calls))
+    fn lower(&self, _: &Traits, _: &[OperandSpec]) -> Result<Kernels, Unsupported> {
+        unreachable!("the pass `overwrite` replaces it")
     }
 
-    fn reference(&self, step: &HostStep<'_>) {
-        step.result(|inputs| {
-            let (mut x, part) = (inputs.values(0), inputs.values(1));
-            let updated = self.bounds.of(&Layout::contiguous(inputs.shape(0)));
-            let mut indices = Vec::with_capacity(updated.count());
-            updated.for_each(|index| indices.push(index));
-            replace(&mut x, &part, indices.into_iter().map(Some), 1);
-            x
-        });
+    fn reference(&self, _: &HostStep<'_>) {
+        unreachable!("the pass `overwrite` replaces it")
     }
 
     fn detail(&self) -> String {
@@ -95,9 +79,10 @@ impl Operation for SliceUpdate {
     }
 }
 
-/// (x, part) → the next version of x, in which `x[start:stop:step]` is `part`.
+/// (x, part) → the next version of x, in which `x[start:stop:step]` is `part`, converted to the dtype of x if both are
+/// floats.
 #[derive(Debug)]
-struct SliceUpdateInPlace(SliceUpdate);
+pub struct SliceUpdateInPlace(SliceUpdate);
 
 impl Operation for SliceUpdateInPlace {
     fn name(&self) -> &'static str {
@@ -109,7 +94,12 @@ impl Operation for SliceUpdateInPlace {
     }
 
     fn results(&self, inputs: &[&ArraySpec]) -> Result<Vec<ArraySpec>, String> {
-        self.0.results(inputs).map(|_| vec![])
+        let [x, part] = exact_inputs(inputs)?;
+        let mut part = part.clone();
+        if x.dtype.is_float() && part.dtype.is_float() {
+            part.dtype = x.dtype;
+        }
+        self.0.results(&[x, &part]).map(|_| vec![])
     }
 
     fn updates(&self) -> &[usize] {
@@ -139,6 +129,12 @@ impl Operation for SliceUpdateInPlace {
 }
 
 impl SliceUpdate {
+    /// Whether all elements of an array of this shape are replaced, in their order.
+    pub fn replaces_all(&self, shape: &[usize]) -> bool {
+        let SliceBounds { start, stop, step } = &self.bounds;
+        (0..shape.len()).all(|d| start[d] == 0 && stop[d] == shape[d] && (step[d] == 1 || shape[d] <= 1))
+    }
+
     /// Hashes what is part of a program's signature.
     pub fn hash_structure<H: Hasher>(&self, state: &mut H) {
         let Self { bounds, moving } = self;

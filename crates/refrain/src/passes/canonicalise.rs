@@ -1,6 +1,6 @@
 use refrain_kernels::elementwise::Expression;
 
-use crate::graph::{Edge, Graph, Node};
+use crate::graph::{Edge, Graph, Node, first_version};
 use crate::{Layout, Primitive};
 
 /// Removes view nodes: their users read the source through a layout instead. If a reshape is not a layout of its
@@ -70,14 +70,17 @@ fn copy_overlapping_inputs(nodes: &mut Vec<Node>, update: &Primitive, mut inputs
 
 /// The slot of the memory that an edge reads, if it is a leaf's.
 fn slot_of(nodes: &[Node], edge: &Edge) -> Option<usize> {
-    let mut edge = edge;
-    loop {
-        let node = &nodes[edge.node];
-        match &node.primitive {
-            Primitive::Stored { slot, .. } => return Some(*slot),
-            _ => edge = node.updated(edge.result)?,
-        }
+    match nodes[first_version(nodes, edge).node].primitive {
+        Primitive::Stored { slot, .. } => Some(slot),
+        _ => None,
     }
+}
+
+/// Whether a node updates the memory of a leaf.
+fn updates_leaf(graph: &Graph, number: usize) -> bool {
+    let node = &graph.nodes[number];
+    let mut states = node.primitive.updates().iter().map(|&input| &node.inputs[input]);
+    states.any(|edge| graph.nodes[first_version(&graph.nodes, edge).node].primitive.is_leaf())
 }
 
 /// What replaces a node of the old graph.
@@ -96,12 +99,12 @@ pub(super) fn copy_of(edge: Edge, shape: Vec<usize>, dtype: crate::DType) -> Nod
     )
 }
 
-/// Removes nodes that nothing needs. Updates of states are always needed.
+/// Removes nodes that nothing needs. Updates of states are always needed, those of values if something reads them.
 pub(super) fn sweep(graph: Graph) -> Graph {
     let mut needed = vec![false; graph.nodes.len()];
     graph.outputs.iter().for_each(|e| needed[e.node] = true);
     for number in (0..graph.nodes.len()).rev() {
-        needed[number] |= !graph.nodes[number].primitive.updates().is_empty();
+        needed[number] |= updates_leaf(&graph, number);
         if needed[number] {
             graph.nodes[number].inputs.iter().for_each(|e| needed[e.node] = true);
         }

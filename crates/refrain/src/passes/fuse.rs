@@ -1,3 +1,5 @@
+use std::ops::Range;
+
 use refrain_kernels::elementwise::{Expression, ExpressionStep};
 
 use super::canonicalise::sweep;
@@ -77,8 +79,13 @@ fn fused(graph: &Graph, uses: &[usize], number: usize, input: usize) -> Option<N
     };
     let whole = edge.layout.is_contiguous() && edge.layout.offset == 0 && edge.layout.count() == source.layout.count();
     let constant = inner.inputs.is_empty() && (whole || !inner.steps.contains(&ExpressionStep::Index));
-    let reads_state = source.inputs.iter().any(|e| graph.is_state(e));
-    if !constant && (uses[edge.node] != 1 || !whole || reads_state) {
+    let is_overwritten = || {
+        source
+            .inputs
+            .iter()
+            .any(|e| is_updated(graph, e, edge.node + 1..number))
+    };
+    if !constant && (uses[edge.node] != 1 || !whole || is_overwritten()) {
         return None;
     }
     let seen: Vec<Edge> = source
@@ -96,6 +103,15 @@ fn fused(graph: &Graph, uses: &[usize], number: usize, input: usize) -> Option<N
         dtype: node.dtype,
         extra_results: vec![],
     })
+}
+
+/// Whether one of these nodes updates the state that an edge reads.
+fn is_updated(graph: &Graph, edge: &Edge, mut nodes: Range<usize>) -> bool {
+    let updates = |node: &Node| {
+        let mut updated = node.primitive.updates().iter().map(|&input| &node.inputs[input]);
+        updated.any(|state| state.source() == edge.source())
+    };
+    graph.is_state(edge) && nodes.any(|number| updates(&graph.nodes[number]))
 }
 
 /// `outer` with its input `replaced` computed by `inner` from `seen`.

@@ -1,15 +1,17 @@
 //! Lowering: small passes that turn a graph into a plan. Each takes the whole program and returns a new one, which can
 //! be printed.
 //!
-//! [`canonicalise()`] removes views, [`fuse()`] joins elementwise nodes, [`regions()`] joins products with what
-//! surrounds them, [`write_through()`] removes transposing copies, [`choose()`] selects kernels, [`order()`] groups
-//! independent nodes, [`place()`] assigns memory and [`schedule()`] finds the dependencies.
+//! [`canonicalise()`] removes views, [`overwrite()`] lets updates write over values, [`fuse()`] joins elementwise nodes,
+//! [`regions()`] joins products with what surrounds them, [`write_through()`] removes transposing copies, [`choose()`]
+//! selects kernels, [`order()`] groups independent nodes, [`place()`] assigns memory and [`schedule()`] finds the
+//! dependencies.
 
 mod canonicalise;
 mod choose;
 mod fuse;
 mod options;
 mod order;
+mod overwrite;
 mod place;
 mod regions;
 mod schedule;
@@ -21,6 +23,7 @@ pub use choose::{Chosen, choose};
 pub use fuse::fuse;
 pub use options::LowerOptions;
 pub use order::{Ordered, order};
+pub use overwrite::overwrite;
 pub use place::place;
 pub use regions::regions;
 pub use schedule::schedule;
@@ -58,9 +61,10 @@ pub fn lower_with(graph: Graph, device: &Device, options: LowerOptions) -> Resul
 }
 
 /// The stages of lowering, in order: the traced graph, then the result of each pass.
-pub const STAGE_NAMES: [&str; 9] = [
+pub const STAGE_NAMES: [&str; 10] = [
     "trace",
     "canonicalise",
+    "overwrite",
     "fuse",
     "regions",
     "write_through",
@@ -104,6 +108,8 @@ fn stages(
     watch("trace", &graph);
     let graph = canonicalise(graph);
     watch("canonicalise", &graph);
+    let graph = overwrite(graph);
+    watch("overwrite", &graph);
     let mut graph = fuse(graph);
     watch("fuse", &graph);
     if options.regions {

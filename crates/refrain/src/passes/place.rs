@@ -64,9 +64,11 @@ struct Placer {
     first: Vec<usize>,
     /// The places of all results so far.
     places: Vec<Place>,
-    /// For each result, the last node that uses it.
+    /// For each result, the result in whose memory it is: its own, or the first version of what it updates.
+    owner: Vec<usize>,
+    /// For each result with memory of its own, the last node that uses the memory.
     last_use: Vec<usize>,
-    /// For each result, whether the program returns it.
+    /// For each result with memory of its own, whether the program returns it.
     is_returned: Vec<bool>,
     leaves: Vec<Leaf>,
     /// For each slot, its index among the leaves.
@@ -84,22 +86,26 @@ struct Placer {
 
 impl Placer {
     fn new(graph: &Graph) -> Placer {
-        let (mut first, mut last_use) = (
-            Vec::with_capacity(graph.nodes.len()),
-            Vec::with_capacity(graph.nodes.len()),
-        );
+        let count = graph.nodes.len();
+        let (mut first, mut owner) = (Vec::with_capacity(count), Vec::with_capacity(count));
+        let mut last_use = Vec::with_capacity(count);
         for (number, node) in graph.nodes.iter().enumerate() {
-            first.push(last_use.len());
-            last_use.resize(last_use.len() + node.results(), number);
+            first.push(owner.len());
+            for result in 0..node.results() {
+                let updated = node.updated(result);
+                owner.push(updated.map_or(owner.len(), |edge| owner[first[edge.node] + edge.result]));
+                last_use.push(number);
+            }
         }
         for (number, node) in graph.nodes.iter().enumerate() {
-            (node.inputs.iter()).for_each(|edge| last_use[first[edge.node] + edge.result] = number);
+            (node.inputs.iter()).for_each(|edge| last_use[owner[first[edge.node] + edge.result]] = number);
         }
-        let mut is_returned = vec![false; last_use.len()];
-        (graph.outputs.iter()).for_each(|edge| is_returned[first[edge.node] + edge.result] = true);
+        let mut is_returned = vec![false; owner.len()];
+        (graph.outputs.iter()).for_each(|edge| is_returned[owner[first[edge.node] + edge.result]] = true);
         Placer {
-            places: Vec::with_capacity(last_use.len()),
+            places: Vec::with_capacity(owner.len()),
             first,
+            owner,
             last_use,
             is_returned,
             leaves: vec![],
@@ -229,6 +235,7 @@ impl Placer {
         let read = node.inputs.iter().map(|edge| self.first[edge.node] + edge.result);
         let own = self.first[number]..self.first[number] + node.results();
         for result in read.chain(own) {
+            let result = self.owner[result];
             if self.last_use[result] == number
                 && let Some(piece) = self.in_arena.remove(&result)
             {

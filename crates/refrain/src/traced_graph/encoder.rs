@@ -3,6 +3,7 @@
 use std::hash::{Hash, Hasher};
 
 use super::{Kept, TracedGraph};
+use crate::Primitive;
 use crate::array::{Array, ArrayNumber, Content};
 use crate::in_place::{Candidate, InPlaceUpdates};
 use crate::passes::LowerOptions;
@@ -65,7 +66,7 @@ impl Encoder {
         let specs = array.specs();
         self.signature.write_usize(specs.len());
         specs.for_each(|spec| spec.hash(&mut self.signature));
-        if primitive.has_in_place() {
+        if primitive.has_in_place() && (first_leaf.is_some() || is_view(&inputs[0])) {
             self.updates += 1;
             let slot_of = |storage: &Storage| self.slot_numbers[&storage.key()];
             let candidate = first_leaf.and_then(|leaf| Candidate::of(number, &inputs[0], leaf, slot_of));
@@ -178,4 +179,15 @@ impl Uses {
         }
         found
     }
+}
+
+/// Whether an array that is not computed has the elements of another one.
+fn is_view(array: &Array) -> bool {
+    let views = |primitive: &Primitive| {
+        matches!(
+            primitive,
+            Primitive::Reshape | Primitive::Permute { .. } | Primitive::Slice(_)
+        )
+    };
+    matches!(&*array.content(), Content::Lazy(primitive, _) if views(primitive))
 }

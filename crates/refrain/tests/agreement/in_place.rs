@@ -113,6 +113,49 @@ fn a_value_that_something_else_refers_to_is_copied() {
 }
 
 #[test]
+fn what_a_program_computes_is_updated_without_a_copy() {
+    for device in devices() {
+        let x = counted(&device, &[4, 3]);
+        // One update after the other, and readers of each version.
+        let (first, second, sum, whole);
+        {
+            let base = &x + 1.0;
+            first = with_row(&base, 0, 9.0);
+            sum = first.sum(&[1]);
+            second = with_row(&first, 3, 5.0);
+            let all = (&x * 2.0).slice_update(&second.slice(0, 1, 3), &[0, 0], &[2, 3], &[1, 1]);
+            whole = all.slice_update(&x, &[0, 0], &[4, 3], &[1, 1]);
+        }
+        let counts = updates(&device, || eval_referenced(&[&second, &sum, &whole]).expect("computes"));
+        assert_eq!(counts, [0, 0], "on {device:?}");
+        assert_eq!(read(&sum), [27.0, 15.0, 24.0, 33.0]);
+        assert_eq!(
+            read(&first),
+            [9.0, 9.0, 9.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0, 12.0]
+        );
+        assert_eq!(
+            read(&second),
+            [9.0, 9.0, 9.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 5.0, 5.0, 5.0]
+        );
+        assert_eq!(read(&whole), read(&x));
+        // Memory of the next version is still used where the first one is not.
+        let repeated = |number: f32| {
+            let mut y = &x + number;
+            for row in 0..4 {
+                y = with_row(&y, row, row as f32);
+            }
+            let late = &x * &y;
+            (&late + &y).to_vec::<f32>().expect("computes")
+        };
+        for number in [1.0, 2.0] {
+            let expected: Vec<f32> = (0..12).map(|i| (i / 3 * (i + 1)) as f32).collect();
+            assert_eq!(repeated(number), expected);
+        }
+    }
+    assert_silent();
+}
+
+#[test]
 fn an_update_that_nothing_refers_to_is_seen_by_its_readers() {
     for device in devices() {
         let x = counted(&device, &[2, 3]);

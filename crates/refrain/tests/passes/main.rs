@@ -8,6 +8,7 @@ mod common;
 mod fuse;
 mod hazards;
 mod order;
+mod overwrite;
 mod place;
 mod random;
 mod regions;
@@ -43,7 +44,7 @@ fn canonical(outputs: &[&Array]) -> Graph {
 }
 
 fn fused(outputs: &[&Array]) -> Graph {
-    passes::fuse(canonical(outputs))
+    passes::fuse(passes::overwrite(canonical(outputs)))
 }
 
 fn planned(outputs: &[&Array]) -> Plan {

@@ -73,7 +73,9 @@ fn no_result_is_overwritten_before_its_last_reader() {
     for seed in 0..150 {
         let outputs = program(&Device::cpu(), &mut Random::new(seed));
         let outputs: Vec<&Array> = outputs.iter().collect();
-        let graph = passes::write_through(passes::fuse(passes::canonicalise(Graph::trace(&outputs).unwrap())));
+        let graph = passes::write_through(passes::fuse(passes::overwrite(passes::canonicalise(
+            Graph::trace(&outputs).unwrap(),
+        ))));
         let graph = passes::order(passes::choose(graph, &Device::cpu()).unwrap()).graph;
         let plan = planned(&outputs);
         // Steps are the nodes that compute, in order.
