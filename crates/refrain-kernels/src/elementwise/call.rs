@@ -21,6 +21,9 @@ const MIN_LARGE_COUNT: usize = 1 << 18;
 /// Elements per invocation for large outputs. All their loads are issued before the first use.
 const ELEMENTS_EACH: usize = 4;
 
+/// Fours of elements per invocation, if operands are accessed by fours.
+const FOURS_EACH: usize = 2;
+
 /// Returns the kernel that computes `expression` for every element of the output.
 ///
 /// `operands` are the inputs, broadcast to the output's shape, then the output, in any layout whose
@@ -38,8 +41,13 @@ pub fn call(traits: &Traits, expression: &Expression, operands: &[&OperandSpec])
 
     let count = operands[operands.len() - 1].layout.count();
     let workgroup = traits.workgroup(256);
-    let items = if count >= MIN_LARGE_COUNT { ELEMENTS_EACH } else { 1 };
-    let groups = text::grid(OP, count.div_ceil(workgroup as usize * items))?;
+    let by_fours = count >= MIN_LARGE_COUNT && has_fours(&walk, operands);
+    let (unit, items) = match (by_fours, count >= MIN_LARGE_COUNT) {
+        (true, _) => (4, FOURS_EACH),
+        (false, true) => (1, ELEMENTS_EACH),
+        (false, false) => (1, 1),
+    };
+    let groups = text::grid(OP, (count / unit).div_ceil(workgroup as usize * items))?;
 
     let mut push: Vec<Push> = operands
         .iter()
@@ -68,16 +76,42 @@ pub fn call(traits: &Traits, expression: &Expression, operands: &[&OperandSpec])
         format!("walk(push.record, {}u, RANK, element, at);", constants.len())
     };
     let arguments = arguments(expression, in_record, constants.len());
-    let body = body(expression, &dtypes, &arguments, constant, &locate);
+    let body = body(expression, &dtypes, &arguments, constant, &locate, by_fours);
     let mut text = SourceBuilder::new(traits, OP);
     for (number, &dtype) in expression.inputs.iter().enumerate() {
-        text = text.input(&format!("x{number}"), dtype);
+        let name = format!("x{number}");
+        text = text.input(&name, dtype);
+        if by_fours {
+            text = text.runs(&name, dtype, 4, true);
+        }
+    }
+    let result = operands[operands.len() - 1].dtype;
+    text = text.output("y", result);
+    if by_fours {
+        text = text.store_vec4("y", result, true);
     }
     let kernel = text
-        .output("y", operands[operands.len() - 1].dtype)
         .body(&body)
         .kernel(vec![(0, workgroup), (3, items as u32), (5, walk.rank())]);
     Ok(Call { kernel, groups, push })
+}
+
+/// Whether four neighbouring elements of the output are neighbours in each operand, aligned, and floats. Where to find
+/// elements costs more than to access them, so it is found once for four. Where all operands are dense nothing has to be
+/// found.
+fn has_fours(walk: &Walk, operands: &[&OperandSpec]) -> bool {
+    let is_aligned = |number: usize, operand: &OperandSpec| {
+        operand.dtype.is_float()
+            && walk.inner_stride(number) == 1
+            && text::is_wide(operand, &walk.outer_strides(number))
+    };
+    !walk.is_linear()
+        && operands.len() > 1
+        && walk.inner_extent().is_multiple_of(4)
+        && operands
+            .iter()
+            .enumerate()
+            .all(|(number, operand)| is_aligned(number, operand))
 }
 
 fn check(expression: &Expression, operands: &[&OperandSpec]) -> Result<Vec<DType>, Unsupported> {
@@ -133,10 +167,27 @@ fn arguments(expression: &Expression, in_record: bool, constants: usize) -> Stri
 
 /// Returns the GLSL after the accessors. `constant` reads constant `n`; `locate` sets `at` to the operands' indices of
 /// `element`.
-fn body(expression: &Expression, dtypes: &[DType], arguments: &str, constant: &str, locate: &str) -> String {
+fn body(
+    expression: &Expression,
+    dtypes: &[DType],
+    arguments: &str,
+    constant: &str,
+    locate: &str,
+    by_fours: bool,
+) -> String {
     let evaluate = source::evaluate(expression, dtypes);
+    let fours = if by_fours {
+        source::fours(expression)
+    } else {
+        String::new()
+    };
     let parts = [
         format!("#define WALKED {}u\n", expression.inputs.len() + 1),
+        if by_fours {
+            "#define BY_FOURS\n".into()
+        } else {
+            String::new()
+        },
         libraries(&evaluate),
         include_str!("../kit/walk.glsl").into(),
         "layout(constant_id = 5) const uint RANK = 1;\n".into(),
@@ -144,6 +195,7 @@ fn body(expression: &Expression, dtypes: &[DType], arguments: &str, constant: &s
         format!("uint constant_bits(uint n) {{ return {constant}; }}\n"),
         format!("void locate(uint element, out uint at[WALKED]) {{ {locate} }}\n"),
         source::inputs(expression),
+        fours,
         evaluate,
         include_str!("elementwise.comp").into(),
     ];

@@ -24,6 +24,22 @@ pub(super) fn inputs(expression: &Expression) -> String {
     )
 }
 
+/// Returns the struct `Fours`, the input elements of four neighbouring output elements, `Fours load_fours(uint
+/// at[WALKED])`, and `Inputs inputs_of(Fours fours, uint j)`, those of one of them. All inputs must be floats.
+pub(super) fn fours(expression: &Expression) -> String {
+    let (mut members, mut loads, mut ones) = (String::new(), String::new(), String::new());
+    for n in 0..expression.inputs.len() {
+        members.push_str(&format!("vec4 x{n}; "));
+        loads.push_str(&format!("load4_x{n}(push.x{n}, at[{n}], fours.x{n}); "));
+        ones.push_str(&format!("inputs.x{n} = fours.x{n}[j]; "));
+    }
+    format!(
+        "struct Fours {{ {members}}};\n\
+         Fours load_fours(uint at[WALKED]) {{ Fours fours; {loads}return fours; }}\n\
+         Inputs inputs_of(Fours fours, uint j) {{ Inputs inputs; {ones}return inputs; }}\n"
+    )
+}
+
 /// Returns the function `{compute} evaluate(uint element, Inputs inputs)`: the result for one output element. It reads
 /// constants from `constant_bits(n)`.
 ///

@@ -66,6 +66,17 @@ impl Walk {
         self.dimensions.last().map_or(0, |(_, strides)| strides[operand])
     }
 
+    /// Extent of the innermost dimension; 1 if there is only one element.
+    pub(crate) fn inner_extent(&self) -> usize {
+        self.dimensions.last().map_or(1, |(extent, _)| *extent)
+    }
+
+    /// Strides of the other dimensions in operand `operand`.
+    pub(crate) fn outer_strides(&self, operand: usize) -> Vec<usize> {
+        let outer = self.dimensions.split_last().map_or(&[][..], |(_, outer)| outer);
+        outer.iter().map(|(_, strides)| strides[operand]).collect()
+    }
+
     /// Number of remaining dimensions, a specialisation constant.
     pub(crate) fn rank(&self) -> u32 {
         self.dimensions.len() as u32

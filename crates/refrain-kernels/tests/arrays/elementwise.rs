@@ -1,7 +1,7 @@
 //! Compares expressions on the device with the reference.
 
 use refrain_kernels::elementwise::{self, BinaryOp, Expression, ExpressionStep, Scalar, UnaryOp};
-use refrain_kernels::{DType, OperandSpec, Traits, Values};
+use refrain_kernels::{DType, Layout, OperandSpec, Traits, Values};
 
 use crate::common::{Random, assert_close, bytes_of, operand, run, tolerance, values, variants};
 
@@ -251,6 +251,56 @@ fn elements_beyond_one_grid_dimension_are_computed() {
     let found = run(&[call], &[vec![7; count]], 0);
     let expected: Vec<u8> = (0..count).map(|i| i as u8).collect();
     assert!(found == expected);
+}
+
+#[test]
+fn large_arrays_in_another_order_are_accessed_by_fours() {
+    let mut random = Random::new(7);
+    let shape = [3, 8, 100, 112];
+    let count: usize = shape.iter().product();
+    for traits in variants() {
+        for (from, to) in [
+            (DType::F32, DType::BF16),
+            (DType::BF16, DType::F16),
+            (DType::F16, DType::F32),
+            (DType::F32, DType::I32),
+        ] {
+            // Tokens before heads, with a gap behind each token, to heads before tokens.
+            let apart = if from == DType::F16 { 6 } else { 16 };
+            let strides = [100 * (8 * 112 + apart), 112, 8 * 112 + apart, 1];
+            let x = OperandSpec {
+                dtype: from,
+                layout: Layout {
+                    shape: shape.into(),
+                    strides: strides.into(),
+                    offset: 8,
+                },
+            };
+            let mut expression = Expression::cast(from, to);
+            let steps = [
+                ExpressionStep::Index,
+                ExpressionStep::Cast(2, to),
+                ExpressionStep::Binary(BinaryOp::Max, 1, 3),
+            ];
+            if to == DType::F16 {
+                expression.steps.extend(steps);
+            }
+            let floats: Vec<f32> = (0..x.layout.end()).map(|_| 200.0 * random.unit()).collect();
+            let bytes = bytes_of(from, &Values::F32(floats));
+            let out = OperandSpec::contiguous(to, &shape);
+            let call = elementwise::call(&traits, &expression, &[&x, &out]).expect("supported");
+            assert_eq!(
+                call.kernel.name.contains("wide4"),
+                from != DType::F16 && to != DType::I32,
+                "{from} to {to}"
+            );
+            let input = Values::load(from, &x.layout, &bytes);
+            let found = run(&[call], &[bytes, vec![0; count * to.size()]], 1);
+            let found = Values::load(to, &out.layout, &found);
+            let expected = elementwise::reference(&expression, &[input], count);
+            assert_close(&format!("{from} to {to}"), &found, &expected, 0.0);
+        }
+    }
 }
 
 #[test]
