@@ -14,10 +14,11 @@
 //! `P · page_size` on do not exist. A softmax over no position gives zeros.
 //!
 //! Entry points: [`calls`] for any tokens, [`decode()`] for one token per sequence fused with its preparation, and
-//! [`prepare`] for the preparation of many tokens.
+//! [`prepare`] for the preparation of many tokens, [`heads`] for that of their queries or keys alone.
 
 mod blocks;
 mod decode;
+pub mod heads;
 mod matrix;
 pub mod prepare;
 mod reference;

@@ -1,4 +1,5 @@
-// Norms and RoPE of queries and keys, and the write of keys and values into the KV cache. A row of invocations takes
+// Norms and RoPE of queries and keys, and, with CACHES, the write of keys and values into the KV cache; without, there
+// are only queries. A row of invocations takes
 // HEADS_PER_ROW heads of a token's queries and keys, which share rotation angles, and some of its values. An item is
 // two units of a head, UNIT neighbouring values each: the two that RoPE rotates together, or neighbours. All loads of a
 // row are issued before the first use.
@@ -33,11 +34,15 @@ const uint VALUE_SPAN = (VALUE_ITEMS + LANES - 1u) / LANES;
 #endif
 DEFINE_LOAD(x_ref, load_unit_x, load_x, load4_x)
 DEFINE_STORE(y_ref, store_unit_y, store_y, store4_y)
-DEFINE_STORE(state_ref, store_unit_state, store_state, store4_state)
 
 struct Item { UNIT_VALUES a, b; };
 
-Item items[HEADS_PER_ROW * SPAN], value_items[VALUE_HEADS_PER_ROW * VALUE_SPAN];
+Item items[HEADS_PER_ROW * SPAN];
+#ifdef CACHES
+DEFINE_STORE(state_ref, store_unit_state, store_state, store4_state)
+
+Item value_items[VALUE_HEADS_PER_ROW * VALUE_SPAN];
+#endif
 Item q_weights[SPAN], k_weights[SPAN];
 UNIT_VALUES frequencies[SPAN], sines[SPAN], cosines[SPAN];
 
@@ -51,10 +56,12 @@ uvec2 units_of(uint item) {
 
 Item load_item(x_ref x, uint at, uvec2 units) { return Item(load_unit_x(x, at + units.x), load_unit_x(x, at + units.y)); }
 
+#ifdef CACHES
 void store_item(state_ref state, uint at, uvec2 units, Item item) {
     store_unit_state(state, at + units.x, item.a);
     store_unit_state(state, at + units.y, item.b);
 }
+#endif
 
 uint item_number(uint s) { return lane() + s * LANES; }
 uint head_number(uint part, uint step) { return part + step * TOKEN_ROWS; }
@@ -62,13 +69,19 @@ uint head_number(uint part, uint step) { return part + step * TOKEN_ROWS; }
 void load_items(uint token, uint part) {
     UNROLL for (uint step = 0u; step < HEADS_PER_ROW; ++step) {
         uint head = min(head_number(part, step), ALL_HEADS - 1u);
+#ifdef CACHES
         bool is_key = head >= HEADS;
         x_ref x = x_ref(is_key ? uvec2(pc.k) : uvec2(pc.q));
         uint at = is_key ? token * K_TOKEN + (head - HEADS) * K_HEAD : token * Q_TOKEN + head * Q_HEAD;
+#else
+        x_ref x = pc.q;
+        uint at = token * Q_TOKEN + head * Q_HEAD;
+#endif
         UNROLL for (uint s = 0u; s < SPAN; ++s) {
             items[step * SPAN + s] = load_item(x, at, units_of(min(item_number(s), ITEMS - 1u)));
         }
     }
+#ifdef CACHES
     UNROLL for (uint step = 0u; step < VALUE_HEADS_PER_ROW; ++step) {
         uint at = token * V_TOKEN + min(head_number(part, step), KV_HEADS - 1u) * V_HEAD;
         UNROLL for (uint s = 0u; s < VALUE_SPAN; ++s) {
@@ -76,6 +89,7 @@ void load_items(uint token, uint part) {
             value_items[step * VALUE_SPAN + s] = load_item(pc.v, at, uvec2(2u * item, 2u * item + 1u) * UNIT);
         }
     }
+#endif
 }
 
 #ifdef FREQUENCIES
@@ -181,16 +195,18 @@ void main() UNIFORM_FLOW {
     uint token = row / TOKEN_ROWS, part = row % TOKEN_ROWS;
     load_items(token, part);
     load_constants();
+#ifdef CACHES
     // A negative slot becomes a large unsigned one.
     uint slot = uint(load_slots(pc.slots, token));
     bool has_slot = slot < SLOTS;
+#endif
     find_angles(token);
     UNROLL for (uint step = 0u; step < HEADS_PER_ROW; ++step) {
         uint head = head_number(part, step);
         bool is_key = head >= HEADS;
         float norm = norm_of(step, is_key);
         UNROLL for (uint s = 0u; s < SPAN; ++s) {
-            bool is_there = inside && item_number(s) < ITEMS;
+            bool is_there = inside && item_number(s) < ITEMS && head < ALL_HEADS;
             Item item = prepared(step, s, is_key, norm);
             uvec2 units = units_of(item_number(s));
             if (is_there && !is_key) {
@@ -198,11 +214,14 @@ void main() UNIFORM_FLOW {
                 store_unit_y(pc.y, at + units.x, item.a);
                 store_unit_y(pc.y, at + units.y, item.b);
             }
-            if (is_there && has_slot && is_key && head < ALL_HEADS) {
+#ifdef CACHES
+            if (is_there && has_slot && is_key) {
                 store_item(pc.keys, (slot * KV_HEADS + head - HEADS) * HEAD_DIM, units, item);
             }
+#endif
         }
     }
+#ifdef CACHES
     UNROLL for (uint step = 0u; step < VALUE_HEADS_PER_ROW; ++step) {
         uint head = head_number(part, step);
         if (!inside || !has_slot || head >= KV_HEADS) break;
@@ -213,4 +232,5 @@ void main() UNIFORM_FLOW {
             store_item(pc.values, (slot * KV_HEADS + head) * VALUE_DIM, units, value_items[step * VALUE_SPAN + s]);
         }
     }
+#endif
 }

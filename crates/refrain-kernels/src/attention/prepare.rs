@@ -106,13 +106,13 @@ impl HeadPreparation {
 }
 
 /// Extents of checked operands.
-struct PrepareSizes {
-    tokens: usize,
-    heads: usize,
-    kv_heads: usize,
-    head_dim: usize,
-    value_dim: usize,
-    slots: usize,
+pub(super) struct PrepareSizes {
+    pub tokens: usize,
+    pub heads: usize,
+    pub kv_heads: usize,
+    pub head_dim: usize,
+    pub value_dim: usize,
+    pub slots: usize,
 }
 
 /// Returns the operand number of the output.
@@ -123,6 +123,15 @@ pub fn output(heads: &HeadPreparation) -> usize {
 /// Returns the operand numbers of the frequencies and of the norms' weights, where present.
 pub fn optional(heads: &HeadPreparation) -> [Option<usize>; 3] {
     heads.numbers(OPTIONAL)
+}
+
+/// Checks that heads of this size are supported.
+pub(super) fn check_head_dim(dim: usize) -> Result<(), Unsupported> {
+    if dim.is_multiple_of(2) && (2..=MAX_HEAD_DIM).contains(&dim) {
+        return Ok(());
+    }
+    let what = format!("heads of {dim} values; head dimensions must be even and at most {MAX_HEAD_DIM}");
+    Err(Unsupported::Size { op: OP, what })
 }
 
 /// Checks the operands and returns their extents.
@@ -166,12 +175,7 @@ fn checked(operands: &[&OperandSpec], heads: &HeadPreparation) -> Result<Prepare
     }
     require_shape(OP, "slots", slots, &[tokens])?;
     require_shape(OP, "positions", positions, &[tokens])?;
-    for dim in [head_dim, value_dim] {
-        if !dim.is_multiple_of(2) || !(2..=MAX_HEAD_DIM).contains(&dim) {
-            let what = format!("heads of {dim} values; head dimensions must be even and at most {MAX_HEAD_DIM}");
-            return Err(size(what));
-        }
-    }
+    [head_dim, value_dim].into_iter().try_for_each(check_head_dim)?;
     if [tokens, query_heads, kv_heads, count].contains(&0) {
         return Err(size("tokens, heads and slots must not be 0".to_string()));
     }
@@ -198,13 +202,13 @@ fn checked(operands: &[&OperandSpec], heads: &HeadPreparation) -> Result<Prepare
 }
 
 /// Division of the work.
-struct PrepareVariant {
+pub(super) struct PrepareVariant {
     /// Neighbouring values per load: 4, or 1 where heads are not multiples of 8 values.
-    unit: usize,
+    pub unit: usize,
     /// Invocations per row.
     lanes: u32,
     /// Whether several rows share a subgroup.
-    shared_subgroups: bool,
+    pub shared_subgroups: bool,
     /// Rows per workgroup.
     rows: u32,
     /// Rows per token.
@@ -212,7 +216,7 @@ struct PrepareVariant {
 }
 
 impl PrepareVariant {
-    fn of(traits: &Traits, sizes: &PrepareSizes, heads: &HeadPreparation) -> PrepareVariant {
+    pub(super) fn of(traits: &Traits, sizes: &PrepareSizes, heads: &HeadPreparation) -> PrepareVariant {
         let in_fours = sizes.head_dim.is_multiple_of(8)
             && sizes.value_dim.is_multiple_of(8)
             && heads.rotated_pairs().is_multiple_of(4);
@@ -233,7 +237,7 @@ impl PrepareVariant {
     }
 
     /// Returns the number of workgroups.
-    fn groups(&self, sizes: &PrepareSizes) -> usize {
+    pub(super) fn groups(&self, sizes: &PrepareSizes) -> usize {
         (sizes.tokens * self.token_rows).div_ceil(self.rows as usize)
     }
 }
@@ -260,15 +264,8 @@ pub fn call(traits: &Traits, operands: &[&OperandSpec], heads: &HeadPreparation)
     let [q, k, v] = [2, 3, 4].map(|number| operands[number]);
     let fours = |operand: &OperandSpec| is_wide(operand, &operand.layout.strides[..2]);
     let out = operands[output(heads)];
-    let mut text = if variant.shared_subgroups {
-        SourceBuilder::with_shared_subgroups(traits, "attention.prepare")
-    } else {
-        SourceBuilder::new(traits, "attention.prepare")
-    };
-    text = text
-        .define("LANE_VALUE", "float")
-        .unrolled(tuning::choose(traits).decode.unrolled)
-        .define("UNIT", variant.unit)
+    let mut text = source(traits, &variant, "attention.prepare")
+        .flag("CACHES", true)
         .input("x", q.dtype)
         .output("y", out.dtype)
         .output("state", operands[0].dtype)
@@ -280,24 +277,7 @@ pub fn call(traits: &Traits, operands: &[&OperandSpec], heads: &HeadPreparation)
             .store_vec4("y", out.dtype, fours(out))
             .store_vec4("state", operands[0].dtype, fours(operands[0]) && fours(operands[1]));
     }
-    for (name, number) in HeadPreparation::NAMES.into_iter().zip(optional(heads)) {
-        let Some(number) = number else { continue };
-        let operand = operands[number];
-        text = text.input(name, operand.dtype).flag(&name.to_uppercase(), true);
-        if variant.unit == 4 {
-            text = text.runs(name, operand.dtype, 4, is_wide(operand, &[]));
-        }
-    }
-    let kernel = text
-        .flag("Q_NORM", heads.q_norm.is_some())
-        .flag("K_NORM", heads.k_norm.is_some())
-        .flag("ROTATES", heads.rotated_pairs() > 0)
-        .define(
-            "INTERLEAVED",
-            u32::from(heads.rope.is_some_and(|rope| rope.interleaved)),
-        )
-        .body(include_str!("../kit/lanes.glsl"))
-        .body(include_str!("../kit/sincos.glsl"))
+    let kernel = with_heads(text, &variant, operands, heads, optional(heads))
         .body(&arguments.declaration())
         .body(include_str!("prepare.comp"))
         .kernel(constants(&variant, &sizes, heads));
@@ -308,7 +288,47 @@ pub fn call(traits: &Traits, operands: &[&OperandSpec], heads: &HeadPreparation)
     })
 }
 
-fn constants(variant: &PrepareVariant, sizes: &PrepareSizes, heads: &HeadPreparation) -> Vec<(u32, u32)> {
+/// The beginning of the shader's text.
+pub(super) fn source<'a>(traits: &'a Traits, variant: &PrepareVariant, name: &'static str) -> SourceBuilder<'a> {
+    let text = if variant.shared_subgroups {
+        SourceBuilder::with_shared_subgroups(traits, name)
+    } else {
+        SourceBuilder::new(traits, name)
+    };
+    text.define("LANE_VALUE", "float")
+        .unrolled(tuning::choose(traits).decode.unrolled)
+        .define("UNIT", variant.unit)
+}
+
+/// The text with what norms and RoPE need; `numbers` are the operands of [`HeadPreparation::NAMES`].
+pub(super) fn with_heads<'a>(
+    mut text: SourceBuilder<'a>,
+    variant: &PrepareVariant,
+    operands: &[&OperandSpec],
+    heads: &HeadPreparation,
+    numbers: [Option<usize>; 3],
+) -> SourceBuilder<'a> {
+    for (name, number) in HeadPreparation::NAMES.into_iter().zip(numbers) {
+        let Some(number) = number else { continue };
+        let operand = operands[number];
+        text = text.input(name, operand.dtype).flag(&name.to_uppercase(), true);
+        if variant.unit == 4 {
+            text = text.runs(name, operand.dtype, 4, is_wide(operand, &[]));
+        }
+    }
+    text.flag("Q_NORM", heads.q_norm.is_some())
+        .flag("K_NORM", heads.k_norm.is_some())
+        .flag("ROTATES", heads.rotated_pairs() > 0)
+        .define(
+            "INTERLEAVED",
+            u32::from(heads.rope.is_some_and(|rope| rope.interleaved)),
+        )
+        .body(include_str!("../kit/lanes.glsl"))
+        .body(include_str!("../kit/sincos.glsl"))
+}
+
+/// The specialisation constants.
+pub(super) fn constants(variant: &PrepareVariant, sizes: &PrepareSizes, heads: &HeadPreparation) -> Vec<(u32, u32)> {
     let eps = |norm: Option<Norm>| norm.map_or(0.0, |n| n.eps).to_bits();
     vec![
         (0, variant.rows * variant.lanes),

@@ -1,6 +1,6 @@
 //! Preparation of queries, keys and values for prefill attention, against its separate steps.
 
-use refrain_kernels::attention::{HeadPreparation, prepare};
+use refrain_kernels::attention::{HeadPreparation, heads, prepare};
 use refrain_kernels::rms_norm::{self, Norm};
 use refrain_kernels::{DType, Layout, OperandSpec, Traits, Values, rope, write_rows};
 use refrain_testing::sample;
@@ -206,6 +206,28 @@ impl Case {
             assert_close(&found, state.f32().to_vec(), self.dtypes[1], &what);
         }
     }
+
+    /// Checks the preparation of the queries alone, whose results have the states' type.
+    fn check_queries(&self, traits: &Traits, random: &mut Random) {
+        let (Some(norm), Some(rope)) = (self.preparation.q_norm, self.preparation.rope) else {
+            return;
+        };
+        let what = format!("queries of {self:?}, subgroups of {}", traits.subgroup_size);
+        let operands = self.operands(random);
+        let [frequencies, weight, _] = prepare::optional(&self.preparation);
+        let numbers = [Some(2), Some(6), frequencies, weight].into_iter().flatten();
+        let inputs: Vec<&(OperandSpec, Values)> = numbers.map(|number| &operands[number]).collect();
+        let out = OperandSpec::contiguous(self.dtypes[1], &[self.tokens, self.heads, self.head_dim]);
+        let all: Vec<&OperandSpec> = inputs.iter().map(|(operand, _)| operand).chain([&out]).collect();
+        let call = heads::call(traits, &all, &heads::preparation(norm, rope));
+        let mut arena = Arena::new();
+        inputs.iter().for_each(|(o, values)| arena.add(&encode(o, values)));
+        let blank = vec![0xff; out.layout.count() * out.dtype.size()];
+        arena.add(&blank);
+        arena.run(&[call.unwrap_or_else(|error| panic!("{what}: {error}"))]);
+        let found = common::values(&out, &blank, &arena.read(inputs.len()));
+        assert_close(&found, self.expected(&operands).0, out.dtype, &what);
+    }
 }
 
 #[test]
@@ -221,6 +243,7 @@ fn fused_preparation_matches_separate_steps() {
                 ..Case::typical()
             };
             case.check(&traits, &mut Random::new(i as u64));
+            case.check_queries(&traits, &mut Random::new(i as u64));
         }
     }
 }
@@ -232,7 +255,9 @@ fn supports_even_head_dims_any_strides_and_optional_steps() {
     }
     for (seed, traits) in sample(in_turn(0..60), 12) {
         let random = &mut Random::new(seed);
-        Case::random(random).check(&traits, random);
+        let case = Case::random(random);
+        case.check(&traits, random);
+        case.check_queries(&traits, random);
     }
 }
 
@@ -265,7 +290,38 @@ fn workgroups_with_several_tokens_match_at_model_sizes() {
             ..Case::typical()
         };
         case.check(&device_traits(), &mut Random::new(heads as u64));
+        case.check_queries(&device_traits(), &mut Random::new(heads as u64));
     }
+}
+
+#[test]
+fn heads_alone_must_fit() {
+    let traits = device_traits();
+    let case = Case::typical();
+    let heads = heads::preparation(NORM.expect("there is one"), rope::RopeParams::new(64));
+    let all = [
+        case.vectors(8, 64, 0, 512),
+        OperandSpec::contiguous(DType::I32, &[9]),
+        OperandSpec::contiguous(DType::F32, &[32]),
+        OperandSpec::contiguous(DType::F32, &[64]),
+        OperandSpec::contiguous(DType::F32, &[9, 8, 64]),
+    ];
+    let refused = |change: &dyn Fn(&mut Vec<OperandSpec>)| {
+        let mut all = all.to_vec();
+        change(&mut all);
+        let all: Vec<&OperandSpec> = all.iter().collect();
+        heads::call(&traits, &all, &heads)
+            .expect_err("it does not fit")
+            .to_string()
+    };
+    let error = refused(&|all| all[4].layout.shape[1] = 3);
+    assert!(error.contains("[9, 3, 64]"), "{error}");
+    let error = refused(&|all| all[0].layout.strides[2] = 2);
+    assert!(error.contains("operand 0"), "{error}");
+    let error = refused(&|all| all[1].dtype = DType::U32);
+    assert!(error.contains("u32"), "{error}");
+    let error = refused(&|all| drop(all.remove(3)));
+    assert!(error.contains("4 operands given, expected 5"), "{error}");
 }
 
 #[test]

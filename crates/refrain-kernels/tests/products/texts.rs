@@ -352,6 +352,9 @@ fn preparations_compile() {
                     &out,
                 ];
                 calls.push(attention::prepare::call(&traits, &operands, &heads).expect("supported"));
+                let operands = [&q, &indices, &frequencies, &weight, &out];
+                let alone = attention::heads::preparation(norm(true).expect("there is one"), rotation);
+                calls.push(attention::heads::call(&traits, &operands, &alone).expect("supported"));
             }
         }
     }

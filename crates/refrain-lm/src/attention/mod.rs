@@ -2,6 +2,7 @@
 
 mod blocks;
 mod decode;
+mod heads;
 mod prepare;
 mod rewrite;
 

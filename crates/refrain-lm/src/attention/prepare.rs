@@ -4,7 +4,7 @@ use std::hash::{Hash, Hasher};
 
 use refrain_kernels::attention::{HeadPreparation, prepare};
 use refrain_kernels::rms_norm::{self, Norm};
-use refrain_kernels::rope;
+use refrain_kernels::rope::{self, RopeParams};
 
 use refrain::operation::{
     ArraySpec, HostInputs, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, Values,
@@ -78,19 +78,32 @@ pub(super) fn prepared(
     positions: usize,
 ) -> [Vec<f32>; 2] {
     let [frequencies, q_weight, k_weight] = optional;
-    let prepare = |number: usize, norm: Option<Norm>, weight: Option<usize>| {
-        let head_dim = x.shape(number)[2];
-        let mut values = x.f32(number);
-        if let Some(norm) = norm {
-            let weight = weight.map(|weight| x.f32(weight));
-            values = rms_norm::reference(&values, weight.as_deref(), norm.eps, head_dim);
+    let rope = heads.rope.zip(frequencies);
+    [
+        prepared_heads(x, 2, heads.q_norm, q_weight, rope, positions),
+        prepared_heads(x, 3, heads.k_norm, k_weight, rope, positions),
+    ]
+}
+
+/// Returns input `number`, heads, after norm and RoPE. `weight`, `positions` and that of the frequencies are input numbers.
+pub(super) fn prepared_heads(
+    x: &HostInputs<'_>,
+    number: usize,
+    norm: Option<Norm>,
+    weight: Option<usize>,
+    rope: Option<(RopeParams, usize)>,
+    positions: usize,
+) -> Vec<f32> {
+    let head_dim = x.shape(number)[2];
+    let mut values = x.f32(number);
+    if let Some(norm) = norm {
+        let weight = weight.map(|weight| x.f32(weight));
+        values = rms_norm::reference(&values, weight.as_deref(), norm.eps, head_dim);
+    }
+    match rope {
+        Some((rotation, frequencies)) => {
+            rope::reference(&values, &x.i32(positions), &x.f32(frequencies), head_dim, &rotation)
         }
-        match (heads.rope, frequencies) {
-            (Some(rotation), Some(frequencies)) => {
-                rope::reference(&values, &x.i32(positions), &x.f32(frequencies), head_dim, &rotation)
-            }
-            _ => values,
-        }
-    };
-    [prepare(2, heads.q_norm, q_weight), prepare(3, heads.k_norm, k_weight)]
+        None => values,
+    }
 }

@@ -13,6 +13,7 @@ use refrain_kernels::elementwise::{BinaryOp, ExpressionStep, UnaryOp};
 use super::PagedAttention;
 use super::blocks::StoreBlocks;
 use super::decode::FusedAttention;
+use super::heads;
 use super::prepare::AttentionPreparation;
 use crate::rope::Rope;
 use crate::slots::Slots;
@@ -33,7 +34,7 @@ pub(super) fn fuse(graph: Graph, device: &Device) -> Graph {
             replacements[last] = Some(fused);
         }
     }
-    replace(graph, replacements)
+    heads::fuse(replace(graph, replacements), device)
 }
 
 /// Queries or keys before norm and RoPE.
@@ -281,27 +282,36 @@ impl HeadSource {
 /// the heads, if any.
 fn head_source(graph: &Graph, uses: &[usize], edge: &Edge, positions: &Edge) -> HeadSource {
     let mut head = HeadSource::unfused(edge);
-    // The node must have one use and be f32, so that nothing is rounded in between.
-    let exact_node = |edge: &Edge| {
-        let node = &graph.nodes[edge.node];
-        let exact = node.dtype == DType::F32 && node.inputs.first().is_some_and(|e| graph.dtype(e) == DType::F32);
-        (uses[edge.node] == 1 && graph.is_whole(edge) && exact).then_some(node)
-    };
-    if let Some(node) = exact_node(&head.raw)
+    if let Some(node) = exact_node(graph, uses, &head.raw)
         && let Some(&Rope(params)) = node.primitive.operation()
         && node.inputs[1] == *positions
     {
         head.rope = Some((params, node.inputs[2].clone()));
         head.raw = node.inputs[0].clone();
     }
-    let shape = edge.layout.shape.clone();
-    if let Some(node) = exact_node(&head.raw)
-        && let Some(norm) = norm_of(node)
-        && node.shape.last() == shape.last()
-        && let Some(layout) = node.inputs[0].layout.reshape(&shape)
-    {
-        head.norm = Some((norm, node.inputs.get(1).cloned()));
-        head.raw = node.inputs[0].through(layout);
+    if let Some((raw, norm, weight)) = normed(graph, uses, &head.raw, &edge.layout.shape) {
+        head.norm = Some((norm, weight));
+        head.raw = raw;
     }
     head
+}
+
+/// What a norm of heads reads, through heads of `shape`, the norm and its weight, if `edge` reads the norm's result.
+pub(super) fn normed(
+    graph: &Graph,
+    uses: &[usize],
+    edge: &Edge,
+    shape: &[usize],
+) -> Option<(Edge, Norm, Option<Edge>)> {
+    let node = exact_node(graph, uses, edge)?;
+    let norm = norm_of(node).filter(|_| node.shape.last() == shape.last())?;
+    let raw = node.inputs[0].through(node.inputs[0].layout.reshape(shape)?);
+    Some((raw, norm, node.inputs.get(1).cloned()))
+}
+
+/// The node whose whole result an edge reads, if it has one use and is f32, so that nothing is rounded in between.
+fn exact_node<'g>(graph: &'g Graph, uses: &[usize], edge: &Edge) -> Option<&'g Node> {
+    let node = &graph.nodes[edge.node];
+    let exact = node.dtype == DType::F32 && node.inputs.first().is_some_and(|e| graph.dtype(e) == DType::F32);
+    (uses[edge.node] == 1 && graph.is_whole(edge) && exact).then_some(node)
 }

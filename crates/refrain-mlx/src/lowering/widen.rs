@@ -5,7 +5,7 @@
 //! f32. What a program returns or writes into a cache is rounded as before. Results are closer to f32's than MLX's are.
 
 use refrain::graph::{Edge, Graph, Node};
-use refrain::operation::{ArraySpec, WriteRows};
+use refrain::operation::{ArraySpec, SliceUpdateInPlace, WriteRows};
 use refrain::{DType, Device, Layout, Primitive};
 use refrain_kernels::elementwise::{Expression, ExpressionStep};
 
@@ -21,8 +21,11 @@ type Source = (usize, usize);
 /// The same graph with results in f32 where it had half precision.
 pub(super) fn run(graph: Graph, _device: &Device) -> Graph {
     let outputs = graph.outputs.clone();
+    let mut is_returned = vec![false; graph.nodes.len()];
+    outputs.iter().for_each(|edge| is_returned[edge.node] = true);
     let mut widener = Widener {
         wanted: wanted(&graph),
+        is_returned,
         old: &graph,
         nodes: Vec::with_capacity(graph.nodes.len()),
         made: Vec::with_capacity(graph.nodes.len()),
@@ -54,9 +57,14 @@ fn takes_wide(graph: &Graph, user: usize, number: usize) -> bool {
             };
             is_taken && widened_results(graph, node).is_some()
         }
-        Primitive::Operation(_) => node.primitive.operation::<WriteRows>().is_some() && number == 1,
+        Primitive::Operation(_) => is_write(&node.primitive) && number == 1,
         _ => false,
     }
+}
+
+/// Whether a primitive writes its second input, converted, into its first one.
+fn is_write(primitive: &Primitive) -> bool {
+    primitive.operation::<WriteRows>().is_some() || primitive.operation::<SliceUpdateInPlace>().is_some()
 }
 
 /// The results of an operation that reads in f32 what is not a leaf; `None` if it does not take that.
@@ -112,6 +120,8 @@ struct Made {
 struct Widener<'g> {
     old: &'g Graph,
     wanted: Vec<bool>,
+    /// For each old node, whether the program returns a result of it.
+    is_returned: Vec<bool>,
     nodes: Vec<Node>,
     /// By old node and result.
     made: Vec<Vec<Made>>,
@@ -128,7 +138,9 @@ impl Widener<'_> {
                 let x = self.exact(&node.inputs[0]);
                 self.alias_or_copy(x, node)
             }
-            Primitive::Elementwise(expression) if has_half && self.wanted[number] => self.elementwise(node, expression),
+            Primitive::Elementwise(expression) if has_half && self.wanted[number] => {
+                self.elementwise(node, expression, self.is_returned[number])
+            }
             Primitive::Elementwise(expression) if node.dtype == DType::F32 => self.without_cast(node, expression),
             Primitive::Operation(operation) if operation.updates().is_empty() && (self.wanted[number] || !has_half) => {
                 self.operation(number)
@@ -172,7 +184,7 @@ impl Widener<'_> {
                 node.inputs = inputs;
             }
             primitive => {
-                let is_write = primitive.operation::<WriteRows>().is_some();
+                let is_write = is_write(primitive);
                 let edges = std::mem::take(&mut node.inputs);
                 let edges = edges.iter().enumerate();
                 node.inputs = edges
@@ -258,9 +270,14 @@ impl Widener<'_> {
         self.alias_or_copy(wide, node)
     }
 
-    fn elementwise(&mut self, node: &Node, expression: &Expression) -> Option<Source> {
+    /// A node over f32 where there is. `None` for a result that is returned and only reorders another one, such as a cache
+    /// of which a prompt replaces all: its readers take it as it is returned, not a second copy.
+    fn elementwise(&mut self, node: &Node, expression: &Expression, is_returned: bool) -> Option<Source> {
         let (expression, inputs) = self.reading_wide(expression, &node.inputs);
         if let ([ExpressionStep::Input(0)], [edge]) = (&expression.steps[..], &inputs[..]) {
+            if is_returned && !edge.layout.is_contiguous() {
+                return None;
+            }
             return self.alias_or_copy(edge.clone(), node);
         }
         let node = Node {
