@@ -80,7 +80,8 @@ impl MatrixVariant {
     }
 }
 
-/// Returns the call on matrix cores, or `None` if the device has none or operands do not suit them.
+/// Returns the call on matrix cores, or `None` if the device has none or operands do not suit them. In decode each token
+/// has keys of its own, of which a fragment would use one row.
 pub(super) fn call(
     tuning: &Tuning,
     traits: &Traits,
@@ -101,6 +102,7 @@ pub(super) fn call(
         value_dim.is_multiple_of(4 * lanes)
     };
     let suits = values_fit
+        && !params.decode
         && sizes.tokens >= tuning.attention.min_matrix_tokens
         && [keys, values]
             .into_iter()
