@@ -1,8 +1,10 @@
-use crate::common::{self, Random, rows, tolerance};
+use crate::common::{self, Random, all_features, rows, tolerance};
 use crate::support::{
     FLOATS, all_traits, device_traits, floats, in_turn, is_fixed, outcome, outcome_of, padded, stored, swapped,
 };
+use refrain_kernels::fragments::{FragmentOrder, MatrixCores};
 use refrain_kernels::matmul::{self, WeightRows};
+use refrain_kernels::projection::{self, Projection, Section, WeightStorage};
 use refrain_kernels::quantised::{self, QuantFormat, QuantRows};
 use refrain_kernels::tuning::{self, GroupCount, Tuning};
 use refrain_kernels::{DType, OperandSpec, Traits, Values};
@@ -372,6 +374,35 @@ fn every_tuning_row_supports_the_depths_of_models() {
                 let made = quantised::matmul_tuned(tuning, &traits, &format, &x, &quants, &scales, biases, &out);
                 assert!(made.is_ok(), "{format}, {tokens} tokens: {made:?}");
             }
+        }
+    }
+}
+
+/// Matrix cores would round x to f16.
+#[test]
+fn products_with_scales_in_f32_use_no_matrix_cores() {
+    let traits = Traits {
+        matrix_cores: Some(MatrixCores::with_order(16, FragmentOrder::Quads)),
+        subgroup_size: 32,
+        vendor: 0x10de,
+        ..all_features()
+    };
+    for format in QuantFormat::ALL {
+        let (x, quants) = ([512, 1024], [4096, format.words(1024)]);
+        let [x, out] = [x, [512, 4096]].map(|shape| OperandSpec::contiguous(DType::F32, &shape));
+        let quants = OperandSpec::contiguous(DType::U32, &quants);
+        for parameters in [DType::F32, DType::F16].map(|dtype| DType::of_scales(format, dtype)) {
+            let scales = OperandSpec::contiguous(parameters, &[4096, format.scales(1024)]);
+            let biases = format.has_biases().then_some(&scales);
+            let operands: Vec<_> = [&x, &quants, &scales].into_iter().chain(biases).chain([&out]).collect();
+            let section = Section::plain(WeightStorage::Quantised(format), DType::F32);
+            let projection = Projection {
+                norm: None,
+                sections: vec![section],
+            };
+            let made = projection::calls(&traits, &projection, &operands).expect("supported");
+            let is_packed = made.calls.iter().any(|call| call.kernel.name.contains(".pack"));
+            assert_eq!(is_packed, parameters != DType::F32, "{format}, scales in {parameters}");
         }
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! x is rounded to f16 after scaling by a power of two per token, which keeps any f32 in range. If the product is bound
 //! by the bytes of the weights, x is the sum of two f16 terms. Weights with more bits are rounded to f16. Accumulation
-//! is in f32.
+//! is in f32. Models in f32 keep that precision: their weights, or the scales of them, are f32 and do not come here.
 
 mod fragments;
 
@@ -36,7 +36,8 @@ pub(crate) fn check(problem: &ProjectionProblem<'_>) -> Result<(), Unsupported> 
     for part in parts {
         let takes = match &part.planes {
             WeightPlanes::Dense { dtype, wide, .. } => *wide && dtype.size() == 2,
-            WeightPlanes::Quantised(_) => true,
+            // Scales in f32 are those of a model in f32, whose products must not round x.
+            WeightPlanes::Quantised(weights) => weights.scales.dtype != DType::F32,
         };
         let whole = problem.columns > 0 && problem.columns.is_multiple_of(chunk(&part.planes));
         if !takes || !whole || problem.batch.is_some() {

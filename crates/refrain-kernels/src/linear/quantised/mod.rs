@@ -16,7 +16,7 @@ pub use refrain_quant::{
     records,
 };
 
-use super::algorithms::{Gemv, ProjectionCalls, ProjectionTile, cheapest};
+use super::algorithms::{Gemv, MatrixCoreProduct, ProjectionCalls, ProjectionTile, cheapest};
 use super::problem::{ProjectionProblem, StridedMatrix, WeightPlanes};
 use super::sources::{QuantMatrix, quant_run};
 use crate::kit::text::{SourceBuilder, address, grid, require_float, require_shape};
@@ -28,10 +28,10 @@ const OP: &str = "quantised";
 /// Returns the calls that compute `out[.., t, n] = Σ_k x[.., t, k] · w[n, k]`; none if `out` is empty.
 ///
 /// `x` `[.., T, K]` and `out` `[.., T, N]` are f32, f16 or bf16; their leading dimensions must merge to one. Operands:
-/// x 0, quants 1, scales 2, biases 3 if the format has them, then out, the workspace and its tickets. Dequantised
-/// values are accumulated in f32 and rounded once when stored. K = 0 gives zeros.
+/// x 0, quants 1, scales 2, biases 3 if the format has them, then out, the workspace and its tickets. Sums are
+/// accumulated in f32 and rounded once when stored. K = 0 gives zeros.
 ///
-/// Up to 8 tokens (set by tuning) use small-M GEMV. With more, tiles of `w` are dequantised into shared memory.
+/// It is computed as a [`super::projection`] of one section: few tokens by GEMV, more on matrix cores or by tiles.
 ///
 /// # Errors
 /// Fails if dtypes or shapes do not match, if an operand must be copied first ([`Unsupported::NeedsContiguous`]), or if
@@ -121,8 +121,8 @@ fn product(
     let results = StridedMatrix::of(out_number, out, [out_stride, out_within], &[])?;
     let planes = (WeightPlanes::Quantised(weights.clone()), weights.rows);
     let problem = ProjectionProblem::product(tokens, weights.columns, rows, planes, results);
-    let (gemv, tile) = (Gemv(&problem), ProjectionTile(&problem));
-    let algorithm = cheapest(&[&gemv, &tile], tuning, traits).unwrap_or(&tile);
+    let (gemv, matrix, tile) = (Gemv(&problem), MatrixCoreProduct(&problem), ProjectionTile(&problem));
+    let algorithm = cheapest(&[&gemv, &matrix, &tile], tuning, traits).unwrap_or(&tile);
     algorithm.calls(tuning, traits)
 }
 
