@@ -28,7 +28,7 @@ const STEPS_PER_LAYER: usize = 7;
 /// What a model requires of a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Requirements {
-    /// Bytes of all weights.
+    /// Bytes of all weights but those of a multi-token prediction head ([`mtp_bytes`]).
     pub weights: u64,
     /// Bytes of weights that each decoded token reads. The embedding counts only if it is also the output head, experts
     /// only as far as the token is routed to them, and a multi-token prediction head not at all.

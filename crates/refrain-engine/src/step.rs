@@ -162,7 +162,6 @@ impl DecodeStep {
             states.iter_mut().for_each(LayerState::defer_updates);
         }
         let mut head = HeadTrace::take(model, &mut states);
-        let before = head.as_ref().map(|_| HeadTrace::copy_positions(&batch));
         let hidden = model.decoder().hidden(&batch, &mut states);
         let logits = model.decoder().logits(&hidden);
         let (forward, outputs) = if verifies {
@@ -173,6 +172,7 @@ impl DecodeStep {
             };
             (None, [verified.outputs, drafts].concat())
         } else {
+            let before = head.as_ref().map(|_| HeadTrace::copy_positions(&batch));
             let (forward, mut outputs) = control.sample(&logits, extras, &options)?;
             // With masks, hidden states are gone once the token is sampled: a later draft may then be worse.
             if let (None, Some(head), Some(before)) = (&forward, &mut head, &before) {

@@ -145,6 +145,9 @@ impl Checkpoint {
 
     /// Whether a tensor of the multi-token prediction head is missing: the model runs without it.
     fn lacks_part_of_head(&self) -> bool {
+        if self.config.mtp_layers == 0 {
+            return false;
+        }
         let rows = (self.config.family.tensors)(&self.config).into_iter();
         // Experts have several layouts.
         let mut needed =
@@ -306,8 +309,11 @@ fn read_directory(files: &mut CheckpointFiles, config: &mut ModelConfig, is_text
     }
     // Of a head, what its tensors are: copies of embedding and output head may be beside them, and further heads behind.
     let model = config.clone();
-    let all = (model.family.tensors)(&model).into_iter();
-    let of_head: HashSet<String> = all.map(|row| row.name).filter(|name| model.is_mtp(name)).collect();
+    let rows = || (model.family.tensors)(&model).into_iter().map(|row| row.name);
+    let of_head: HashSet<String> = match model.mtp_layers {
+        0 => HashSet::new(),
+        _ => rows().filter(|name| model.is_mtp(name)).collect(),
+    };
     let experts = format!("{}.mlp.experts.", model.layer_name(model.layers));
     let is_unused = |name: &str| {
         let is_of_head = of_head.contains(name) || (!of_head.is_empty() && name.starts_with(&experts));

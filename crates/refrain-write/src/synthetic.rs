@@ -78,7 +78,7 @@ fn write_shards(
         config.mtp_layers = 0;
     }
     let config = &config;
-    let written = |info: &&TensorInfo| config.mtp_layers > 0 || !config.is_mtp(&info.name);
+    let written = |info: &&TensorInfo| config.uses(&info.name);
     let tensors = checkpoint.tensors().filter(written);
     let tensors = tensors.filter_map(|info| checkpoint.tensor(&info.name));
     if !gguf {

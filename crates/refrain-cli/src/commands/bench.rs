@@ -155,7 +155,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
                 layers: checkpoint.config().layers,
                 parameters: checkpoint
                     .tensors()
-                    .filter(|tensor| loaded.model.config().mtp_layers > 0 || !checkpoint.config().is_mtp(&tensor.name))
+                    .filter(|tensor| loaded.model.config().uses(&tensor.name))
                     .map(TensorInfo::values)
                     .sum(),
                 bytes: loaded.model.weight_bytes(),

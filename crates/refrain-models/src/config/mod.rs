@@ -152,6 +152,11 @@ impl ModelConfig {
         name.starts_with("mtp.") || layer.is_some_and(|layer| layer >= self.layers)
     }
 
+    /// Whether a tensor with this name is used: one of a multi-token prediction head only if the model has a head.
+    pub fn uses(&self, name: &str) -> bool {
+        self.mtp_layers > 0 || !self.is_mtp(name)
+    }
+
     /// Number of attention layers.
     pub fn attention_layers(&self) -> usize {
         (0..self.layers).filter(|&number| !self.is_recurrent(number)).count()

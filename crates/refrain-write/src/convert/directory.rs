@@ -118,7 +118,7 @@ fn conversions<'a>(
     let tensors = source.tensors().filter_map(|info| source.tensor(&info.name));
     let kept = tensors.filter(|tensor| !tensor.info.name.ends_with("rotary_emb.inv_freq"));
     let kept = kept.filter(|tensor| !experts::is_expert_tensor(&tensor.info.name));
-    let kept = kept.filter(|tensor| config.mtp_layers > 0 || !config.is_mtp(&tensor.info.name));
+    let kept = kept.filter(|tensor| config.uses(&tensor.info.name));
     let mut conversions: Vec<Conversion<'_>> = kept
         .filter(|tensor| !(config.tie_word_embeddings && tensor.info.name == "lm_head.weight"))
         .map(|tensor| {

@@ -6,7 +6,7 @@ use refrain::Device;
 
 use super::Batcher;
 use super::drafts::Speculator;
-use super::test_support::{EveryThird, Scripted, TestRequest, ask, gpu, load, options, prompt};
+use super::test_support::{EveryThird, Scripted, TestRequest, ask, gpu, load, options, prompt, speculating};
 use crate::engine::EngineOptions;
 use crate::engine::request::EngineEvent;
 use crate::engine::runner::DeviceRunner;
@@ -27,17 +27,6 @@ fn alone(model: &Model, number: u64) -> Vec<u32> {
     [prompt(number), answer].concat()
 }
 
-fn batcher_with(model: &Model, speculation: Speculation) -> Batcher<DeviceRunner> {
-    let options = EngineOptions {
-        context: 256,
-        streams: 4,
-        cache_tokens: 1024,
-        speculation,
-        ..EngineOptions::default()
-    };
-    Batcher::new(model, &options).expect("fits")
-}
-
 /// Returns a batcher whose requests are drafted for by another model.
 fn drafting_by(draft: &Model, model: &Model) -> Batcher<DeviceRunner> {
     let options = EngineOptions {
@@ -52,7 +41,7 @@ fn drafting_by(draft: &Model, model: &Model) -> Batcher<DeviceRunner> {
 }
 
 fn drafting(model: &Model, texts: &[Vec<u32>], wrong_one_in: u32) -> Batcher<DeviceRunner> {
-    let mut batcher = batcher_with(model, Speculation::Off);
+    let mut batcher = speculating(model, Speculation::Off);
     batcher.speculator = Some(Speculator::new(Box::new(Scripted::new(texts.to_vec(), wrong_one_in))).eager());
     batcher
 }
@@ -186,7 +175,7 @@ impl Proposer for Failing {
 #[test]
 fn texts_go_on_if_promised_drafts_are_missing() {
     let model = load("tiny:f32", &Device::cpu());
-    let mut batcher = batcher_with(&model, Speculation::Off);
+    let mut batcher = speculating(&model, Speculation::Off);
     batcher.speculator = Some(Speculator::new(Box::new(Failing)));
     let submitted: Vec<_> = (0..3).map(|number| ask(&mut batcher, number, TOKENS)).collect();
     while !batcher.is_idle() {
@@ -228,14 +217,14 @@ fn restricted_texts(mut batcher: Batcher<DeviceRunner>) -> Vec<Vec<u32>> {
 
 /// What was sampled behind a token that begins a restriction is dropped, and is not counted by penalties.
 fn check_restricted(model: &Model) {
-    let expected = restricted_texts(batcher_with(model, Speculation::Off));
+    let expected = restricted_texts(speculating(model, Speculation::Off));
     assert_eq!(restricted_texts(drafting(model, &expected, 0)), expected);
 }
 
 /// Host and device agree on which synthetic drafts are accepted: all texts get their tokens.
 fn check_synthetic(model: &Model) {
     for percent in [0, 60, 100] {
-        let mut batcher = batcher_with(model, Speculation::Synthetic { percent });
+        let mut batcher = speculating(model, Speculation::Synthetic { percent });
         let submitted: Vec<_> = (0..3).map(|number| ask(&mut batcher, number, TOKENS)).collect();
         while !batcher.is_idle() {
             batcher.step().expect("goes on");
@@ -272,9 +261,9 @@ fn check_next_turns(model: &Model) {
         submitted.map(|(prompt, events)| [prompt, answer(&events).0].concat())
     };
     let next = |texts: &[Vec<u32>; 2]| [0, 1].map(|n| turn(n as u64 + 2, [&texts[n][..], &prompt(0)].concat()));
-    let mut alone = batcher_with(model, Speculation::Off);
+    let mut alone = speculating(model, Speculation::Off);
     let first = run(&mut alone, [0, 1].map(|number| turn(number, prompt(number))));
-    let mut fresh = batcher_with(model, Speculation::Off);
+    let mut fresh = speculating(model, Speculation::Off);
     let second = run(&mut fresh, next(&first));
     let mut drafting = drafting(model, &[&first[..], &second].concat(), 5);
     let texts = run(&mut drafting, [0, 1].map(|number| turn(number, prompt(number))));

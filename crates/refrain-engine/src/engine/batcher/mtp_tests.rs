@@ -8,9 +8,8 @@ use refrain_models::{Batch, Checkpoint, Pages};
 use refrain_testing::sample;
 
 use super::drafts::Speculator;
-use super::test_support::{Scripted, ask, gpu, prompt};
+use super::test_support::{Scripted, ask, gpu, prompt, speculating};
 use super::{Batcher, DeviceRunner};
-use crate::engine::EngineOptions;
 use crate::engine::request::EngineEvent;
 use crate::engine::speculation::{Draft, Proposer, Speculation};
 use crate::{GenerateOptions, LoadOptions, Model};
@@ -29,15 +28,9 @@ fn load_checkpoint(checkpoint: &Checkpoint, device: &Device) -> Model {
     Model::load(checkpoint, device, &options).expect("loads")
 }
 
-fn batcher_with(model: &Model, speculation: Speculation) -> Batcher<DeviceRunner> {
-    let options = EngineOptions {
-        context: 256,
-        streams: 4,
-        cache_tokens: 1024,
-        speculation,
-        ..EngineOptions::default()
-    };
-    let mut batcher = Batcher::new(model, &options).expect("fits");
+/// Returns a batcher whose drafts are verified whatever steps take.
+fn eager(model: &Model, speculation: Speculation) -> Batcher<DeviceRunner> {
+    let mut batcher = speculating(model, speculation);
     batcher.speculator = batcher.speculator.take().map(Speculator::eager);
     batcher
 }
@@ -122,9 +115,9 @@ fn drafted(model: &Model, text: &[u32], count: usize) -> Vec<u32> {
 
 /// Whatever of a draft was accepted, the head then drafts what it drafts behind the whole text, as far as a page goes.
 fn check_drafts(model: &Model, requests: u64, one_in: usize) {
-    let (texts, _) = texts(batcher_with(model, Speculation::Off), requests);
+    let (texts, _) = texts(eager(model, Speculation::Off), requests);
     let offers = Arc::new(Mutex::new(vec![]));
-    let mut batcher = batcher_with(model, Speculation::Mtp);
+    let mut batcher = eager(model, Speculation::Mtp);
     batcher.speculator = Some(
         Speculator::new(Box::new(Observing {
             scripted: Scripted::new(texts.clone(), 3),
@@ -149,8 +142,8 @@ fn check_drafts(model: &Model, requests: u64, one_in: usize) {
 
 /// Texts equal those without drafts.
 fn check_texts(model: &Model, requests: u64) {
-    let (expected, none) = texts(batcher_with(model, Speculation::Off), requests);
-    let (found, drafts) = texts(batcher_with(model, Speculation::Mtp), requests);
+    let (expected, none) = texts(eager(model, Speculation::Off), requests);
+    let (found, drafts) = texts(eager(model, Speculation::Mtp), requests);
     assert_eq!(found, expected);
     assert!(none == 0 && drafts > 0, "{drafts} tokens of drafts");
 }
@@ -162,7 +155,7 @@ fn heads_draft_on_the_cpu() {
     check_drafts(&model, 3, 4);
     let without = super::test_support::load("tiny-mtp:f32", &Device::cpu());
     assert!(without.config().mtp_layers == 0 && without.weight_bytes() < model.weight_bytes());
-    assert_eq!(texts(batcher_with(&without, Speculation::Mtp), 1).1, 0);
+    assert_eq!(texts(eager(&without, Speculation::Mtp), 1).1, 0);
 }
 
 #[test]

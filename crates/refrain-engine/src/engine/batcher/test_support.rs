@@ -14,7 +14,7 @@ use super::{Batcher, DeviceRunner, Runner, Waiting};
 use crate::engine::constraint::Constraint;
 use crate::engine::prefix_store::StoredPrefix;
 use crate::engine::request::{EngineEvent, TokenConstraint};
-use crate::engine::speculation::{Draft, Proposer};
+use crate::engine::speculation::{Draft, Proposer, Speculation};
 use crate::engine::{EngineOptions, Leaving};
 use crate::{Finish, GenerateOptions, LoadOptions, Model, Sampler, SamplerOptions};
 
@@ -44,6 +44,18 @@ pub fn batcher_with(model: &Model, streams: usize, cache_tokens: usize) -> Batch
         context: 256,
         streams,
         cache_tokens,
+        ..EngineOptions::default()
+    };
+    Batcher::new(model, &options).expect("fits")
+}
+
+/// Returns a batcher of four requests.
+pub fn speculating(model: &Model, speculation: Speculation) -> Batcher<DeviceRunner> {
+    let options = EngineOptions {
+        context: 256,
+        streams: 4,
+        cache_tokens: 1024,
+        speculation,
         ..EngineOptions::default()
     };
     Batcher::new(model, &options).expect("fits")
