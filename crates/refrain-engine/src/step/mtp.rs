@@ -81,7 +81,7 @@ impl<'m> HeadTrace<'m> {
         let mut hidden = self.head.hidden(&seen, hidden, &mut self.state);
         let mut drafts: Vec<Array> = vec![];
         loop {
-            let token = greedy_tokens(&self.decoder.logits(&hidden));
+            let token = self.decoder.logits(&hidden).argmax();
             drafts.push(token.reshape(&[-1, 1]));
             if drafts.len() == length {
                 return refrain::concatenate(&drafts.iter().collect::<Vec<_>>(), 1);
@@ -102,23 +102,6 @@ impl<'m> HeadTrace<'m> {
             hidden = self.head.hidden(&next, &hidden, &mut self.state);
         }
     }
-}
-
-/// Parts into which a vocabulary is cut to search it, at most.
-const MAX_PARTS: u32 = 256;
-
-/// Returns the index of the largest of each row of logits `[S, V]`, u32 `[S]`. A row has too many for one workgroup, so
-/// parts of equal size are searched first, if V divides into them.
-fn greedy_tokens(logits: &Array) -> Array {
-    let [count, vocabulary] = [0, 1].map(|axis| logits.dim(axis));
-    let parts = 1 << vocabulary.trailing_zeros().min(MAX_PARTS.ilog2());
-    let size = vocabulary / parts;
-    let rows = logits.reshape(&[(count * parts) as isize, size as isize]);
-    let best = rows.argmax().reshape(&[-1, 1]);
-    let by_sequence = [count as isize, parts as isize];
-    let part = rows.take_along(&best).reshape(&by_sequence).argmax();
-    let index = best.reshape(&by_sequence).take_along(&part.reshape(&[-1, 1]));
-    part * size as i64 + index.reshape(&[-1])
 }
 
 /// The tokens that the head drafted for S sequences.

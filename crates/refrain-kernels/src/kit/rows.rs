@@ -9,8 +9,11 @@ use crate::{Call, Dimensions, Layout, OperandSpec, Push, Traits, Unsupported, tu
 /// Columns that an invocation loads at once, as in the shader.
 const COLUMNS_PER_LOAD: usize = 4;
 
-/// Minimum number of columns for which another workgroup per row pays off.
-const MIN_COLUMNS_PER_GROUP: usize = 1 << 16;
+/// Minimum number of columns of rows that several workgroups share, for which the second call pays off.
+const MIN_SHARED_COLUMNS: usize = 1 << 16;
+
+/// Minimum number of columns of each of them.
+const MIN_COLUMNS_PER_GROUP: usize = 1 << 13;
 
 /// Rows of strided operands: where each row starts, and where its columns are.
 pub(crate) struct RowLayout {
@@ -164,7 +167,12 @@ impl RowLayout {
     pub(crate) fn splits(&self, traits: &Traits, lanes: Lanes) -> usize {
         let groups = self.rows.div_ceil(lanes.rows as usize).max(1);
         let target = tuning::choose(traits).decode.target_groups.on(traits) / groups;
-        let splits = target.min(self.columns / MIN_COLUMNS_PER_GROUP).max(1);
+        let most = if self.columns < MIN_SHARED_COLUMNS {
+            1
+        } else {
+            self.columns / MIN_COLUMNS_PER_GROUP
+        };
+        let splits = target.min(most).max(1);
         let fits = |splits: &usize| match iterations::max_iterations(traits) {
             Some(max) => self.iterations(lanes, *splits) <= max || *splits >= self.columns,
             None => true,
@@ -235,7 +243,8 @@ mod tests {
         assert_eq!(splits(0, &[1 << 26], 1), 64);
         assert_eq!(splits(0, &[32, 1 << 21], 1), 2);
         assert_eq!(splits(0, &[64, 1 << 20], 1), 1);
-        assert_eq!(splits(0, &[100_000], 1), 1);
+        assert_eq!(splits(0, &[60_000], 1), 1);
+        assert_eq!(splits(0, &[100_000], 1), 12);
         assert_eq!(splits(tuning::MESA_SOFTWARE, &[1 << 26], 1), 64);
     }
 

@@ -245,8 +245,8 @@ fn check_selections(random: &mut Random, dtype: DType, rows: usize, columns: usi
         assert_close(&what, &values(&indices, &before, &after), &expected, 0.0);
 
         let (index, before) = operand(random, DType::U32, &[rows], 1.0, false);
-        let call = argmax::call(&traits, &x, &index).expect("supported");
-        let after = run(&[call], &[bytes, before.clone()], 1);
+        let calls = argmax::calls(&traits, &x, &index).expect("supported");
+        let after = run_with_workspace(calls, &[&bytes, &before]);
         let expected = Values::U32(argmax::reference(&content, columns));
         let what = format!("argmax of {dtype} {contiguous}");
         assert_close(&what, &values(&index, &before, &after), &expected, 0.0);
@@ -266,6 +266,36 @@ fn top_k_and_argmax_order_ties_by_index() {
             check_selections(&mut random, dtype, rows, columns, k);
         }
     }
+}
+
+#[test]
+fn several_workgroups_search_a_long_row() {
+    let mut random = Random::new(31);
+    let mut is_split = false;
+    for (dtype, rows, columns) in [
+        (DType::F32, 2, 151_936),
+        (DType::BF16, 1, 70_001),
+        (DType::U8, 3, 100_000),
+        (DType::I32, 1, 248_320),
+    ] {
+        let content = with_ties(&mut random, dtype, rows * columns).rounded(dtype);
+        for traits in all_variants() {
+            let x = OperandSpec {
+                dtype,
+                layout: random.layout(&[rows, columns], false),
+            };
+            let mut bytes = vec![0; x.layout.end() * dtype.size()];
+            content.store(dtype, &x.layout, &mut bytes);
+            let (index, before) = operand(&mut random, DType::U32, &[rows], 1.0, false);
+            let calls = argmax::calls(&traits, &x, &index).expect("supported");
+            is_split |= calls.0.len() == 2;
+            let after = run_with_workspace(calls, &[&bytes, &before]);
+            let expected = Values::U32(argmax::reference(&content, columns));
+            let what = format!("argmax of {rows} × {columns} {dtype}");
+            assert_close(&what, &values(&index, &before, &after), &expected, 0.0);
+        }
+    }
+    assert!(is_split, "the device takes several workgroups");
 }
 
 #[test]
@@ -360,5 +390,5 @@ fn rejects_k_out_of_range_and_empty_rows() {
         "top_k: k is 4, but must be from 1 to 3, the number of elements"
     );
     let one = OperandSpec::contiguous(DType::U32, &[2]);
-    assert!(argmax::call(&traits, &empty, &one).is_err());
+    assert!(argmax::calls(&traits, &empty, &one).is_err());
 }

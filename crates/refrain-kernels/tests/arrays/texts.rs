@@ -90,13 +90,15 @@ fn row_kernels_of_every_dtype_compile() {
                 }
             }
             let index_out = OperandSpec::contiguous(DType::U32, &[3, 4]);
-            calls.push(argmax::call(&traits, &x, &index_out).expect("supported"));
+            calls.extend(argmax::calls(&traits, &x, &index_out).expect("supported").0);
             let indices = OperandSpec::contiguous(DType::U32, &[3, 4, 2]);
             calls.extend(top_k::calls(&traits, &x, &indices, None).expect("supported").0);
             let (long, few) = (
                 OperandSpec::contiguous(dtype, &[1 << 22]),
                 OperandSpec::contiguous(DType::U32, &[5]),
             );
+            let one = OperandSpec::contiguous(DType::U32, &[]);
+            calls.extend(argmax::calls(&traits, &long, &one).expect("supported").0);
             let (split, _) = top_k::calls(&traits, &long, &few, None).expect("supported");
             assert_eq!(split.len(), 2);
             calls.extend(split);

@@ -31,7 +31,7 @@ impl Operation for ArgMax {
 
     fn lower(&self, traits: &Traits, operands: &[OperandSpec]) -> Result<Kernels, Unsupported> {
         let [x, out] = spec::operands(operands);
-        Ok(Kernels::one(argmax::call(traits, x, out)?))
+        Ok(Kernels::with_workspace(argmax::calls(traits, x, out)?))
     }
 
     fn reference(&self, step: &HostStep<'_>) {
