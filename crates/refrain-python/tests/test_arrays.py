@@ -1,8 +1,10 @@
 """Arrays, operators, indexing and errors of `mlx.core`, compared with NumPy."""
 
+import array
 import copy
 import gc
 import pickle
+import reprlib
 import weakref
 
 import mlx.core as mx
@@ -151,3 +153,19 @@ def test_random_numbers_follow_the_seed():
     key = mx.random.key(0)
     # Words that MLX 0.32.4 draws with this key.
     assert mx.random.split(key).tolist() == [[4146024105, 967050713], [2718843009, 1272950319]]
+
+
+def test_reprlib_prints_arrays_of_both_kinds():
+    assert reprlib.repr(mx.array([1, 2])) == repr(mx.array([1, 2]))
+    assert reprlib.repr(array.array("i", [1, 2])) == "array('i', [1, 2])"
+
+
+def test_vmap_gives_each_call_an_array_of_its_own():
+    def marked(x: mx.array, at: mx.array) -> mx.array:
+        x[at] = 1
+        return x
+
+    x = mx.zeros(3, mx.int32)
+    marks = mx.vmap(marked, in_axes=(None, 0))(x, mx.arange(3))
+    assert marks.tolist() == [[1, 0, 0], [0, 1, 0], [0, 0, 1]]
+    assert x.tolist() == [0, 0, 0]

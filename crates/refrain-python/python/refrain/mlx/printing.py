@@ -1,8 +1,21 @@
 """How arrays print."""
 
+import array
+import reprlib
+
 from refrain import _core
 
 EDGE = 3
+
+_repr_of_numbers = reprlib.Repr.repr_array
+
+
+def _repr_array(self: reprlib.Repr, x: object, level: int) -> str:
+    """What `reprlib` calls for objects of a class with the name `array`: Python's own, and ours."""
+    return _repr_of_numbers(self, x, level) if isinstance(x, array.array) else self.repr_instance(x, level)
+
+
+reprlib.Repr.repr_array = _repr_array
 
 
 class PrintOptions:

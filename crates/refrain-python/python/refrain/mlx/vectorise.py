@@ -1,5 +1,6 @@
 """`vmap`: a function of arrays as a function of batches, one element of the batch after another."""
 
+import copy
 from collections.abc import Callable
 
 from refrain import _core
@@ -60,7 +61,8 @@ def _batch_size(leaves: list) -> int:
 
 
 def _element(array: "_core.array", axis: int | None, at: int) -> "_core.array":
-    return array if axis is None else _core.take(array, at, axis)
+    # The function may assign to its arguments, which changes neither the caller's array nor another element's.
+    return copy.copy(array) if axis is None else _core.take(array, at, axis)
 
 
 def _stacked(results: list, axis: int | None) -> "_core.array":
