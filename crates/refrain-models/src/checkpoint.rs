@@ -309,11 +309,9 @@ fn read_directory(files: &mut CheckpointFiles, config: &mut ModelConfig, is_text
     }
     // Of a head, what its tensors are: copies of embedding and output head may be beside them, and further heads behind.
     let model = config.clone();
-    let rows = || (model.family.tensors)(&model).into_iter().map(|row| row.name);
-    let of_head: HashSet<String> = match model.mtp_layers {
-        0 => HashSet::new(),
-        _ => rows().filter(|name| model.is_mtp(name)).collect(),
-    };
+    let all = (model.mtp_layers > 0).then(|| (model.family.tensors)(&model));
+    let names = all.into_iter().flatten().map(|row| row.name);
+    let of_head: HashSet<String> = names.filter(|name| model.is_mtp(name)).collect();
     let experts = format!("{}.mlp.experts.", model.layer_name(model.layers));
     let is_unused = |name: &str| {
         let is_of_head = of_head.contains(name) || (!of_head.is_empty() && name.starts_with(&experts));

@@ -89,6 +89,11 @@ impl Node {
         }
     }
 
+    /// What it updates.
+    pub(crate) fn states(&self) -> impl Iterator<Item = &Edge> {
+        self.primitive.updates().iter().map(|&input| &self.inputs[input])
+    }
+
     /// The state whose next version a result is, if it is one.
     pub fn updated(&self, result: usize) -> Option<&Edge> {
         let number = result.checked_sub(self.new_results())?;

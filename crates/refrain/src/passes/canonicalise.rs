@@ -78,8 +78,7 @@ fn slot_of(nodes: &[Node], edge: &Edge) -> Option<usize> {
 
 /// Whether a node updates the memory of a leaf.
 fn updates_leaf(graph: &Graph, number: usize) -> bool {
-    let node = &graph.nodes[number];
-    let mut states = node.primitive.updates().iter().map(|&input| &node.inputs[input]);
+    let mut states = graph.nodes[number].states();
     states.any(|edge| graph.nodes[first_version(&graph.nodes, edge).node].primitive.is_leaf())
 }
 

@@ -107,10 +107,7 @@ fn fused(graph: &Graph, uses: &[usize], number: usize, input: usize) -> Option<N
 
 /// Whether one of these nodes updates the state that an edge reads.
 fn is_updated(graph: &Graph, edge: &Edge, mut nodes: Range<usize>) -> bool {
-    let updates = |node: &Node| {
-        let mut updated = node.primitive.updates().iter().map(|&input| &node.inputs[input]);
-        updated.any(|state| state.source() == edge.source())
-    };
+    let updates = |node: &Node| node.states().any(|state| state.source() == edge.source());
     graph.is_state(edge) && nodes.any(|number| updates(&graph.nodes[number]))
 }
 

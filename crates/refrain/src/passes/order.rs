@@ -60,8 +60,7 @@ fn dependencies(graph: &Graph) -> Vec<Vec<usize>> {
         .collect();
     let mut readers: Vec<Vec<(usize, usize)>> = vec![vec![]; graph.nodes.len()];
     for (number, node) in graph.nodes.iter().enumerate() {
-        for &updated in node.primitive.updates() {
-            let state = &node.inputs[updated];
+        for state in node.states() {
             let before = readers[state.node].iter().filter(|(result, _)| *result == state.result);
             needs[number].extend(before.map(|(_, reader)| reader));
         }
