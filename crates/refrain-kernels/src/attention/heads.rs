@@ -3,13 +3,13 @@
 //! `x` `[T, H, D]`, floats whose heads may have gaps, and `positions` `[T]` i32 → `out` `[T, H, D]`, contiguous floats. The
 //! result is that of [`crate::rms_norm`] over each head and then [`crate::rope`].
 //!
-//! Operands by number: x 0, positions 1; then, where present, RoPE's frequencies and the norm's weight; then out.
+//! Operands by number: x 0, positions 1, RoPE's frequencies 2, the norm's weight 3 if it has one; then out.
 
 use super::HeadPreparation;
 use super::OP;
-use super::prepare::{PrepareSizes, PrepareVariant, check_head_dim, constants, source, with_heads};
+use super::prepare::{PrepareSizes, PrepareVariant, check_head_dim, finished, source};
 use crate::kit::arguments::PushArguments;
-use crate::kit::text::{address, grid, is_wide, require_contiguous, require_dtype, require_float, require_shape};
+use crate::kit::text::{address, is_wide, require_contiguous, require_dtype, require_float, require_shape};
 use crate::rms_norm::Norm;
 use crate::rope::RopeParams;
 use crate::{Call, DType, OperandSpec, Traits, Unsupported};
@@ -17,8 +17,8 @@ use crate::{Call, DType, OperandSpec, Traits, Unsupported};
 /// Number of the first optional operand.
 const OPTIONAL: usize = 2;
 
-/// The preparation of heads by a norm and RoPE.
-pub fn preparation(norm: Norm, rope: RopeParams) -> HeadPreparation {
+/// Norm and RoPE as those of queries.
+fn preparation(norm: Norm, rope: RopeParams) -> HeadPreparation {
     HeadPreparation {
         rope: Some(rope),
         q_norm: Some(norm),
@@ -27,7 +27,7 @@ pub fn preparation(norm: Norm, rope: RopeParams) -> HeadPreparation {
 }
 
 /// Returns the operand numbers of the frequencies and of the norm's weight, where present.
-pub fn optional(heads: &HeadPreparation) -> [Option<usize>; 3] {
+fn optional(heads: &HeadPreparation) -> [Option<usize>; 3] {
     heads.numbers(OPTIONAL)
 }
 
@@ -69,19 +69,20 @@ fn checked(operands: &[&OperandSpec], heads: &HeadPreparation) -> Result<Prepare
     })
 }
 
-/// Returns the call for a [`preparation`].
+/// Returns the call.
 ///
 /// # Errors
 /// [`Unsupported::NeedsContiguous`] when a head's values, positions or the result are not contiguous;
 /// [`Unsupported::Size`] when shapes contradict each other; [`Unsupported::DType`] for operands of other types.
-pub fn call(traits: &Traits, operands: &[&OperandSpec], heads: &HeadPreparation) -> Result<Call, Unsupported> {
-    let sizes = checked(operands, heads)?;
-    let variant = PrepareVariant::of(traits, &sizes, heads);
+pub fn call(traits: &Traits, operands: &[&OperandSpec], norm: Norm, rope: RopeParams) -> Result<Call, Unsupported> {
+    let heads = preparation(norm, rope);
+    let sizes = checked(operands, &heads)?;
+    let variant = PrepareVariant::of(traits, &sizes, &heads);
     let (x, out) = (operands[0], operands[operands.len() - 1]);
     let mut arguments = PushArguments::new(traits);
     arguments.address("x_ref q".to_string(), address(OP, 0, x)?);
     arguments.address("positions_ref positions".to_string(), address(OP, 1, operands[1])?);
-    for (name, number) in HeadPreparation::NAMES.into_iter().zip(optional(heads)) {
+    for (name, number) in HeadPreparation::NAMES.into_iter().zip(optional(&heads)) {
         let Some(number) = number else { continue };
         arguments.address(format!("{name}_ref {name}"), address(OP, number, operands[number])?);
     }
@@ -100,13 +101,11 @@ pub fn call(traits: &Traits, operands: &[&OperandSpec], heads: &HeadPreparation)
             .runs("x", x.dtype, 4, fours(x))
             .store_vec4("y", out.dtype, fours(out));
     }
-    let kernel = with_heads(text, &variant, operands, heads, optional(heads))
-        .body(&arguments.declaration())
-        .body(include_str!("prepare.comp"))
-        .kernel(constants(&variant, &sizes, heads));
-    Ok(Call {
-        kernel,
-        groups: grid(OP, variant.groups(&sizes))?,
-        push: arguments.push(),
-    })
+    finished(
+        text,
+        (&variant, &sizes),
+        operands,
+        (&heads, optional(&heads)),
+        &arguments,
+    )
 }

@@ -208,7 +208,7 @@ pub(super) struct PrepareVariant {
     /// Invocations per row.
     lanes: u32,
     /// Whether several rows share a subgroup.
-    pub shared_subgroups: bool,
+    shared_subgroups: bool,
     /// Rows per workgroup.
     rows: u32,
     /// Rows per token.
@@ -237,7 +237,7 @@ impl PrepareVariant {
     }
 
     /// Returns the number of workgroups.
-    pub(super) fn groups(&self, sizes: &PrepareSizes) -> usize {
+    fn groups(&self, sizes: &PrepareSizes) -> usize {
         (sizes.tokens * self.token_rows).div_ceil(self.rows as usize)
     }
 }
@@ -277,15 +277,7 @@ pub fn call(traits: &Traits, operands: &[&OperandSpec], heads: &HeadPreparation)
             .store_vec4("y", out.dtype, fours(out))
             .store_vec4("state", operands[0].dtype, fours(operands[0]) && fours(operands[1]));
     }
-    let kernel = with_heads(text, &variant, operands, heads, optional(heads))
-        .body(&arguments.declaration())
-        .body(include_str!("prepare.comp"))
-        .kernel(constants(&variant, &sizes, heads));
-    Ok(Call {
-        kernel,
-        groups: grid(OP, variant.groups(&sizes))?,
-        push: arguments.push(),
-    })
+    finished(text, (&variant, &sizes), operands, (heads, optional(heads)), &arguments)
 }
 
 /// The beginning of the shader's text.
@@ -300,14 +292,14 @@ pub(super) fn source<'a>(traits: &'a Traits, variant: &PrepareVariant, name: &'s
         .define("UNIT", variant.unit)
 }
 
-/// The text with what norms and RoPE need; `numbers` are the operands of [`HeadPreparation::NAMES`].
-pub(super) fn with_heads<'a>(
-    mut text: SourceBuilder<'a>,
-    variant: &PrepareVariant,
+/// The call whose text begins with `text`. `numbers` are the operands of [`HeadPreparation::NAMES`].
+pub(super) fn finished(
+    mut text: SourceBuilder<'_>,
+    (variant, sizes): (&PrepareVariant, &PrepareSizes),
     operands: &[&OperandSpec],
-    heads: &HeadPreparation,
-    numbers: [Option<usize>; 3],
-) -> SourceBuilder<'a> {
+    (heads, numbers): (&HeadPreparation, [Option<usize>; 3]),
+    arguments: &PushArguments,
+) -> Result<Call, Unsupported> {
     for (name, number) in HeadPreparation::NAMES.into_iter().zip(numbers) {
         let Some(number) = number else { continue };
         let operand = operands[number];
@@ -316,7 +308,8 @@ pub(super) fn with_heads<'a>(
             text = text.runs(name, operand.dtype, 4, is_wide(operand, &[]));
         }
     }
-    text.flag("Q_NORM", heads.q_norm.is_some())
+    let kernel = text
+        .flag("Q_NORM", heads.q_norm.is_some())
         .flag("K_NORM", heads.k_norm.is_some())
         .flag("ROTATES", heads.rotated_pairs() > 0)
         .define(
@@ -325,10 +318,17 @@ pub(super) fn with_heads<'a>(
         )
         .body(include_str!("../kit/lanes.glsl"))
         .body(include_str!("../kit/sincos.glsl"))
+        .body(&arguments.declaration())
+        .body(include_str!("prepare.comp"))
+        .kernel(constants(variant, sizes, heads));
+    Ok(Call {
+        kernel,
+        groups: grid(OP, variant.groups(sizes))?,
+        push: arguments.push(),
+    })
 }
 
-/// The specialisation constants.
-pub(super) fn constants(variant: &PrepareVariant, sizes: &PrepareSizes, heads: &HeadPreparation) -> Vec<(u32, u32)> {
+fn constants(variant: &PrepareVariant, sizes: &PrepareSizes, heads: &HeadPreparation) -> Vec<(u32, u32)> {
     let eps = |norm: Option<Norm>| norm.map_or(0.0, |n| n.eps).to_bits();
     vec![
         (0, variant.rows * variant.lanes),

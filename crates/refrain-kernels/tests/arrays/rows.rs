@@ -227,16 +227,19 @@ fn with_ties(random: &mut Random, dtype: DType, count: usize) -> Values {
     values
 }
 
+/// Values in a random layout, with their bytes.
+fn laid_out(random: &mut Random, dtype: DType, shape: [usize; 2], values: &Values) -> (OperandSpec, Vec<u8>) {
+    let layout = random.layout(&shape, false);
+    let mut bytes = vec![0; layout.end() * dtype.size()];
+    values.store(dtype, &layout, &mut bytes);
+    (OperandSpec { dtype, layout }, bytes)
+}
+
 fn check_selections(random: &mut Random, dtype: DType, rows: usize, columns: usize, k: usize) {
     let content = with_ties(random, dtype, rows * columns).rounded(dtype);
     let contiguous = Layout::contiguous(&[rows, columns]);
     for traits in all_variants() {
-        let x = OperandSpec {
-            dtype,
-            layout: random.layout(&[rows, columns], false),
-        };
-        let mut bytes = vec![0; x.layout.end() * dtype.size()];
-        content.store(dtype, &x.layout, &mut bytes);
+        let (x, bytes) = laid_out(random, dtype, [rows, columns], &content);
         let (indices, before) = operand(random, DType::U32, &[rows, k], 1.0, false);
         let calls = top_k::calls(&traits, &x, &indices, None).expect("supported");
         let after = run_with_workspace(calls, &[&bytes, &before]);
@@ -280,12 +283,7 @@ fn several_workgroups_search_a_long_row() {
     ] {
         let content = with_ties(&mut random, dtype, rows * columns).rounded(dtype);
         for traits in all_variants() {
-            let x = OperandSpec {
-                dtype,
-                layout: random.layout(&[rows, columns], false),
-            };
-            let mut bytes = vec![0; x.layout.end() * dtype.size()];
-            content.store(dtype, &x.layout, &mut bytes);
+            let (x, bytes) = laid_out(&mut random, dtype, [rows, columns], &content);
             let (index, before) = operand(&mut random, DType::U32, &[rows], 1.0, false);
             let calls = argmax::calls(&traits, &x, &index).expect("supported");
             is_split |= calls.0.len() == 2;

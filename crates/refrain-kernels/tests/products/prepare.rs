@@ -219,7 +219,7 @@ impl Case {
         let inputs: Vec<&(OperandSpec, Values)> = numbers.map(|number| &operands[number]).collect();
         let out = OperandSpec::contiguous(self.dtypes[1], &[self.tokens, self.heads, self.head_dim]);
         let all: Vec<&OperandSpec> = inputs.iter().map(|(operand, _)| operand).chain([&out]).collect();
-        let call = heads::call(traits, &all, &heads::preparation(norm, rope));
+        let call = heads::call(traits, &all, norm, rope);
         let mut arena = Arena::new();
         inputs.iter().for_each(|(o, values)| arena.add(&encode(o, values)));
         let blank = vec![0xff; out.layout.count() * out.dtype.size()];
@@ -298,7 +298,7 @@ fn workgroups_with_several_tokens_match_at_model_sizes() {
 fn heads_alone_must_fit() {
     let traits = device_traits();
     let case = Case::typical();
-    let heads = heads::preparation(NORM.expect("there is one"), rope::RopeParams::new(64));
+    let (norm, rope) = (NORM.expect("there is one"), rope::RopeParams::new(64));
     let all = [
         case.vectors(8, 64, 0, 512),
         OperandSpec::contiguous(DType::I32, &[9]),
@@ -310,7 +310,7 @@ fn heads_alone_must_fit() {
         let mut all = all.to_vec();
         change(&mut all);
         let all: Vec<&OperandSpec> = all.iter().collect();
-        heads::call(&traits, &all, &heads)
+        heads::call(&traits, &all, norm, rope)
             .expect_err("it does not fit")
             .to_string()
     };

@@ -353,8 +353,8 @@ fn preparations_compile() {
                 ];
                 calls.push(attention::prepare::call(&traits, &operands, &heads).expect("supported"));
                 let operands = [&q, &indices, &frequencies, &weight, &out];
-                let alone = attention::heads::preparation(norm(true).expect("there is one"), rotation);
-                calls.push(attention::heads::call(&traits, &operands, &alone).expect("supported"));
+                let norm = norm(true).expect("there is one");
+                calls.push(attention::heads::call(&traits, &operands, norm, rotation).expect("supported"));
             }
         }
     }

@@ -5,17 +5,21 @@ use std::sync::Arc;
 
 use refrain::graph::{Edge, Graph, Node};
 use refrain::operation::{ArraySpec, HostStep, Kernels, OperandSpec, Operation, Traits, Unsupported, Values};
-use refrain::rewrite::{Replacement, computes, replace};
+use refrain::rewrite::{Norm, Replacement, computes, replace};
 use refrain::{Device, Primitive};
-use refrain_kernels::attention::{HeadPreparation, heads};
+use refrain_kernels::attention::heads;
 
 use super::prepare::prepared_heads;
 use super::rewrite::normed;
+use crate::RopeParams;
 use crate::rope::Rope;
 
-/// (x `[T, H, D]`, positions `[T]`, {frequencies}, {weight of the norm}) → x after the norm of each head and RoPE.
+/// (x `[T, H, D]`, positions `[T]`, frequencies, {weight of the norm}) → x after the norm of each head and RoPE.
 #[derive(Hash, Debug)]
-struct PreparedHeads(HeadPreparation);
+struct PreparedHeads {
+    norm: Norm,
+    rope: RopeParams,
+}
 
 impl Operation for PreparedHeads {
     fn name(&self) -> &'static str {
@@ -27,7 +31,7 @@ impl Operation for PreparedHeads {
     }
 
     fn results(&self, inputs: &[&ArraySpec]) -> Result<Vec<ArraySpec>, String> {
-        let expected = 2 + self.0.operands();
+        let expected = 3 + usize::from(self.norm.weighted);
         match inputs {
             [x, ..] if inputs.len() == expected => Ok(vec![(*x).clone()]),
             _ => Err(format!("{} inputs, expected {expected}", inputs.len())),
@@ -35,21 +39,20 @@ impl Operation for PreparedHeads {
     }
 
     fn lower(&self, traits: &Traits, operands: &[OperandSpec]) -> Result<Kernels, Unsupported> {
-        let call = heads::call(traits, &operands.iter().collect::<Vec<_>>(), &self.0)?;
+        let call = heads::call(traits, &operands.iter().collect::<Vec<_>>(), self.norm, self.rope)?;
         Ok(Kernels::one(call))
     }
 
     fn reference(&self, step: &HostStep<'_>) {
         let x = step.read();
-        let [frequencies, weight, _] = heads::optional(&self.0);
-        let values = prepared_heads(&x, 0, self.0.q_norm, weight, self.0.rope.zip(frequencies), 1);
+        let weight = self.norm.weighted.then_some(3);
+        let values = prepared_heads(&x, 0, Some(self.norm), weight, Some((self.rope, 2)), 1);
         drop(x);
         step.store(0, &Values::F32(values));
     }
 
     fn detail(&self) -> String {
-        let norm = self.0.q_norm.map_or(0.0, |norm| norm.eps);
-        format!(" of rope of rms_norm eps {norm:e}")
+        format!(" of rope of rms_norm eps {:e}", self.norm.eps)
     }
 }
 
@@ -80,11 +83,10 @@ fn joined(graph: &Graph, uses: &[usize], number: usize) -> Option<Node> {
     if graph.is_state(&raw) {
         return None;
     }
-    let heads = heads::preparation(norm, rope);
     let inputs: Vec<Edge> = [raw, positions.clone(), frequencies.clone()]
         .into_iter()
         .chain(weight)
         .collect();
-    let operation = Primitive::Operation(Arc::new(PreparedHeads(heads)));
+    let operation = Primitive::Operation(Arc::new(PreparedHeads { norm, rope }));
     Some(Node::new(operation, inputs, node.shape.clone(), node.dtype))
 }
