@@ -6,16 +6,19 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file as load_torch_file
 from safetensors.torch import save_file
+from torch import nn
 
+from mtp_head import MtpHead
 from quantise import dequantise, quantise
 from qwen3 import Config, Qwen3
 from train_tokenizer import TURN_END, END_OF_TEXT
 
 GROUP_SIZE = 64
 BITS = 8
+HEAD_PREFIX = "mtp."
 
 
-def quantised_tensors(model: Qwen3) -> dict[str, torch.Tensor]:
+def quantised_tensors(model: nn.Module) -> dict[str, torch.Tensor]:
     """The tensors of an MLX checkpoint: matrices quantised, norms in bf16."""
     tensors = {}
     for name, parameter in model.state_dict().items():
@@ -78,6 +81,22 @@ def load(folder: Path) -> Qwen3:
     model = Qwen3(config)
     model.load_state_dict(dequantised(load_torch_file(folder / "model.safetensors")))
     return model.eval()
+
+
+def export_head(head: MtpHead, file: Path) -> MtpHead:
+    """Writes the tensors of a head under their names in a checkpoint. Returns the quantised head."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    tensors = quantised_tensors(head)
+    save_file({HEAD_PREFIX + name: tensor for name, tensor in tensors.items()}, file, metadata={"format": "mlx"})
+    return load_head(file, head.config)
+
+
+def load_head(file: Path, config: Config) -> MtpHead:
+    """Loads a file written by `export_head`, dequantised to f32. `config` is that of its model."""
+    head = MtpHead(config)
+    tensors = {name.removeprefix(HEAD_PREFIX): tensor for name, tensor in load_torch_file(file).items()}
+    head.load_state_dict(dequantised(tensors))
+    return head.eval()
 
 
 def save_training(model: Qwen3, file: Path) -> None:

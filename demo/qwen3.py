@@ -84,6 +84,16 @@ class Norm(nn.Module):
         return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + self.epsilon) * self.weight
 
 
+def draft_mask(time: int, applications: int, device: torch.device) -> Tensor:
+    """The mask [T, applications * T] of the last of several applications of a layer to drafts.
+
+    Token t of the last application sees tokens 0 to t of the first one and token t of the others.
+    """
+    causal = torch.ones(time, time, dtype=torch.bool, device=device).tril()
+    own = torch.eye(time, dtype=torch.bool, device=device)
+    return torch.cat([causal] + [own] * (applications - 1), dim=1)
+
+
 class Attention(nn.Module):
     """Causal grouped-query attention with normalised queries and keys."""
 
@@ -97,7 +107,12 @@ class Attention(nn.Module):
         self.q_norm = Norm(c.head_dim, c.epsilon)
         self.k_norm = Norm(c.head_dim, c.epsilon)
 
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, earlier: list[tuple[Tensor, Tensor]] | None = None) -> Tensor:
+        """x [B, T, hidden] to the same shape.
+
+        `earlier` holds the keys and values of earlier applications to drafts (see `draft_mask`). Those of this
+        application are appended.
+        """
         batch, time, _ = x.shape
         shape = (batch, time, -1, self.head_dim)
         q = self.q_norm(self.q_proj(x).view(shape)).transpose(1, 2)
@@ -106,7 +121,13 @@ class Attention(nn.Module):
         q, k = rotate(q, cos, sin).to(v.dtype), rotate(k, cos, sin).to(v.dtype)
         groups = q.shape[1] // k.shape[1]
         k, v = k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1)
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        if earlier is not None:
+            earlier.append((k, v))
+        if earlier is None or len(earlier) == 1:
+            y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        else:
+            keys, values = (torch.cat(parts, dim=2) for parts in zip(*earlier))
+            y = F.scaled_dot_product_attention(q, keys, values, attn_mask=draft_mask(time, len(earlier), x.device))
         return self.o_proj(y.transpose(1, 2).reshape(batch, time, -1))
 
 
@@ -133,8 +154,8 @@ class Layer(nn.Module):
         self.post_attention_layernorm = Norm(c.hidden, c.epsilon)
         self.mlp = FeedForward(c)
 
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        x = x + self.self_attn(self.input_layernorm(x), cos, sin)
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, earlier: list[tuple[Tensor, Tensor]] | None = None) -> Tensor:
+        x = x + self.self_attn(self.input_layernorm(x), cos, sin, earlier)
         return x + self.mlp(self.post_attention_layernorm(x))
 
 
@@ -161,6 +182,20 @@ class Decoder(nn.Module):
         return self.norm(x)
 
 
+def ids_of(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """The ids of rows [B, T] (see rows.py), and whether each is learned."""
+    rows = rows.long()
+    return torch.where(rows < 0, -rows - 1, rows), rows >= 0
+
+
+def initialise(module: nn.Module, layers: int) -> None:
+    """Draws the matrices of a module of `layers` layers. Outputs of layers begin smaller."""
+    for name, parameter in module.named_parameters():
+        if parameter.dim() == 2:
+            out = name.endswith(("o_proj.weight", "down_proj.weight"))
+            nn.init.normal_(parameter, std=0.02 / (2 * layers) ** 0.5 if out else 0.02)
+
+
 class Qwen3(nn.Module):
     """The language model. The output head shares the embedding matrix."""
 
@@ -168,10 +203,7 @@ class Qwen3(nn.Module):
         super().__init__()
         self.config = c
         self.model = Decoder(c)
-        for name, parameter in self.named_parameters():
-            if parameter.dim() == 2:
-                out = name.endswith(("o_proj.weight", "down_proj.weight"))
-                nn.init.normal_(parameter, std=0.02 / (2 * c.layers) ** 0.5 if out else 0.02)
+        initialise(self, c.layers)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Logits [..., vocabulary] of hidden states [..., hidden]."""
@@ -183,8 +215,7 @@ class Qwen3(nn.Module):
 
     def loss(self, rows: Tensor) -> Tensor:
         """Mean cross entropy over the learned tokens of rows [B, T + 1] (see rows.py)."""
-        rows = rows.long()
-        ids = torch.where(rows < 0, -rows - 1, rows)
-        targets = torch.where(rows < 0, -100, rows)
+        ids, learned = ids_of(rows)
+        targets = torch.where(learned, ids, -100)
         logits = self(ids[:, :-1]).float()
         return F.cross_entropy(logits.flatten(0, 1), targets[:, 1:].flatten(), ignore_index=-100)

@@ -9,8 +9,10 @@ from random import Random
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 from tokenizers import Tokenizer
 
+import acceptance
 import checkpoint
 import corpus
 import evaluate
@@ -19,7 +21,9 @@ import qwen3
 import rows
 import stories
 import tasks
+import train_drafts
 import untaught
+from mtp_head import MtpHead
 from quantise import dequantise, quantise
 from train import TINY, TOKENIZER
 
@@ -209,3 +213,76 @@ def test_batched_answers_equal_single_ones(tokenizer: Tokenizer) -> None:
     together = evaluate.answers(model, prompts, stop=2, longest=6)
     assert together == [evaluate.answers(model, [prompt], stop=2, longest=6)[0] for prompt in prompts]
     assert all(len(answer) == 6 for answer in together)
+
+
+def test_a_head_sees_the_past_only() -> None:
+    torch.manual_seed(4)
+    model, head = qwen3.Qwen3(TINY).eval(), MtpHead(TINY).eval()
+    ids = torch.randint(0, TINY.vocabulary, (2, 33))
+    hidden = model.model(ids[:, :30])
+    found = head(model.model, ids, hidden, 3)
+    assert [each.shape for each in found] == [(2, 30, TINY.hidden)] * 3
+    changed, at = ids.clone(), 20
+    changed[:, at] = (ids[:, at] + 1) % TINY.vocabulary
+    again = head(model.model, changed, model.model(changed[:, :30]), 3)
+    for k, (before, after) in enumerate(zip(found, again)):
+        differs = (before != after).any(-1).any(0)
+        # Application k at position t reads tokens up to t + 1 + k.
+        assert not differs[: at - 1 - k].any() and differs[at - 1 - k :].all()
+
+
+def test_drafts_of_all_positions_equal_drafts_one_by_one() -> None:
+    """Draft k of one position sees what the first application stored for earlier ones, as in Refrain's engine."""
+    torch.manual_seed(5)
+    model, head = qwen3.Qwen3(TINY).eval(), MtpHead(TINY).eval()
+    ids = torch.randint(0, TINY.vocabulary, (1, 24))
+    hidden = model.model(ids[:, :21])
+    together = head(model.model, ids, hidden, 3)
+    layer, cos, sin = head.layers[0], model.model.cos, model.model.sin
+    for position in (0, 7, 20):
+        # All inputs of the layer up to the position, then those of the drafts: one causal sequence.
+        own, inputs = hidden[:, : position + 1], []
+        for k in range(3):
+            read = ids[:, 1 : position + 2] if k == 0 else ids[:, position + 1 + k : position + 2 + k]
+            both = (head.pre_fc_norm_embedding(model.model.embed_tokens(read)), head.pre_fc_norm_hidden(own))
+            inputs.append(head.fc(torch.cat(both, dim=-1)))
+            x = torch.cat(inputs, dim=1)
+            own = head.norm(layer(x, cos[: x.shape[1]], sin[: x.shape[1]]))[:, -1:]
+            assert torch.allclose(own[:, 0], together[k][:, position], rtol=1e-4, atol=1e-4)
+
+
+def test_a_perfect_draft_model_is_always_accepted() -> None:
+    torch.manual_seed(6)
+    model = qwen3.Qwen3(TINY).eval()
+    texts = acceptance.greedy(model, [[5, 9, 300], [7] * 20], stop=2, longest=11)
+    found = acceptance.acceptance(texts, acceptance.right_of_model(model, texts.ids))
+    assert all(found[f"of {drafts}"] == 1.0 for drafts in (1, 2, 3))
+    assert found["tokens per step, 3"] > 3
+    assert acceptance.right_of_head(model, MtpHead(TINY), texts.ids).shape == (*texts.ids.shape, 3)
+
+
+def test_drafts_after_a_wrong_one_do_not_count() -> None:
+    counts = acceptance.Counts()
+    right = [[False] * 3] * 4 + [[True, False, True], [False] * 3, [True] * 3, [True] * 3, [True] * 3]
+    counts.add(right, prompt=4, end=9, drafts=3)
+    # From token 4: one of three. From token 6: both that remain.
+    assert (counts.drafted, counts.accepted, counts.steps) == (5, 3, 2)
+
+
+def test_training_of_drafts(tmp_path: Path) -> None:
+    torch.manual_seed(7)
+    checkpoint.export(qwen3.Qwen3(TINY), tmp_path / "model", SPECIAL)
+    train_drafts.main(["--out", str(tmp_path), "--from", str(tmp_path / "model"), "--tiny", "--minutes", "0.02"])
+    hidden, width = TINY.hidden, TINY.heads * TINY.head_dim
+    shapes = {name: tuple(tensor.shape) for name, tensor in load_file(tmp_path / "mtp" / "model.safetensors").items()}
+    assert shapes["mtp.fc.weight"] == (hidden, 2 * hidden // 4) and shapes["mtp.fc.scales"] == (hidden, 2 * hidden // 64)
+    for name in ("pre_fc_norm_embedding", "pre_fc_norm_hidden", "norm", "layers.0.input_layernorm"):
+        assert shapes[f"mtp.{name}.weight"] == (hidden,)
+    assert shapes["mtp.layers.0.self_attn.q_proj.weight"] == (width, hidden // 4)
+    layer = {name for name in shapes if name.startswith("mtp.layers.0.")}
+    of_model = load_file(tmp_path / "model" / "model.safetensors")
+    assert layer == {f"mtp.{name.removeprefix('model.')}" for name in of_model if name.startswith("model.layers.0.")}
+    draft = checkpoint.load(tmp_path / "draft")
+    assert draft.config == train_drafts.TINY
+    found = json.loads((tmp_path / "acceptance.json").read_text())
+    assert set(found) == {"head", "draft model"} and set(found["head"]) == {"stories", "sums", "lists"}

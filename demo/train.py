@@ -13,10 +13,12 @@ import argparse
 import json
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
 from tokenizers import Tokenizer
+from torch import Tensor, nn
 
 import checkpoint
 import evaluate
@@ -30,6 +32,7 @@ TOKENIZER = Path(__file__).parent / "model" / "tokenizer.json"
 TINY = Config(hidden=64, layers=2, heads=2, kv_heads=1, head_dim=64, intermediate=128)
 WARM_UP_STEPS = 200
 SAVE_SECONDS = 60
+QUICK_EVALUATIONS = 3
 QUICK_SUBJECTS = ["sums, 3 digits, plus", "sums, 3 digits, minus", "recall, 24 words", "recall, 64 words"]
 
 
@@ -46,7 +49,7 @@ class Log:
         print(line, file=self._file, flush=True)
 
 
-def optimiser_of(model: Qwen3, cuda: bool) -> torch.optim.Optimizer:
+def optimiser_of(model: nn.Module, cuda: bool) -> torch.optim.Optimizer:
     """AdamW without weight decay of norms."""
     matrices = [p for p in model.parameters() if p.dim() == 2]
     norms = [p for p in model.parameters() if p.dim() == 1]
@@ -54,24 +57,25 @@ def optimiser_of(model: Qwen3, cuda: bool) -> torch.optim.Optimizer:
     return torch.optim.AdamW(groups, lr=0.0, betas=(0.9, 0.95), fused=cuda)
 
 
-def loss_function(model: Qwen3, device: torch.device, example: torch.Tensor, log: Log):
-    """The loss of the model in bf16 autocast, compiled on a GPU if possible."""
+def compiled(function: Callable[..., Tensor], example: tuple[Tensor, ...], log: Log) -> Callable[..., Tensor]:
+    """The function in bf16 autocast, compiled on a GPU if possible. Runs it and its gradient once on the example."""
+    device = example[0].device
 
-    def eager(rows: torch.Tensor) -> torch.Tensor:
+    def eager(*inputs: Tensor) -> Tensor:
         with torch.autocast(device.type, dtype=torch.bfloat16):
-            return model.loss(rows)
+            return function(*inputs)
 
     if device.type != "cuda":
         return eager
     try:
-        compiled = torch.compile(eager, dynamic=False)
-        compiled(example).backward()
-        model.zero_grad(set_to_none=True)
+        fast = torch.compile(eager, dynamic=False)
+        result = fast(*example)
+        if result.requires_grad:
+            result.backward()
         log("compiled")
-        return compiled
+        return fast
     except Exception as failure:  # training works without the compiler, whatever it raises
         log(f"not compiled, continuing without: {failure!r:.300}")
-        model.zero_grad(set_to_none=True)
         return eager
 
 
@@ -90,6 +94,9 @@ class Run:
         if arguments.resume:
             checkpoint.load_training(self.model, arguments.resume)
         self.parameters = sum(p.numel() for p in self.model.parameters())
+        self.quick_evaluations = 0 if arguments.tiny else QUICK_EVALUATIONS
+        self.next_evaluation = 1
+        self.saved = time.monotonic()
         log(f"{self.parameters:,} parameters on {self.device}")
 
     def save(self) -> Qwen3:
@@ -102,43 +109,61 @@ class Run:
         found = evaluate.evaluate(self.save(), self.tokenizer, 128, QUICK_SUBJECTS)
         self.log(", ".join(f"{subject}: {share:.1%}" for subject, share in found.items()))
 
+    def after_step(self, progress: float) -> None:
+        """Evaluates or saves now and then."""
+        if progress * (self.quick_evaluations + 1) > self.next_evaluation:
+            self.next_evaluation += 1
+            self.quick_evaluation()
+        elif time.monotonic() - self.saved > SAVE_SECONDS:
+            self.saved = time.monotonic()
+            self.save()
 
-def train(run: Run, loader: Loader, minutes: float, peak: float, quick_evaluations: int) -> tuple[int, float]:
+
+def train(
+    model: nn.Module,
+    loss: Callable[..., Tensor],
+    examples: Callable[[], tuple[Tensor, ...]],
+    minutes: float,
+    peak: float,
+    log: Log,
+    after_step: Callable[[float], None] = lambda progress: None,
+) -> tuple[int, float]:
     """Trains until the time is up. The learning rate falls linearly to zero over time.
 
+    `examples` draws the inputs of `loss`, rows first. `after_step` is given the share of the time that is over.
     Returns the number of steps and the last loss.
     """
-    model, device, log = run.model, run.device, run.log
     model.train()
-    optimiser = optimiser_of(model, device.type == "cuda")
-    rows = torch.from_numpy(loader.next()).to(device)
+    inputs = examples()
+    optimiser = optimiser_of(model, inputs[0].device.type == "cuda")
     end = time.monotonic() + minutes * 60
-    loss_of = loss_function(model, device, rows, log)
-    start = saved = time.monotonic()
-    next_evaluation, step, recent = 1, 0, []
+    loss_of = compiled(loss, inputs, log)
+    model.zero_grad(set_to_none=True)
+    start = time.monotonic()
+    step, recent = 0, []
     while (now := time.monotonic()) < end:
         progress = (now - start) / (end - start)
         for group in optimiser.param_groups:
             group["lr"] = peak * min(1.0, (step + 1) / WARM_UP_STEPS) * (1.0 - progress)
-        rows = torch.from_numpy(loader.next()).to(device)
-        loss = loss_of(rows)
-        loss.backward()
+        inputs = examples()
+        found = loss_of(*inputs)
+        found.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimiser.step()
         optimiser.zero_grad(set_to_none=True)
-        recent.append(loss.detach())
+        recent.append(found.detach())
         step += 1
         if step % 100 == 0 or step == 1:
             mean, recent = torch.stack(recent).mean().item(), []
-            speed = step * rows.shape[0] * CONTEXT / (time.monotonic() - start)
+            speed = step * inputs[0].shape[0] * CONTEXT / (time.monotonic() - start)
             log(f"step {step}, {progress:.0%}, loss {mean:.4f}, {speed / 1e6:.2f} M tokens/s")
-        if progress * (quick_evaluations + 1) > next_evaluation:
-            next_evaluation += 1
-            run.quick_evaluation()
-        elif now - saved > SAVE_SECONDS:
-            saved = now
-            run.save()
-    return step, loss.item()
+        after_step(progress)
+    return step, found.item()
+
+
+def loader_of(arguments: argparse.Namespace, batch_rows: int) -> Loader:
+    """Produces the rows of the run's seed in all processes but two."""
+    return Loader(TOKENIZER, arguments.seed, batch_rows, max(1, (os.cpu_count() or 2) - 2))
 
 
 def main() -> None:
@@ -156,11 +181,14 @@ def main() -> None:
     arguments.out.mkdir(parents=True, exist_ok=True)
     log = Log(arguments.out / "train.log")
     batch_rows = arguments.rows or (8 if arguments.tiny else 128)
-    processes = max(1, (os.cpu_count() or 2) - 2)
-    loader = Loader(TOKENIZER, arguments.seed, batch_rows, processes)
+    loader = loader_of(arguments, batch_rows)
     try:
         run = Run(arguments, log)
-        steps, loss = train(run, loader, arguments.minutes, arguments.rate, quick_evaluations=0 if arguments.tiny else 3)
+
+        def examples() -> tuple[Tensor, ...]:
+            return (torch.from_numpy(loader.next()).to(run.device),)
+
+        steps, loss = train(run.model, run.model.loss, examples, arguments.minutes, arguments.rate, log, run.after_step)
     finally:
         loader.close()
     tokens = steps * batch_rows * CONTEXT

@@ -4,6 +4,8 @@ mod admission;
 #[cfg(test)]
 mod computed_tests;
 #[cfg(test)]
+mod demo_tests;
+#[cfg(test)]
 mod draft_tests;
 mod drafts;
 mod embedding;

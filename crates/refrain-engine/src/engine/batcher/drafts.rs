@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use super::{Batcher, PAGE_SIZE, Runner, SlotId};
 use crate::engine::row_count::rounded;
+#[cfg(test)]
+use crate::engine::speculation::DRAFT_WIDTHS;
 use crate::engine::speculation::{Acceptance, Draft, DraftPolicy, MAX_DRAFTS, Proposer};
 use crate::{Error, Model};
 
@@ -30,6 +32,22 @@ impl Speculator {
         let slow = Duration::from_secs(1000);
         for rows in 1..=16 {
             (0..16).for_each(|_| self.policy.measured((rows, 0), slow));
+        }
+        self
+    }
+
+    /// Lets drafts of `tokens` tokens seem to pay most, however long steps take.
+    pub fn drafting(mut self, tokens: usize) -> Speculator {
+        let [fast, plain, slow] = [1, 1_000_000_000, 1_000_000_000_000].map(Duration::from_secs);
+        for rows in 1..=16 {
+            for width in [0].into_iter().chain(DRAFT_WIDTHS) {
+                let took = match width {
+                    0 => plain,
+                    _ if width == tokens => fast,
+                    _ => slow,
+                };
+                (0..16).for_each(|_| self.policy.measured((rows, width), took));
+            }
         }
         self
     }
