@@ -20,6 +20,7 @@ mod fast;
 mod gather;
 mod indexing;
 mod interchange;
+mod layers;
 mod linalg;
 mod linear;
 mod model;
@@ -50,6 +51,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     gather::register(module)?;
     products::register(module)?;
     linear::register(module)?;
+    layers::register(module)?;
     indexing::register(module)?;
     interchange::register(module)?;
     compiled::register(module)?;

@@ -1,10 +1,8 @@
 //! Products of matrices, quantised ones too, and convolutions.
 
-use pyo3::exceptions::PyKeyError;
-use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyString, PyTuple};
-use refrain_mlx::{DType, Operand, ops};
+use pyo3::types::PyTuple;
+use refrain_mlx::{DType, ops};
 
 use crate::array::PyArray;
 use crate::convert::{ArrayArg, StreamArg, on};
@@ -123,35 +121,6 @@ fn quantized_matmul(
     on(py, stream, product).map(PyArray::new)
 }
 
-/// What a `mlx.nn.QuantizedLinear` computes of `x`. It reads the layer's items and attributes as that does.
-#[pyfunction]
-#[pyo3(name = "_quantized_linear")]
-fn quantized_linear(py: Python<'_>, layer: &Bound<'_, PyDict>, x: ArrayArg) -> PyResult<PyArray> {
-    let optional = |name: &Bound<'_, PyString>| {
-        let item = layer.get_item(name)?.filter(|item| !item.is_none());
-        item.map(|item| item.extract::<ArrayArg>()).transpose()
-    };
-    let item = |name: &Bound<'_, PyString>| {
-        let missing = || PyKeyError::new_err(name.clone().unbind());
-        layer.get_item(name)?.ok_or_else(missing)?.extract::<ArrayArg>()
-    };
-    let (w, scales) = (item(intern!(py, "weight"))?, item(intern!(py, "scales"))?);
-    let (biases, bias) = (optional(intern!(py, "biases"))?, optional(intern!(py, "bias"))?);
-    let group_size = layer.getattr(intern!(py, "group_size"))?.extract()?;
-    let bits = layer.getattr(intern!(py, "bits"))?.extract()?;
-    let mode = layer.getattr(intern!(py, "mode"))?;
-    let mode = mode.cast::<PyString>()?.to_str()?;
-    let biases = biases.as_ref().map(|biases| &biases.0);
-    on(py, None, || {
-        let product = ops::quantized_matmul(&x.0, &w.0, &scales.0, biases, true, group_size, bits, mode)?;
-        match &bias {
-            Some(bias) => ops::add(&Operand::Value(product), &Operand::Value(bias.0.clone())),
-            None => Ok(product),
-        }
-    })
-    .map(PyArray::new)
-}
-
 /// Products with the quantised matrices that indices select.
 #[pyfunction]
 #[pyo3(signature = (x, w, /, scales, biases = None, lhs_indices = None, rhs_indices = None, transpose = true, group_size = None, bits = None, mode = "affine", global_scale = None, *, sorted_indices = false, stream = None))]
@@ -243,7 +212,6 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
         wrap_pyfunction!(quantize, module)?,
         wrap_pyfunction!(dequantize, module)?,
         wrap_pyfunction!(quantized_matmul, module)?,
-        wrap_pyfunction!(quantized_linear, module)?,
         wrap_pyfunction!(gather_qmm, module)?,
         wrap_pyfunction!(to_fp8, module)?,
         wrap_pyfunction!(from_fp8, module)?,

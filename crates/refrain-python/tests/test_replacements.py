@@ -37,8 +37,10 @@ def imported(name, text, folder, monkeypatch):
         (package / "__init__.py").touch()
     (package / f"{name.split('.')[-1]}.py").write_text(text)
     # `mlx.core` stays what it is.
-    own = [part for part in sys.modules if part.split(".")[:2] == packages[:2] or part == packages[0] != "mlx"]
-    for part in own:
+    def own():
+        return [part for part in sys.modules if part.split(".")[:2] == packages[:2] or part == packages[0] != "mlx"]
+
+    for part in own():
         monkeypatch.delitem(sys.modules, part)
     if packages[0] == "mlx":
         monkeypatch.setattr(sys.modules["mlx"], "__path__", [str(folder / "mlx")])
@@ -46,7 +48,7 @@ def imported(name, text, folder, monkeypatch):
     try:
         return importlib.import_module(name)
     finally:
-        for part in [part for part in sys.modules if part.split(".")[:2] == packages[:2]]:
+        for part in own():
             del sys.modules[part]
 
 
@@ -79,7 +81,7 @@ def layer_of(module, has_bias):
 def test_a_quantised_layer_computes_what_its_python_does(tmp_path, monkeypatch, has_bias):
     text = LAYERS.format(getattr=GETATTR, group_size="group_size")
     module = imported("mlx.nn.layers.quantized", text, tmp_path, monkeypatch)
-    assert "_quantized_linear" in module.QuantizedLinear.__call__.__qualname__
+    assert is_replaced(module.QuantizedLinear.__call__)
     layer = layer_of(module, has_bias)
     x = mx.random.normal((3, 64), key=mx.random.key(2))
     expected = mx.quantized_matmul(x, layer["weight"], layer["scales"], layer["biases"], group_size=32, bits=4)
@@ -121,11 +123,15 @@ def test_a_module_with_other_code_keeps_its_attributes(tmp_path, monkeypatch):
     assert base.Module.__getattr__ is not dict.__getitem__
 
 
+def is_replaced(function):
+    return function.__module__ == replacements.__name__
+
+
 def test_published_layers_are_replaced():
-    """ci/python runs this again where the published package is installed."""
+    """ci/python runs this and what follows again where the published packages are installed."""
     nn = pytest.importorskip("mlx.nn")
     assert nn.Module.__getattr__ is dict.__getitem__
-    assert "_quantized_linear" in nn.QuantizedLinear.__call__.__qualname__
+    assert is_replaced(nn.QuantizedLinear.__call__)
     module = nn.Module()
     module["part"] = 1
     check_attributes(module)
@@ -133,3 +139,81 @@ def test_published_layers_are_replaced():
     layer = nn.QuantizedLinear.from_linear(linear, group_size=32, bits=8)
     x = mx.random.normal((2, 64))
     assert mx.allclose(layer(x), linear(x), atol=0.02)
+
+
+def test_published_norms_compute_what_their_python_does():
+    nn = pytest.importorskip("mlx.nn")
+    assert is_replaced(nn.RMSNorm.__call__)
+    x = mx.random.normal((2, 8))
+    norm = nn.RMSNorm(8, eps=0.5)
+    norm.weight = mx.arange(8).astype(mx.float32)
+    assert mx.array_equal(norm(x), mx.fast.rms_norm(x, mx.arange(8).astype(mx.float32), 0.5))
+    with pytest.raises(ValueError, match="same size"):
+        norm(x[:, :4])
+    del norm["weight"]
+    with pytest.raises(KeyError, match="weight"):
+        norm(x)
+
+
+@pytest.mark.parametrize("offset", [0, 5, [2, 7]])
+def test_published_rotations_compute_what_their_python_does(offset):
+    nn = pytest.importorskip("mlx.nn")
+    assert is_replaced(nn.RoPE.__call__)
+    x = mx.random.normal((2, 3, 4, 16))
+    offset = mx.array(offset) if isinstance(offset, list) else offset
+    rope = nn.RoPE(8, traditional=True, base=100.0, scale=0.5)
+    expected = mx.fast.rope(x, 8, traditional=True, base=100.0, scale=0.5, offset=offset)
+    assert mx.array_equal(rope(x, offset=offset), expected)
+    if isinstance(offset, int):
+        assert mx.array_equal(rope(x, offset), expected)
+
+
+@pytest.mark.parametrize("has_bias", [True, False])
+def test_published_experts_compute_what_their_python_does(has_bias):
+    layers = pytest.importorskip("mlx_lm.models.switch_layers")
+    assert is_replaced(layers.QuantizedSwitchLinear.__call__)
+    layer = layers.QuantizedSwitchLinear(64, 32, 4, bias=has_bias, group_size=32, bits=4)
+    if has_bias:
+        layer.bias = mx.random.normal((4, 32))
+    x, indices = mx.random.normal((2, 1, 1, 64)), mx.array([[3, 0], [1, 1]])
+    parts = layer["weight"], layer["scales"], layer["biases"]
+    expected = mx.gather_qmm(x, *parts, rhs_indices=indices, group_size=32, bits=4)
+    if has_bias:
+        expected = expected + mx.expand_dims(layer["bias"][indices], -2)
+    assert mx.array_equal(layer(x, indices, sorted_indices=False), expected)
+
+
+def test_published_caches_hold_what_their_python_does():
+    cache_module = pytest.importorskip("mlx_lm.models.cache")
+    assert is_replaced(cache_module.KVCache.update_and_fetch)
+    cache = cache_module.KVCache()
+    all_keys, all_values = [], []
+    # It grows at first, and is full after the third.
+    for tokens in (3, 250, 3, 5, 1):
+        keys = mx.random.normal((1, 2, tokens, 4))
+        values = mx.random.normal((1, 2, tokens, 6))
+        all_keys.append(keys)
+        all_values.append(values)
+        fetched = cache.update_and_fetch(keys, values)
+        assert cache.offset == sum(part.shape[2] for part in all_keys)
+        for found, parts in zip(fetched, (all_keys, all_values), strict=True):
+            assert mx.array_equal(found, mx.concatenate(parts, axis=2))
+        assert (fetched[0] is cache.keys) == (cache.offset == 256)
+    held = cache.keys
+    with pytest.raises(ValueError, match="broadcast"):
+        cache.update_and_fetch(mx.zeros((1, 3, 1, 4)), mx.zeros((1, 2, 1, 6)))
+    assert cache.offset == 262 and mx.array_equal(held, cache.keys)
+
+
+def test_a_subclass_of_a_published_cache_fetches_as_it_does():
+    cache_module = pytest.importorskip("mlx_lm.models.cache")
+
+    class Last(cache_module.KVCache):
+        def keys_and_values(self):
+            return self.keys[..., self.offset - 1 : self.offset, :], None
+
+    cache = Last()
+    for number in range(2):
+        keys, values = cache.update_and_fetch(mx.full((1, 1, 2, 4), number), mx.zeros((1, 1, 2, 4)))
+        assert values is None
+        assert keys.tolist() == [[[[number] * 4]]]

@@ -6,6 +6,8 @@ mod set;
 pub use get::get;
 pub use set::{Update, set, update};
 
+use smallvec::SmallVec;
+
 use crate::shape::tuple;
 use crate::{DType, Error, ErrorKind, Result, Value};
 
@@ -60,43 +62,45 @@ impl Item {
     }
 }
 
+/// Resolved items. Those of most arrays are stored inline, since programs index some hundred times for a token.
+type Items = SmallVec<[Item; 6]>;
+
 /// Items with the ellipsis spelt out, one for each axis, and new axes between them.
-fn resolved(a: &Value, items: &[Index]) -> Result<Vec<Item>> {
-    let named = items
-        .iter()
-        .filter(|item| !matches!(item, Index::NewAxis | Index::Ellipsis))
-        .count();
+fn resolved(a: &Value, items: &[Index]) -> Result<Items> {
+    let (mut named, mut ellipses) = (0, 0);
+    for item in items {
+        match item {
+            Index::Ellipsis => ellipses += 1,
+            Index::NewAxis => {}
+            _ => named += 1,
+        }
+    }
     let rank = a.ndim();
     if named > rank {
         let message = format!("Too many indices for array with {rank} dimensions.");
         return Err(Error::value(message));
     }
-    if items.iter().filter(|item| matches!(item, Index::Ellipsis)).count() > 1 {
+    if ellipses > 1 {
         return Err(Error::value("An index can only have a single ellipsis (...)"));
     }
-    let mut spelt: Vec<&Index> = Vec::with_capacity(rank);
+    let mut made = Items::new();
+    let mut extents = a.shape().iter().copied();
+    let whole = |extent| Item::Range {
+        first: 0,
+        count: extent,
+        step: 1,
+    };
     for item in items {
         match item {
-            Index::Ellipsis => spelt.extend(std::iter::repeat_n(&Index::ALL, rank - named)),
-            item => spelt.push(item),
+            Index::NewAxis => made.push(Item::New),
+            Index::Ellipsis => made.extend(extents.by_ref().take(rank - named).map(whole)),
+            _ => {
+                let extent = extents.next().expect("there are enough axes");
+                made.push(on_axis(item, extent, rank - extents.len() - 1)?);
+            }
         }
     }
-    let missing = if items.iter().any(|item| matches!(item, Index::Ellipsis)) {
-        0
-    } else {
-        rank - named
-    };
-    spelt.extend(std::iter::repeat_n(&Index::ALL, missing));
-    let mut axis = 0;
-    let mut made = Vec::with_capacity(spelt.len());
-    for item in spelt {
-        if matches!(item, Index::NewAxis) {
-            made.push(Item::New);
-            continue;
-        }
-        made.push(on_axis(item, a.shape()[axis], axis)?);
-        axis += 1;
-    }
+    made.extend(extents.map(whole));
     Ok(made)
 }
 

@@ -1,6 +1,7 @@
 //! Values with some elements replaced. The value itself never changes.
 
-use refrain::{Array, Combine};
+use refrain::{Array, Combine, Dimensions};
+use smallvec::SmallVec;
 
 use super::get::{Integers, selected};
 use super::{Index, Item, misfit, resolved};
@@ -116,7 +117,7 @@ fn masked(a: &Value, mask: &Value, value: &Value) -> Result<Value> {
 }
 
 /// The shape that items without arrays select.
-fn shape_of(items: &[Item]) -> Vec<usize> {
+fn shape_of(items: &[Item]) -> Dimensions {
     let extent = |item: &Item| match item {
         Item::Range { count, .. } => Some(*count),
         Item::New => Some(1),
@@ -127,6 +128,9 @@ fn shape_of(items: &[Item]) -> Vec<usize> {
 
 /// A value broadcast to a shape, after leading extents of 1 that are too many.
 fn fitted(value: &Value, shape: &[usize]) -> Result<Value> {
+    if value.shape() == shape {
+        return Ok(value.clone());
+    }
     let surplus = value.ndim().saturating_sub(shape.len());
     if value.shape()[..surplus].iter().any(|&n| n != 1) {
         return Err(misfit(value.shape(), shape));
@@ -141,8 +145,8 @@ fn fitted(value: &Value, shape: &[usize]) -> Result<Value> {
 /// Replaces what items without arrays select.
 fn replaced(a: &Value, items: &[Item], value: &Value) -> Result<Value> {
     let value = fitted(value, &shape_of(items))?;
-    let (mut start, mut stop, mut step) = (vec![], vec![], vec![]);
-    let (mut shape, mut descending) = (vec![], vec![]);
+    let [mut start, mut stop, mut step] = [const { Dimensions::new_const() }; 3];
+    let (mut shape, mut descending) = (SmallVec::<[isize; 4]>::new(), vec![]);
     for item in items {
         let (first, count, by) = match item {
             Item::New => continue,

@@ -14,6 +14,16 @@ fn binary(a: &Operand, b: &Operand, function: impl Fn(&Array, &Array) -> Array) 
     a.arithmetic(function(a.array(), b.array()))
 }
 
+/// A function of an array of floats and a number, in either order, as one operation: the number is a constant of it.
+/// Nothing for other operands.
+fn by_number(a: &Operand, b: &Operand, function: impl Fn(&Array, refrain::Number) -> Array) -> Option<Result<Value>> {
+    let ((Operand::Value(x), Operand::Number(number)) | (Operand::Number(number), Operand::Value(x))) = (a, b) else {
+        return None;
+    };
+    let dtype = x.dtype();
+    (dtype.is_native() && dtype.is_floating()).then(|| x.like(function(x.array(), number.in_dtype(dtype))))
+}
+
 /// A function of two arrays of a floating dtype.
 fn floating(a: &Operand, b: &Operand, function: impl Fn(&Array, &Array) -> Array) -> Result<Value> {
     let ([a, b], dtype) = promoted(a, b)?;
@@ -53,6 +63,9 @@ functions_in_f32! {
 /// # Errors
 /// Fails if shapes do not broadcast, or if the promoted dtype is not supported.
 pub fn add(a: &Operand, b: &Operand) -> Result<Value> {
+    if let Some(sum) = by_number(a, b, |x, number| x + number) {
+        return sum;
+    }
     binary(a, b, |a, b| {
         if a.dtype() == refrain::DType::Bool {
             a.bit_or(b)
@@ -67,6 +80,11 @@ pub fn add(a: &Operand, b: &Operand) -> Result<Value> {
 /// # Errors
 /// As [`add`].
 pub fn subtract(a: &Operand, b: &Operand) -> Result<Value> {
+    if let Operand::Number(_) = b
+        && let Some(difference) = by_number(a, b, |x, number| x - number)
+    {
+        return difference;
+    }
     binary(a, b, |a, b| {
         if a.dtype() == refrain::DType::Bool {
             a.bit_xor(b)
@@ -81,6 +99,9 @@ pub fn subtract(a: &Operand, b: &Operand) -> Result<Value> {
 /// # Errors
 /// As [`add`].
 pub fn multiply(a: &Operand, b: &Operand) -> Result<Value> {
+    if let Some(product) = by_number(a, b, |x, number| x * number) {
+        return product;
+    }
     binary(a, b, |a, b| {
         if a.dtype() == refrain::DType::Bool {
             a.bit_and(b)
@@ -95,6 +116,11 @@ pub fn multiply(a: &Operand, b: &Operand) -> Result<Value> {
 /// # Errors
 /// As [`add`].
 pub fn divide(a: &Operand, b: &Operand) -> Result<Value> {
+    if let Operand::Number(_) = b
+        && let Some(quotient) = by_number(a, b, |x, number| x / number)
+    {
+        return quotient;
+    }
     floating(a, b, |a, b| a / b)
 }
 

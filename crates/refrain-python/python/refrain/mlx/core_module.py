@@ -1,6 +1,7 @@
 """Makes the module that takes the place of `mlx.core`."""
 
 import atexit
+import ctypes
 import math
 import os
 import types
@@ -30,6 +31,10 @@ from refrain.mlx import (
 MLX_VERSION = "0.32.4"
 
 DEVICE_VARIABLE = "REFRAIN_DEVICE"
+
+# What makes a method of a built-in function. A Python function that calls it would take as long as the operation.
+_bound = ctypes.pythonapi.PyInstanceMethod_New
+_bound.argtypes, _bound.restype = [ctypes.py_object], ctypes.py_object
 
 
 def _public(*modules: types.ModuleType) -> dict[str, object]:
@@ -72,13 +77,9 @@ def _submodules() -> dict[str, types.ModuleType]:
     }
 
 
-def _method(function: object):
-    def method(self: "_core.array", *args: object, **kwargs: object) -> object:
-        return function(self, *args, **kwargs)
-
-    method.__name__ = getattr(function, "__name__", "method")
-    method.__doc__ = getattr(function, "__doc__", None)
-    return method
+def _method(function: object) -> object:
+    """The function as a method. Unlike a Python function, a built-in one does not bind itself to an object."""
+    return function if isinstance(function, types.FunctionType) else _bound(function)
 
 
 def _complete_array(namespace: dict[str, object]) -> None:

@@ -36,13 +36,46 @@ def _attribute(module_class: type) -> Callable[..., object]:
     return dict.__getitem__
 
 
-def _quantized_linear(_: type) -> Callable[..., object]:
-    compute = _core._quantized_linear
+def _layer(compute: Callable[..., object]) -> Callable[[type], Callable[..., object]]:
+    """The `__call__` of a layer that `compute` computes."""
 
-    def __call__(self: object, x: object) -> object:
-        return compute(self, x)
+    def replacement(_: type) -> Callable[..., object]:
+        def __call__(self: object, x: object) -> object:
+            return compute(self, x)
+
+        return __call__
+
+    return replacement
+
+
+def _quantized_switch_linear(layer_class: type) -> Callable[..., object]:
+    call, compute = layer_class.__call__, _core._quantized_switch_linear
+
+    def __call__(self: object, x: object, indices: object, sorted_indices: bool = False) -> object:
+        product = compute(self, x, indices)
+        return call(self, x, indices, sorted_indices) if product is None else product
 
     return __call__
+
+
+def _rope(_: type) -> Callable[..., object]:
+    compute = _core._rope
+
+    def __call__(self: object, x: object, offset: object = 0) -> object:
+        return compute(self, x, offset)
+
+    return __call__
+
+
+def _update_and_fetch(cache_class: type) -> Callable[..., object]:
+    grow_and_fetch, update = cache_class.update_and_fetch, _core._update_and_fetch
+
+    def update_and_fetch(self: object, keys: object, values: object) -> object:
+        # A subclass may fetch in another way.
+        fetched = update(self, keys, values) if type(self) is cache_class else None
+        return fetched or grow_and_fetch(self, keys, values)
+
+    return update_and_fetch
 
 
 REPLACED = {
@@ -60,7 +93,30 @@ REPLACED = {
         "QuantizedLinear.__call__",
         ("self", "x"),
         frozenset({"mx", "quantized_matmul", "get", "group_size", "bits", "mode"}),
-        _quantized_linear,
+        _layer(_core._quantized_linear),
+    ),
+    "mlx.nn.layers.normalization": Replacement(
+        "RMSNorm.__call__", ("self", "x"), frozenset({"mx", "fast", "rms_norm", "eps"}), _layer(_core._rms_norm)
+    ),
+    "mlx.nn.layers.positional_encoding": Replacement(
+        "RoPE.__call__",
+        ("self", "x", "offset"),
+        frozenset({"mx", "fast", "rope", "dims", "traditional", "base", "scale"}),
+        _rope,
+    ),
+    "mlx_lm.models.switch_layers": Replacement(
+        "QuantizedSwitchLinear.__call__",
+        ("self", "x", "indices", "sorted_indices"),
+        frozenset({"mx", "gather_qmm", "get", "group_size", "bits", "mode", "global_scale", "expand_dims"}),
+        _quantized_switch_linear,
+    ),
+    "mlx_lm.models.cache": Replacement(
+        "KVCache.update_and_fetch",
+        ("self", "keys", "values"),
+        frozenset(
+            {"offset", "keys", "values", "shape", "step", "mx", "zeros", "dtype", "concatenate", "keys_and_values"}
+        ),
+        _update_and_fetch,
     ),
 }
 

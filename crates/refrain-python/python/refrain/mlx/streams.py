@@ -5,6 +5,7 @@ make, pass and compare them, and a stream that belongs to a thread refuses to be
 """
 
 import enum
+import functools
 import threading
 
 from refrain import _core
@@ -159,13 +160,19 @@ def device_info(d: Device | DeviceType | None = None) -> dict[str, str | int]:
     return {"device_name": name, "architecture": "cpu" if is_cpu else "vulkan"}
 
 
+@functools.cache
+def _computing() -> Device:
+    """The device that computes, which is chosen before there is any array."""
+    return Device(cpu if _core._device()[1] else gpu)
+
+
 def default_device() -> Device:
     """The device that operations run on by default."""
     if _defaults.device is not None:
         return _defaults.device
     if _process_default is not None:
         return _process_default
-    return Device(cpu if _core._device()[1] else gpu)
+    return _computing()
 
 
 def set_default_device(device: Device | DeviceType) -> None:

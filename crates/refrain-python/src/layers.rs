@@ -1,0 +1,201 @@
+//! What layers of `mlx.nn` and parts of mlx-lm compute, without Python between their operations. Each function reads the
+//! items and attributes that the Python code reads; `replacements.py` puts it in the place of that.
+
+use pyo3::exceptions::PyKeyError;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyString, PyTuple};
+use refrain_mlx::fast::{self, Offset};
+use refrain_mlx::index::{self, Index};
+use refrain_mlx::{Number, Operand, Value, ops};
+
+use crate::array::PyArray;
+use crate::convert::{ArrayArg, number, on};
+
+/// A parameter of a layer.
+fn parameter(layer: &Bound<'_, PyDict>, name: &Bound<'_, PyString>) -> PyResult<Value> {
+    match layer.get_item(name)? {
+        Some(item) => Ok(item.extract::<ArrayArg>()?.0),
+        None => Err(PyKeyError::new_err(name.clone().unbind())),
+    }
+}
+
+/// A parameter that a layer may not have.
+fn optional(layer: &Bound<'_, PyDict>, name: &Bound<'_, PyString>) -> PyResult<Option<Value>> {
+    let item = layer.get_item(name)?.filter(|item| !item.is_none());
+    item.map(|item| Ok(item.extract::<ArrayArg>()?.0)).transpose()
+}
+
+/// The quantised matrix of a layer, or its matrices.
+struct Weights<'py> {
+    words: Value,
+    scales: Value,
+    biases: Option<Value>,
+    group_size: i64,
+    bits: i64,
+    mode: Bound<'py, PyAny>,
+}
+
+impl<'py> Weights<'py> {
+    fn of(layer: &Bound<'py, PyDict>) -> PyResult<Weights<'py>> {
+        let py = layer.py();
+        Ok(Weights {
+            words: parameter(layer, intern!(py, "weight"))?,
+            scales: parameter(layer, intern!(py, "scales"))?,
+            biases: optional(layer, intern!(py, "biases"))?,
+            group_size: layer.getattr(intern!(py, "group_size"))?.extract()?,
+            bits: layer.getattr(intern!(py, "bits"))?.extract()?,
+            mode: layer.getattr(intern!(py, "mode"))?,
+        })
+    }
+
+    fn mode(&self) -> PyResult<&str> {
+        self.mode.cast::<PyString>()?.to_str()
+    }
+}
+
+/// What a `mlx.nn.QuantizedLinear` computes of `x`.
+#[pyfunction]
+fn _quantized_linear(py: Python<'_>, layer: &Bound<'_, PyDict>, x: ArrayArg) -> PyResult<PyArray> {
+    let w = Weights::of(layer)?;
+    let (mode, bias) = (w.mode()?, optional(layer, intern!(py, "bias"))?);
+    on(py, None, || {
+        let (group_size, bits) = (Some(w.group_size), Some(w.bits));
+        let product = ops::quantized_matmul(
+            &x.0,
+            &w.words,
+            &w.scales,
+            w.biases.as_ref(),
+            true,
+            group_size,
+            bits,
+            mode,
+        )?;
+        match bias {
+            Some(bias) => ops::add(&Operand::Value(product), &Operand::Value(bias)),
+            None => Ok(product),
+        }
+    })
+    .map(PyArray::new)
+}
+
+/// What a `QuantizedSwitchLinear` of mlx-lm computes of `x`: products with the matrices that `indices` select. Nothing if
+/// the layer has a bias or one scale for all of a matrix.
+#[pyfunction]
+fn _quantized_switch_linear(
+    py: Python<'_>,
+    layer: &Bound<'_, PyDict>,
+    x: ArrayArg,
+    indices: ArrayArg,
+) -> PyResult<Option<PyArray>> {
+    let has_more = layer.contains(intern!(py, "bias"))? || !layer.getattr(intern!(py, "global_scale"))?.is_none();
+    if has_more {
+        return Ok(None);
+    }
+    let w = Weights::of(layer)?;
+    let mode = w.mode()?;
+    on(py, None, || {
+        let (chosen, group_size, bits) = ([None, Some(&indices.0)], Some(w.group_size), Some(w.bits));
+        ops::gather_qmm(
+            &x.0,
+            &w.words,
+            &w.scales,
+            w.biases.as_ref(),
+            chosen,
+            true,
+            group_size,
+            bits,
+            mode,
+        )
+    })
+    .map(|product| Some(PyArray::new(product)))
+}
+
+/// What a `mlx.nn.RMSNorm` computes of `x`.
+#[pyfunction]
+fn _rms_norm(py: Python<'_>, layer: &Bound<'_, PyDict>, x: ArrayArg) -> PyResult<PyArray> {
+    let weight = parameter(layer, intern!(py, "weight"))?;
+    let eps = layer.getattr(intern!(py, "eps"))?.extract()?;
+    on(py, None, || fast::rms_norm(&x.0, Some(&weight), eps)).map(PyArray::new)
+}
+
+/// What a `mlx.nn.RoPE` computes of `x`.
+#[pyfunction]
+fn _rope(py: Python<'_>, layer: &Bound<'_, PyAny>, x: ArrayArg, offset: &Bound<'_, PyAny>) -> PyResult<PyArray> {
+    let offset = match number(offset)? {
+        Some(Number::Int(position)) => Offset::Int(position),
+        _ => Offset::Value(offset.extract::<ArrayArg>()?.0),
+    };
+    let dims = layer.getattr(intern!(py, "dims"))?.extract()?;
+    let traditional = layer.getattr(intern!(py, "traditional"))?.extract()?;
+    let base = layer.getattr(intern!(py, "base"))?.extract()?;
+    let scale = layer.getattr(intern!(py, "scale"))?.extract()?;
+    on(py, None, || {
+        fast::rope(&x.0, dims, traditional, base, scale, &offset, None)
+    })
+    .map(PyArray::new)
+}
+
+/// What `update_and_fetch` of mlx-lm's `KVCache` returns: all keys and values so far, behind which it has written the
+/// new ones. Nothing, and nothing is changed, if the cache has to grow.
+#[pyfunction]
+fn _update_and_fetch<'py>(
+    py: Python<'py>,
+    cache: &Bound<'py, PyAny>,
+    keys: ArrayArg,
+    values: ArrayArg,
+) -> PyResult<Option<Bound<'py, PyTuple>>> {
+    let planes = [
+        cache.getattr(intern!(py, "keys"))?,
+        cache.getattr(intern!(py, "values"))?,
+    ];
+    let [Ok(key_plane), Ok(value_plane)] = planes.each_ref().map(|plane| plane.cast::<PyArray>()) else {
+        return Ok(None);
+    };
+    let offset = cache.getattr(intern!(py, "offset"))?.extract::<i64>()?;
+    let (&[_, _, tokens, _], &[_, _, held, _]) = (keys.0.shape(), key_plane.get().value().shape()) else {
+        return Ok(None);
+    };
+    let end = offset + tokens as i64;
+    if offset < 0 || end > held as i64 {
+        return Ok(None);
+    }
+    let along = |start, stop| {
+        let tokens = Index::Slice {
+            start,
+            stop,
+            step: None,
+        };
+        [Index::ALL, Index::ALL, tokens, Index::ALL]
+    };
+    let new = along(Some(offset), Some(end));
+    let written = |plane: &Bound<'_, PyArray>, part: Value| {
+        on(py, None, || {
+            index::set(&plane.get().value(), &new, &Operand::Value(part))
+        })
+    };
+    let (keys, values) = (written(key_plane, keys.0)?, written(value_plane, values.0)?);
+    cache.setattr(intern!(py, "offset"), end)?;
+    key_plane.get().set(keys.clone());
+    value_plane.get().set(values.clone());
+    if end == held as i64 {
+        return PyTuple::new(py, planes).map(Some);
+    }
+    let so_far = along(None, Some(end));
+    let fetched = |all: &Value| on(py, None, || index::get(all, &so_far)).map(PyArray::new);
+    (fetched(&keys)?, fetched(&values)?).into_pyobject(py).map(Some)
+}
+
+/// Adds the functions.
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    for function in [
+        wrap_pyfunction!(_quantized_linear, module)?,
+        wrap_pyfunction!(_quantized_switch_linear, module)?,
+        wrap_pyfunction!(_rms_norm, module)?,
+        wrap_pyfunction!(_rope, module)?,
+        wrap_pyfunction!(_update_and_fetch, module)?,
+    ] {
+        module.add_function(function)?;
+    }
+    Ok(())
+}
