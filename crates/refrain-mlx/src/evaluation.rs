@@ -6,7 +6,10 @@
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use refrain::{Array, DType};
 
@@ -15,6 +18,13 @@ use crate::{Result, Value, compute_device};
 /// Maximum number of evaluations that wait. A program that is further ahead waits itself, so that its arrays do not
 /// fill the memory.
 const MAX_WAITING: usize = 4;
+
+/// How long the thread polls for the next evaluation before it sleeps. Waking takes up to 300 µs, and a program that
+/// generates tokens starts an evaluation every millisecond or two.
+const POLLING: Duration = Duration::from_millis(2);
+
+/// Number of processors from which on the thread polls: it has one for itself then.
+const MIN_PROCESSORS: usize = 4;
 
 /// Computes values and waits for them. Every value on the way that is still referenced is kept, too.
 ///
@@ -80,9 +90,17 @@ fn submit(values: &[Value]) -> Result<()> {
     Ok(refrain::eval_referenced(&arrays)?)
 }
 
+/// Whether the device leaves the processors to the program.
+fn computes_elsewhere() -> bool {
+    let device = compute_device();
+    !device.is_cpu() && !device.is_software()
+}
+
 /// The evaluations that were started, in their order.
 struct Started {
     state: Mutex<State>,
+    /// Number of evaluations that wait. Changes under the lock, and is read without it.
+    waiting: AtomicUsize,
     /// Notified when an evaluation begins and when it ends.
     changed: Condvar,
 }
@@ -102,6 +120,7 @@ static STARTED: Started = Started {
         ended: 0,
         has_thread: false,
     }),
+    waiting: AtomicUsize::new(0),
     changed: Condvar::new(),
 };
 
@@ -109,7 +128,7 @@ impl Started {
     fn push(&'static self, values: Vec<Value>) {
         let mut state = self.lock();
         if !state.has_thread {
-            let thread = std::thread::Builder::new().name("evaluation".to_owned());
+            let thread = thread::Builder::new().name("evaluation".to_owned());
             // Without a thread, the values are computed when they are read.
             let Ok(_) = thread.spawn(|| self.run()) else {
                 return;
@@ -120,6 +139,7 @@ impl Started {
             state = self.changed(state);
         }
         state.waiting.push_back(values);
+        self.waiting.fetch_add(1, Ordering::Release);
         state.started += 1;
         self.changed.notify_all();
     }
@@ -138,12 +158,24 @@ impl Started {
 
     /// Evaluates in the order in which evaluations were started, until the process ends.
     fn run(&self) {
+        let polls = thread::available_parallelism().is_ok_and(|processors| processors.get() >= MIN_PROCESSORS);
         let mut state = self.lock();
+        let mut idle_since = Instant::now();
         loop {
             let Some(values) = state.waiting.pop_front() else {
-                state = self.changed(state);
+                let may_poll = polls && idle_since.elapsed() < POLLING && computes_elsewhere();
+                state = if may_poll {
+                    drop(state);
+                    while self.waiting.load(Ordering::Acquire) == 0 && idle_since.elapsed() < POLLING {
+                        std::hint::spin_loop();
+                    }
+                    self.lock()
+                } else {
+                    self.changed(state)
+                };
                 continue;
             };
+            self.waiting.fetch_sub(1, Ordering::Release);
             drop(state);
             self.changed.notify_all();
             // What fails here, fails again where the values are read.
@@ -152,6 +184,7 @@ impl Started {
             drop(values);
             state = self.lock();
             state.ended += 1;
+            idle_since = Instant::now();
             self.changed.notify_all();
         }
     }

@@ -5,10 +5,10 @@
 //! anew what is left to compute. So nothing is computed twice and no state is seen half updated. Tracing and
 //! publishing results happen one thread at a time.
 
-use std::collections::HashSet;
 use std::sync::{Condvar, Mutex, MutexGuard};
 
 use crate::Error;
+use crate::signature::FastSet;
 use crate::storage::Storage;
 
 /// What only one thread at a time may work on.
@@ -33,7 +33,7 @@ pub(crate) struct WorkLock(Vec<LockKey>);
 
 #[derive(Default)]
 struct LockTable {
-    locked: Mutex<Option<HashSet<LockKey>>>,
+    locked: Mutex<Option<FastSet<LockKey>>>,
     /// Notified when locks are released.
     released: Condvar,
 }
@@ -87,6 +87,6 @@ impl Drop for WorkLock {
     }
 }
 
-fn lock() -> MutexGuard<'static, Option<HashSet<LockKey>>> {
+fn lock() -> MutexGuard<'static, Option<FastSet<LockKey>>> {
     LOCKS.locked.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }

@@ -1,6 +1,6 @@
 //! Program signatures: cache keys that are equal exactly when two programs differ in nothing but their memory.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 
 /// A hasher that keeps every word it is fed. Two signatures are equal only if all fed words are, so a lookup never
@@ -63,6 +63,9 @@ impl Hash for Signature {
 
 /// A map with a fast hasher, for keys that are not attacker-controlled: ids, addresses, [`Signature`]s.
 pub(crate) type FastMap<K, V> = HashMap<K, V, BuildHasherDefault<NumberHasher>>;
+
+/// A set like [`FastMap`].
+pub(crate) type FastSet<K> = HashSet<K, BuildHasherDefault<NumberHasher>>;
 
 /// A fast hasher of single numbers.
 #[derive(Default)]

@@ -10,7 +10,7 @@ use crate::array::{Array, ArrayNumber, Content, Value};
 use crate::in_place::InPlaceUpdates;
 use crate::locks::WorkLock;
 use crate::passes::LowerOptions;
-use crate::signature::{FastMap, Signature};
+use crate::signature::{FastMap, FastSet, Signature};
 use crate::storage::{Bindings, Storage};
 use encoder::Encoder;
 
@@ -47,7 +47,7 @@ impl TracedGraph {
     pub fn of(outputs: &[&Array], options: LowerOptions) -> Result<TracedGraph, Error> {
         let (computed, leaves) = reachable(outputs)?;
         let outputs = outputs.iter().map(|&output| output.clone()).collect();
-        let mut traced = Encoder::of(&computed, options).finish(outputs, computed, leaves);
+        let mut traced = Encoder::of(&computed, leaves.len(), options).finish(outputs, computed, leaves);
         // They are constants of a function.
         if !traced.integers.is_empty() {
             (INTEGERS_FOLLOW, &traced.integers).hash(&mut traced.signature);
@@ -62,7 +62,7 @@ impl TracedGraph {
     /// As [`TracedGraph::of`].
     pub fn for_evaluation(outputs: &[&Array], kept: Kept, options: LowerOptions) -> Result<TracedGraph, Error> {
         let (computed, leaves) = reachable(outputs)?;
-        let encoder = Encoder::of(&computed, options);
+        let encoder = Encoder::of(&computed, leaves.len(), options);
         let further = encoder.uses.referenced(outputs, &computed, kept);
         let mut outputs: Vec<Array> = outputs.iter().map(|&output| output.clone()).collect();
         outputs.extend(further);
@@ -122,7 +122,7 @@ static NEXT_WALK: AtomicU64 = AtomicU64::new(1);
 pub(crate) fn reachable(outputs: &[&Array]) -> Result<(Vec<Array>, Vec<Array>), Error> {
     let walk = NEXT_WALK.fetch_add(1, Ordering::Relaxed);
     // Computed results, of computations that have several.
-    let mut found: FastMap<(u64, usize), ()> = FastMap::default();
+    let mut found: FastSet<(u64, usize)> = FastSet::default();
     let (mut computed, mut leaves, mut invalid) = (Vec::new(), Vec::new(), Vec::new());
     let is_new = |array: &Array| array.visit(walk) || !array.is_only_result();
     let mut pending: Vec<Array> = vec![];
@@ -135,14 +135,14 @@ pub(crate) fn reachable(outputs: &[&Array]) -> Result<(Vec<Array>, Vec<Array>), 
         let kind = match &*array.content() {
             // All results of a computation are computed together.
             Content::Lazy(_, inputs) => {
-                if !array.is_only_result() && found.insert((array.id(), 0), ()).is_some() {
+                if !array.is_only_result() && !found.insert((array.id(), 0)) {
                     continue;
                 }
                 pending.extend(inputs.iter().filter(|input| is_new(input)).cloned());
                 &mut computed
             }
             Content::Ready(values) => {
-                if !array.is_only_result() && found.insert((array.id(), array.result()), ()).is_some() {
+                if !array.is_only_result() && !found.insert((array.id(), array.result())) {
                     continue;
                 }
                 if values[array.result()].is_none() {

@@ -115,14 +115,15 @@ impl Backend for Gpu {
     }
 
     fn wait(&self, queue: Queue, value: u64, timeout: Duration) -> Result<bool, Failure> {
-        let started = Instant::now();
-        while started.elapsed() < self.spin {
-            if self.completed(queue)? >= value {
-                return Ok(true);
-            }
+        let (started, limit) = (Instant::now(), self.polling.limit().min(timeout));
+        let mut is_over = false;
+        while !is_over && started.elapsed() < limit {
+            is_over = self.completed(queue)? >= value;
             std::hint::spin_loop();
         }
-        self.wait_for(queue, value, timeout.as_nanos() as u64)
+        let is_over = is_over || self.wait_for(queue, value, timeout.as_nanos() as u64)?;
+        self.polling.waited(started.elapsed());
+        Ok(is_over)
     }
 
     fn status(&self) -> Result<(), Failure> {

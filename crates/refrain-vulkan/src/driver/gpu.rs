@@ -3,7 +3,6 @@
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
-use std::time::Duration;
 
 use ash::khr::pipeline_executable_properties;
 use ash::vk::{self, Handle};
@@ -11,6 +10,7 @@ use ash::vk::{self, Handle};
 use super::failure::{failed, failed_allocation};
 use super::features::{self, Structures};
 use super::instance::Instance;
+use super::polling::Polling;
 use super::probe::{Families, Probed};
 use crate::backend::{Failure, RawMemory, RawRecording};
 use crate::class::MemoryClass;
@@ -20,10 +20,6 @@ use crate::info::DeviceKind;
 use crate::mapped::Mapped;
 use crate::options::OpenOptions;
 use crate::queue::Queue;
-
-/// How long a wait polls before it blocks: waking from a blocking wait takes 30 to 300 µs. Not used with a software
-/// driver, which needs the CPU itself.
-const SPIN: Duration = Duration::from_micros(100);
 
 /// An open logical device.
 pub(super) struct Gpu {
@@ -41,8 +37,7 @@ pub(super) struct Gpu {
     pub(super) timelines: [vk::Semaphore; 2],
     /// Read-locked to create pipelines, write-locked to merge.
     pub(super) cache: RwLock<vk::PipelineCache>,
-    /// How long a wait polls before it blocks.
-    pub(super) spin: Duration,
+    pub(super) polling: Polling,
     /// Whether command lists are submitted to it. False for a compiler.
     can_submit: bool,
     /// Whether the device was closed while it hung. Then none of its objects may be touched any more.
@@ -94,7 +89,7 @@ impl Gpu {
             queues: [compute, transfer],
             timelines: [vk::Semaphore::null(); 2],
             cache: RwLock::new(vk::PipelineCache::null()),
-            spin: if software { Duration::ZERO } else { SPIN },
+            polling: Polling::new(software),
             can_submit: false,
             abandoned: AtomicBool::new(false),
         };

@@ -7,6 +7,7 @@ mod features;
 mod gpu;
 mod instance;
 mod newer_headers;
+mod polling;
 mod probe;
 mod record;
 mod statistics;

@@ -26,18 +26,18 @@ pub(super) struct Encoder {
 }
 
 impl Encoder {
-    /// Encodes the computed arrays, which are numbered.
-    pub fn of(computed: &[Array], options: LowerOptions) -> Encoder {
+    /// Encodes the computed arrays, which are numbered. `leaves` is the number of the others.
+    pub fn of(computed: &[Array], leaves: usize, options: LowerOptions) -> Encoder {
         let mut encoder = Encoder {
             leaf_numbers: FastMap::default(),
-            slots: vec![],
-            slot_numbers: FastMap::default(),
+            slots: Vec::with_capacity(leaves),
+            slot_numbers: FastMap::with_capacity_and_hasher(leaves, Default::default()),
             integers: vec![],
             candidates: vec![],
             updates: 0,
             uses: Uses {
                 computed: vec![0; computed.len()],
-                leaves: vec![],
+                leaves: Vec::with_capacity(leaves),
                 several: FastMap::default(),
             },
             // The approximate size of an elementwise operation of two inputs.
