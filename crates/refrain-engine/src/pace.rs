@@ -88,9 +88,10 @@ impl Pace {
         Some(self.due? + self.step? * (runs - 1) as u32)
     }
 
-    /// Notes that the device does other work first, which takes `by`.
+    /// Notes that the device does other work first, which is expected to take `by`. Polls begin after half of it: a poll
+    /// that comes late would make the work seem longer than it was, and the next poll come as late.
     pub fn delay(&mut self, by: Duration) {
-        self.due = self.due.map(|due| due + by);
+        self.due = self.due.map(|due| due + by / 2);
     }
 
     /// Notes that the next run is done, but that its time says nothing about others.
@@ -171,6 +172,32 @@ mod tests {
                 assert!(latest < 0.5, "{latest} of a run of {step} µs late");
             }
         }
+    }
+
+    #[test]
+    fn other_work_that_became_shorter_is_seen_to_be() {
+        let us = Duration::from_micros;
+        let (mut pace, mut now) = (Pace::default(), Instant::now());
+        for _ in 0..10 {
+            now += us(2100);
+            pace.done(1, 1, now);
+        }
+        let (real, mut seen) = (us(8000), us(14_000));
+        for _ in 0..20 {
+            pace.begin(now);
+            pace.delay(seen);
+            let (begun, end) = (now, now + us(2100) + real);
+            for poll in 0.. {
+                let Some(sleep) = pace.sleep_before(poll, 1, now).filter(|_| now < end) else {
+                    break;
+                };
+                now += sleep + us(70);
+            }
+            now = now.max(end);
+            seen = (seen * 7 + (now - begun - us(2100))) / 8;
+            pace.done_untimed(now);
+        }
+        assert!(seen < us(9000), "{seen:?}");
     }
 
     #[test]
