@@ -4,8 +4,8 @@
     python3 bench/load.py http://127.0.0.1:8080 --streams 1,8,32 --prompt 512 --generate 128
 
 Each of N clients sends one request after another, with random prompt tokens, until the time is over. Each number of
-clients gives one row: total tokens per second, time to first token, and time between tokens. Needs only the Python standard
-library.
+clients gives one row: total tokens per second, time to first token, and time between tokens. Needs only the Python
+standard library.
 
 With --prefill N, another client sends prompts of N tokens one after another. The time between tokens is then measured
 while prompts are processed.
@@ -41,7 +41,8 @@ class Timing:
     is_constrained: bool = False
 
 
-def arguments():
+def arguments(values=None):
+    """The options of the command line, or of `values`."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("url", help="address of the server, such as http://127.0.0.1:8080")
     parser.add_argument("--model", help="model name [default: the first one that the server lists]")
@@ -50,24 +51,39 @@ def arguments():
     parser.add_argument("--prompt", type=int, default=512, help="tokens per prompt [%(default)s]")
     parser.add_argument("--generate", type=int, default=128, help="tokens to generate [%(default)s]")
     parser.add_argument("--prefix", type=int, default=0, help="tokens of a shared prefix, in addition to --prompt")
-    parser.add_argument("--seconds", type=float, default=20, help="duration in which requests are started [%(default)s]")
+    parser.add_argument("--seconds", type=float, default=20, help="time in which requests are started [%(default)s]")
+    parser.add_argument("--warm-up", type=float, default=0, help="seconds of load before each row [%(default)s]")
     parser.add_argument("--vocabulary", type=int, default=100_000, help="upper bound of prompt token ids [%(default)s]")
     parser.add_argument("--text", help="send this text as prompt instead of tokens")
     parser.add_argument(
-        "--check", action="store_true", help="use a few fixed prompts; each answer must equal the one of a single client"
+        "--check",
+        action="store_true",
+        help="use a few fixed prompts; each answer must equal the one of a single client",
     )
-    parser.add_argument("--prefill", "--newcomer", dest="newcomer", type=int, default=0, help="prompt tokens of an additional client")
+    parser.add_argument(
+        "--prefill",
+        "--newcomer",
+        dest="newcomer",
+        type=int,
+        default=0,
+        help="prompt tokens of an additional client",
+    )
     parser.add_argument("--constrained", type=int, default=0, help="clients that send a JSON schema [%(default)s]")
     parser.add_argument("--fields", type=int, default=50, help="properties of that schema [%(default)s]")
     parser.add_argument("--slow", type=int, default=0, help="additional clients that read nothing [%(default)s]")
-    parser.add_argument("--half-open", type=int, default=0, help="additional clients that never finish their request [%(default)s]")
+    parser.add_argument(
+        "--half-open",
+        type=int,
+        default=0,
+        help="additional clients that never finish their request [%(default)s]",
+    )
     parser.add_argument("--pid", type=int, help="process id of the server, to sample its memory (Linux)")
     parser.add_argument("--json", action="store_true", help="write one JSON object per row")
-    return parser.parse_args()
+    return parser.parse_args(values)
 
 
 def schema(fields):
-    """A JSON schema with properties of different types. Texts are short, so that even random weights go through them."""
+    """A JSON schema with properties of different types. Texts are short: even random weights go through them."""
     types = [
         {"type": "string", "maxLength": 24},
         {"type": "integer", "minimum": 0, "maximum": 100_000},
@@ -179,7 +195,8 @@ class Client:
 async def idlers(client):
     """Opens idle connections: clients that do not read, and clients that do not finish their request."""
     options = client.options
-    body = json.dumps({"model": client.model, "prompt": client.prompt(), "max_tokens": options.generate, "stream": True})
+    request = {"model": client.model, "prompt": client.prompt(), "max_tokens": options.generate, "stream": True}
+    body = json.dumps(request)
     key = f"Authorization: Bearer {options.api_key}\r\n" if options.api_key else ""
     head = f"POST /v1/completions HTTP/1.1\r\nHost: {client.host}\r\n{key}Content-Length: {len(body)}\r\n\r\n"
     writers = []
@@ -206,12 +223,13 @@ async def watch(pid, held):
 
 async def row(client, streams, constrained, expected_answers):
     """Runs `streams` concurrent clients until the time is over, and returns the row. The first ones are constrained."""
-    options, begin = client.options, time.perf_counter()
+    options, begin, cpu = client.options, time.perf_counter(), time.process_time()
     timings, wrong, newcomers = [], 0, []
 
     async def one(is_constrained):
         nonlocal wrong
-        while time.perf_counter() - begin < options.seconds:
+        done = None
+        while done is None or time.perf_counter() - begin < options.seconds:
             prompt, expected = random.choice(expected_answers) if expected_answers else (client.prompt(), None)
             done = await client.complete(prompt, constrained=is_constrained)
             timings.append(done)
@@ -243,12 +261,22 @@ async def row(client, streams, constrained, expected_answers):
         "prompt_tokens_per_s": len(good) * (options.prompt + options.prefix) / elapsed,
         "first_ms_p50": percentile(first, 0.5),
         "first_ms_p99": percentile(first, 0.99),
+        "first_ms_last": percentile(first, 1),
         "gap_ms_p50": percentile(gaps, 0.5),
         "gap_ms_p99": percentile(gaps, 0.99),
         "newcomers": len(newcomers),
         "newcomer_ms_p50": percentile(sorted(one.first for one in newcomers if not one.error), 0.5),
+        # Near 1, this program is the limit.
+        "client_cpu": (time.process_time() - cpu) / elapsed,
         "memory_mib": [held[0], held[len(held) // 2], held[-1]] if held else None,
     }
+
+
+async def warm_up(client, streams):
+    """Runs a row that is not measured, so that the server has met this number of clients."""
+    if client.options.warm_up:
+        own = {**vars(client.options), "model": client.model, "seconds": client.options.warm_up, "newcomer": 0}
+        await row(Client(argparse.Namespace(**own)), streams, 0, [])
 
 
 async def main():
@@ -273,6 +301,7 @@ async def main():
     free = 0.0
     for streams, constrained in rows:
         await client.complete(client.prompt(), constrained=constrained > 0)
+        await warm_up(client, streams)
         found = await row(client, streams, constrained, expected_answers)
         if constrained == 0:
             free = found["free_tokens_per_s_each"]
@@ -292,8 +321,9 @@ async def main():
         )
         if constrained and free:
             print(
-                "        {constrained} constrained: {constrained_tokens_per_s_each:.1f} tokens/s each, {constrained_share:.3f} of"
-                " a free one before; free ones {free_tokens_per_s_each:.1f}, {free_share:.3f} of before".format(**found)
+                "        {constrained} constrained: {constrained_tokens_per_s_each:.1f} tokens/s each,"
+                " {constrained_share:.3f} of a free one before; free ones {free_tokens_per_s_each:.1f},"
+                " {free_share:.3f} of before".format(**found)
             )
         if options.newcomer:
             print("        {newcomers} newcomer requests, first ms p50 {newcomer_ms_p50:.1f}".format(**found))
@@ -308,4 +338,5 @@ async def main():
     sys.exit(failed)
 
 
-asyncio.run(main())
+if __name__ == "__main__":
+    asyncio.run(main())
