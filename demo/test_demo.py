@@ -215,9 +215,13 @@ def test_batched_answers_equal_single_ones(tokenizer: Tokenizer) -> None:
     assert all(len(answer) == 6 for answer in together)
 
 
+def model_and_head(seed: int) -> tuple[qwen3.Qwen3, MtpHead]:
+    torch.manual_seed(seed)
+    return qwen3.Qwen3(TINY).eval(), MtpHead(TINY).eval()
+
+
 def test_a_head_sees_the_past_only() -> None:
-    torch.manual_seed(4)
-    model, head = qwen3.Qwen3(TINY).eval(), MtpHead(TINY).eval()
+    model, head = model_and_head(4)
     ids = torch.randint(0, TINY.vocabulary, (2, 33))
     hidden = model.model(ids[:, :30])
     found = head(model.model, ids, hidden, 3)
@@ -233,8 +237,7 @@ def test_a_head_sees_the_past_only() -> None:
 
 def test_drafts_of_all_positions_equal_drafts_one_by_one() -> None:
     """Draft k of one position sees what the first application stored for earlier ones, as in Refrain's engine."""
-    torch.manual_seed(5)
-    model, head = qwen3.Qwen3(TINY).eval(), MtpHead(TINY).eval()
+    model, head = model_and_head(5)
     ids = torch.randint(0, TINY.vocabulary, (1, 24))
     hidden = model.model(ids[:, :21])
     together = head(model.model, ids, hidden, 3)

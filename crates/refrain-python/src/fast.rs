@@ -42,6 +42,14 @@ fn layer_norm(
     on(py, stream, || fast::layer_norm(&x.0, weight, bias, eps)).map(PyArray::new)
 }
 
+/// The position of the first token: an integer or an array.
+pub fn position(offset: &Bound<'_, PyAny>) -> PyResult<Offset> {
+    match number(offset)? {
+        Some(Number::Int(position)) => Ok(Offset::Int(position)),
+        _ => Ok(Offset::Value(offset.extract::<ArrayArg>()?.0)),
+    }
+}
+
 /// Rotates pairs of elements by angles of their positions.
 #[pyfunction]
 #[pyo3(signature = (a, dims, *, traditional, base, scale, offset, freqs = None, stream = None))]
@@ -57,10 +65,7 @@ fn rope(
     freqs: Option<ArrayArg>,
     stream: Option<StreamArg>,
 ) -> PyResult<PyArray> {
-    let offset = match number(offset)? {
-        Some(Number::Int(position)) => Offset::Int(position),
-        _ => Offset::Value(offset.extract::<ArrayArg>()?.0),
-    };
+    let offset = position(offset)?;
     let frequencies = freqs.as_ref().map(|freqs| &freqs.0);
     on(py, stream, || {
         fast::rope(&a.0, dims, traditional, base, scale, &offset, frequencies)

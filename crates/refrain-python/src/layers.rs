@@ -5,12 +5,13 @@ use pyo3::exceptions::PyKeyError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple};
-use refrain_mlx::fast::{self, Offset};
+use refrain_mlx::fast;
 use refrain_mlx::index::{self, Index};
-use refrain_mlx::{Number, Operand, Value, ops};
+use refrain_mlx::{Operand, Value, ops};
 
 use crate::array::PyArray;
-use crate::convert::{ArrayArg, number, on};
+use crate::convert::{ArrayArg, on};
+use crate::fast::position;
 
 /// A parameter of a layer.
 fn parameter(layer: &Bound<'_, PyDict>, name: &Bound<'_, PyString>) -> PyResult<Value> {
@@ -122,10 +123,7 @@ fn _rms_norm(py: Python<'_>, layer: &Bound<'_, PyDict>, x: ArrayArg) -> PyResult
 /// What a `mlx.nn.RoPE` computes of `x`.
 #[pyfunction]
 fn _rope(py: Python<'_>, layer: &Bound<'_, PyAny>, x: ArrayArg, offset: &Bound<'_, PyAny>) -> PyResult<PyArray> {
-    let offset = match number(offset)? {
-        Some(Number::Int(position)) => Offset::Int(position),
-        _ => Offset::Value(offset.extract::<ArrayArg>()?.0),
-    };
+    let offset = position(offset)?;
     let dims = layer.getattr(intern!(py, "dims"))?.extract()?;
     let traditional = layer.getattr(intern!(py, "traditional"))?.extract()?;
     let base = layer.getattr(intern!(py, "base"))?.extract()?;

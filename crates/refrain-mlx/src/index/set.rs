@@ -145,7 +145,7 @@ fn fitted(value: &Value, shape: &[usize]) -> Result<Value> {
 /// Replaces what items without arrays select.
 fn replaced(a: &Value, items: &[Item], value: &Value) -> Result<Value> {
     let value = fitted(value, &shape_of(items))?;
-    let [mut start, mut stop, mut step] = [const { Dimensions::new_const() }; 3];
+    let [mut start, mut stop, mut step]: [Dimensions; 3] = Default::default();
     let (mut shape, mut descending) = (SmallVec::<[isize; 4]>::new(), vec![]);
     for item in items {
         let (first, count, by) = match item {

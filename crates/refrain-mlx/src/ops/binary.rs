@@ -14,14 +14,23 @@ fn binary(a: &Operand, b: &Operand, function: impl Fn(&Array, &Array) -> Array) 
     a.arithmetic(function(a.array(), b.array()))
 }
 
-/// A function of an array of floats and a number, in either order, as one operation: the number is a constant of it.
-/// Nothing for other operands.
+/// A function of an array of floats and a number as one operation: the number is a constant of it. Nothing for other
+/// operands.
 fn by_number(a: &Operand, b: &Operand, function: impl Fn(&Array, refrain::Number) -> Array) -> Option<Result<Value>> {
-    let ((Operand::Value(x), Operand::Number(number)) | (Operand::Number(number), Operand::Value(x))) = (a, b) else {
+    let (Operand::Value(x), Operand::Number(number)) = (a, b) else {
         return None;
     };
     let dtype = x.dtype();
     (dtype.is_native() && dtype.is_floating()).then(|| x.like(function(x.array(), number.in_dtype(dtype))))
+}
+
+/// [`by_number`] for a function whose operands may change places.
+fn by_either_number(
+    a: &Operand,
+    b: &Operand,
+    function: impl Fn(&Array, refrain::Number) -> Array,
+) -> Option<Result<Value>> {
+    by_number(a, b, &function).or_else(|| by_number(b, a, &function))
 }
 
 /// A function of two arrays of a floating dtype.
@@ -63,7 +72,7 @@ functions_in_f32! {
 /// # Errors
 /// Fails if shapes do not broadcast, or if the promoted dtype is not supported.
 pub fn add(a: &Operand, b: &Operand) -> Result<Value> {
-    if let Some(sum) = by_number(a, b, |x, number| x + number) {
+    if let Some(sum) = by_either_number(a, b, |x, number| x + number) {
         return sum;
     }
     binary(a, b, |a, b| {
@@ -80,9 +89,7 @@ pub fn add(a: &Operand, b: &Operand) -> Result<Value> {
 /// # Errors
 /// As [`add`].
 pub fn subtract(a: &Operand, b: &Operand) -> Result<Value> {
-    if let Operand::Number(_) = b
-        && let Some(difference) = by_number(a, b, |x, number| x - number)
-    {
+    if let Some(difference) = by_number(a, b, |x, number| x - number) {
         return difference;
     }
     binary(a, b, |a, b| {
@@ -99,7 +106,7 @@ pub fn subtract(a: &Operand, b: &Operand) -> Result<Value> {
 /// # Errors
 /// As [`add`].
 pub fn multiply(a: &Operand, b: &Operand) -> Result<Value> {
-    if let Some(product) = by_number(a, b, |x, number| x * number) {
+    if let Some(product) = by_either_number(a, b, |x, number| x * number) {
         return product;
     }
     binary(a, b, |a, b| {
@@ -116,9 +123,7 @@ pub fn multiply(a: &Operand, b: &Operand) -> Result<Value> {
 /// # Errors
 /// As [`add`].
 pub fn divide(a: &Operand, b: &Operand) -> Result<Value> {
-    if let Operand::Number(_) = b
-        && let Some(quotient) = by_number(a, b, |x, number| x / number)
-    {
+    if let Some(quotient) = by_number(a, b, |x, number| x / number) {
         return quotient;
     }
     floating(a, b, |a, b| a / b)

@@ -28,25 +28,26 @@ impl Speculator {
 #[cfg(test)]
 impl Speculator {
     /// Lets all drafts seem to pay, however long steps take on the machine of the test.
-    pub fn eager(mut self) -> Speculator {
-        let slow = Duration::from_secs(1000);
-        for rows in 1..=16 {
-            (0..16).for_each(|_| self.policy.measured((rows, 0), slow));
-        }
-        self
+    pub fn eager(self) -> Speculator {
+        self.timed(&[0], |_| Duration::from_secs(1000))
     }
 
     /// Lets drafts of `tokens` tokens seem to pay most, however long steps take.
-    pub fn drafting(mut self, tokens: usize) -> Speculator {
+    pub fn drafting(self, tokens: usize) -> Speculator {
         let [fast, plain, slow] = [1, 1_000_000_000, 1_000_000_000_000].map(Duration::from_secs);
+        let widths = [&[0], &DRAFT_WIDTHS[..]].concat();
+        self.timed(&widths, |width| match width {
+            0 => plain,
+            _ if width == tokens => fast,
+            _ => slow,
+        })
+    }
+
+    /// Lets steps with drafts of these widths, 0 for none, seem to have taken so long, often enough to count.
+    fn timed(mut self, widths: &[usize], took: impl Fn(usize) -> Duration) -> Speculator {
         for rows in 1..=16 {
-            for width in [0].into_iter().chain(DRAFT_WIDTHS) {
-                let took = match width {
-                    0 => plain,
-                    _ if width == tokens => fast,
-                    _ => slow,
-                };
-                (0..16).for_each(|_| self.policy.measured((rows, width), took));
+            for &width in widths {
+                (0..16).for_each(|_| self.policy.measured((rows, width), took(width)));
             }
         }
         self

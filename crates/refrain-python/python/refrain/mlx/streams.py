@@ -132,6 +132,12 @@ def _new_index() -> int:
         return _next_index - 1
 
 
+@functools.cache
+def _computing() -> Device:
+    """The device that computes, which is chosen before there is any array."""
+    return Device(cpu if _core._device()[1] else gpu)
+
+
 def _device(device: Device | DeviceType) -> Device:
     found = Device(device) if isinstance(device, DeviceType) else device
     if not isinstance(found, Device):
@@ -144,7 +150,7 @@ def _device(device: Device | DeviceType) -> Device:
 def is_available(device: Device | DeviceType) -> bool:
     """Whether operations can run on the device."""
     found = Device(device) if isinstance(device, DeviceType) else device
-    return found.type is cpu or not _core._device()[1]
+    return found.type is cpu or _computing().type is gpu
 
 
 def device_count(device_type: DeviceType) -> int:
@@ -158,12 +164,6 @@ def device_info(d: Device | DeviceType | None = None) -> dict[str, str | int]:
     if d is not None:
         _device(d)
     return {"device_name": name, "architecture": "cpu" if is_cpu else "vulkan"}
-
-
-@functools.cache
-def _computing() -> Device:
-    """The device that computes, which is chosen before there is any array."""
-    return Device(cpu if _core._device()[1] else gpu)
 
 
 def default_device() -> Device:
