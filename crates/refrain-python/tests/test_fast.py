@@ -3,6 +3,7 @@
 import mlx.core as mx
 import numpy as np
 import pytest
+import refrain.mlx
 
 # Bounds of differences to f64, for values of about 1.
 BOUNDS = {"float32": 2e-5, "float16": 5e-3, "bfloat16": 4e-2}
@@ -38,6 +39,9 @@ def attended(q, k, v, scale, causal):
         (1, 8, 2, 8, 8, (16, 2)),
         (1, 4, 2, 9, 40, (32, 32)),
         (2, 4, 2, 40, 256, (32, 16)),
+        (1, 4, 2, 300, 300, (64, 64)),
+        (1, 4, 1, 70, 577, (128, 128)),
+        (2, 4, 2, 70, 70, (64, 64)),
         (1, 2, 1, 1, 19, (7, 5)),
         (1, 2, 2, 3, 19, (264, 8)),
     ],
@@ -65,6 +69,41 @@ def test_attention_over_the_beginning_of_a_cache(tokens):
         keys, values = (cache[..., :used, :] for cache in caches)
         found = mx.fast.scaled_dot_product_attention(q, keys, values, scale=0.25, mask="causal")
         np.testing.assert_allclose(np.array(found), attended(exact_q, exact_k, exact_v, 0.25, True), atol=2e-5)
+
+
+@pytest.mark.parametrize("dtype", BOUNDS)
+@pytest.mark.parametrize(("batch", "tokens", "slots"), [(1, 12, 40), (1, 40, 40), (1, 300, 512), (2, 12, 40), (1, 3, 8)])
+def test_attention_over_what_a_cache_begins_with(batch, tokens, slots, dtype):
+    q, exact_q = random((batch, 4, tokens, 16), 1, dtype)
+    k, exact_k = random((batch, 2, tokens, 16), 2, dtype)
+    v, exact_v = random((batch, 2, tokens, 16), 3, dtype)
+    for first in (0, slots - tokens):
+        caches = [mx.zeros((batch, 2, slots, 16), q.dtype) for _ in (k, v)]
+        caches[0][..., first : first + tokens, :] = k
+        caches[1][..., first : first + tokens, :] = v
+        keys, values = (cache[..., :tokens, :] for cache in caches)
+        found = mx.fast.scaled_dot_product_attention(q, keys, values, scale=0.25, mask="causal")
+        # What was written behind the beginning is seen as far as the beginning reaches.
+        seen = [np.zeros_like(exact_k), np.zeros_like(exact_v)]
+        for cache, exact in zip(seen, (exact_k, exact_v)):
+            cache[..., first:, :] = exact[..., : max(tokens - first, 0), :]
+        expected = attended(exact_q, *seen, 0.25, True)
+        np.testing.assert_allclose(np.array(found.astype(mx.float32)), expected, atol=BOUNDS[dtype])
+        np.testing.assert_array_equal(np.array(caches[0].astype(mx.float32))[..., first : first + tokens, :], exact_k)
+
+
+def test_filled_arrays_have_memory_of_their_shape():
+    """Else each program that reads one would copy it first."""
+    ones = mx.ones((64, 32))
+    mx.eval(ones)
+    steps = []
+    for weight in (ones[0], mx.array(np.ones(32, np.float32))):
+        mx.eval(weight)
+        x = mx.array(np.ones((4, 32), np.float32))
+        normed = mx.fast.rms_norm(x, weight, 1e-5)
+        mx.eval(normed)
+        steps.append(int(str(refrain.mlx.explain()).splitlines()[-1].split(" steps")[0].split()[-1]))
+    assert steps[0] == steps[1]
 
 
 def rotated(x, dims, traditional, frequencies, positions):

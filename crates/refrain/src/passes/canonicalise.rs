@@ -4,7 +4,8 @@ use crate::graph::{Edge, Graph, Node, first_version};
 use crate::{Layout, Primitive};
 
 /// Removes view nodes: their users read the source through a layout instead. If a reshape is not a layout of its
-/// source, it becomes a copy.
+/// source, it becomes a copy. So does an output that repeats a constant: programs that read it, as a norm reads its
+/// weight, need memory of its shape, and would copy it each time.
 pub fn canonicalise(graph: Graph) -> Graph {
     let mut nodes: Vec<Node> = Vec::new();
     // The replacement of each old node.
@@ -48,8 +49,20 @@ pub fn canonicalise(graph: Graph) -> Graph {
         };
         replacements.push(replacement);
     }
-    let outputs = graph.outputs.iter().map(|e| translate(&replacements, e)).collect();
+    let mut outputs: Vec<Edge> = graph.outputs.iter().map(|e| translate(&replacements, e)).collect();
+    for edge in &mut outputs {
+        if is_constant(&nodes[edge.node]) && !edge.layout.is_contiguous() {
+            let shape = edge.layout.shape.clone();
+            nodes.push(copy_of(edge.clone(), shape.to_vec(), nodes[edge.node].dtype));
+            *edge = Edge::first(nodes.len() - 1, Layout::contiguous(&shape));
+        }
+    }
     Graph { nodes, outputs }
+}
+
+/// Whether a node makes a number from nothing.
+fn is_constant(node: &Node) -> bool {
+    node.inputs.is_empty() && node.shape.is_empty() && matches!(node.primitive, Primitive::Elementwise(_))
 }
 
 /// The inputs of an update. Inputs that read a state being updated are copied first, because an update writes in any
