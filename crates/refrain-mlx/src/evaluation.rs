@@ -11,7 +11,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use refrain::{Array, DType};
+use refrain::Array;
 
 use crate::{Result, Value, compute_device};
 
@@ -35,7 +35,6 @@ pub fn eval(values: &[Value]) -> Result<()> {
         return Ok(());
     }
     evaluate(values)?;
-    // Work runs in the order of its submission.
     synchronize()
 }
 
@@ -59,12 +58,10 @@ pub fn finish_submitting() {
 /// Fails if the device fails.
 pub fn synchronize() -> Result<()> {
     finish_submitting();
-    // Work runs in the order of its submission, and reading waits for the memory that is read.
-    let device = compute_device();
-    if !device.is_cpu() {
-        (Array::full(&device, DType::U32, &[1], 0) + 1).to_bytes()?;
+    match compute_device().as_vulkan() {
+        Some(device) => Ok(device.wait_for_all().map_err(refrain::Error::from)?),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 /// [`synchronize`] before a process ends, if it has computed anything: drivers may crash if it ends while they compute.

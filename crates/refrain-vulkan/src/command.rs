@@ -69,6 +69,14 @@ pub struct CommandList {
     pub uses: Vec<(Buffer, Access)>,
 }
 
+/// Names of the timed regions, in order.
+pub(crate) fn regions(commands: &[Command]) -> impl Iterator<Item = &str> {
+    commands.iter().filter_map(|command| match command {
+        Command::Timestamp { region } => Some(region.as_str()),
+        _ => None,
+    })
+}
+
 impl CommandList {
     /// An empty list.
     pub fn new(name: impl Into<String>) -> Self {
@@ -82,14 +90,6 @@ impl CommandList {
     pub(crate) fn host_reads(&self) -> bool {
         let written = self.uses.iter().filter(|(_, access)| *access == Access::Write);
         written.into_iter().any(|(buffer, _)| buffer.class().mapped())
-    }
-
-    /// Names of the timed regions, in order.
-    pub(crate) fn regions(&self) -> impl Iterator<Item = &str> {
-        self.commands.iter().filter_map(|command| match command {
-            Command::Timestamp { region } => Some(region.as_str()),
-            _ => None,
-        })
     }
 
     /// Validates every command.

@@ -377,6 +377,16 @@ impl Device {
         self.queues.wait(Queue::Compute, submission.value)
     }
 
+    /// Blocks until everything submitted so far has completed.
+    ///
+    /// # Errors
+    /// Fails if the device is lost or hangs.
+    pub fn wait_for_all(&self) -> Result<(), Error> {
+        [Queue::Compute, Queue::Transfer]
+            .into_iter()
+            .try_for_each(|queue| self.queues.wait_for_last(queue))
+    }
+
     /// Whether a submission has completed.
     ///
     /// # Errors

@@ -11,7 +11,7 @@ use cpu_time::ThreadTime;
 
 use crate::access::Access;
 use crate::backend::{Backend, RecordRequest};
-use crate::command::CommandList;
+use crate::command::{Command, CommandList, regions};
 use crate::counters::SharedCounters;
 use crate::error::Error;
 use crate::queue::Queue;
@@ -20,6 +20,13 @@ use crate::recording_uses::{RecordingUses, Uses};
 
 /// Maximum number of submissions whose unread timings are kept.
 const MAX_KEPT_TIMINGS: usize = 256;
+
+/// Number of commands from which on a list that runs once is submitted in two parts, so that the device computes the
+/// first while the rest is recorded, at a microsecond or two a command.
+const LONG_LIST: usize = 512;
+
+/// Number of commands of a long list's first part: enough to keep a device busy for as long as recording takes.
+const FIRST_PART: usize = 128;
 
 /// Region names with microseconds, in order.
 pub(crate) type Timings = Vec<(String, f64)>;
@@ -100,7 +107,6 @@ impl Queues {
         host_reads: bool,
         reusable: bool,
     ) -> Result<Arc<RecordedList>, Error> {
-        self.check()?;
         let request = RecordRequest {
             queue,
             name: &list.name,
@@ -108,23 +114,52 @@ impl Queues {
             host_reads,
             reusable,
         };
+        self.record_commands(&request)
+    }
+
+    fn record_commands(&self, request: &RecordRequest<'_>) -> Result<Arc<RecordedList>, Error> {
+        self.check()?;
         let started = ThreadTime::now();
-        let raw = self.backend.record(&request).map_err(|failure| self.error(failure))?;
+        let raw = self.backend.record(request).map_err(|failure| self.error(failure))?;
         let record_cpu_ns = started.elapsed().as_nanos() as u64;
         self.counters.update(|counters| counters.record_cpu_ns += record_cpu_ns);
         Ok(Arc::new(RecordedList {
             backend: self.backend.clone(),
             raw,
-            name: list.name.clone(),
-            regions: list.regions().map(str::to_owned).collect(),
-            counts: CommandCounts::of(&list.commands, host_reads),
+            name: request.name.to_owned(),
+            regions: regions(request.commands).map(str::to_owned).collect(),
+            counts: CommandCounts::of(request.commands, request.host_reads),
         }))
     }
 
     /// Records and submits a list. Returns the timeline value at which it is complete.
     pub fn submit(&self, queue: Queue, list: &CommandList, host_reads: bool) -> Result<u64, Error> {
+        if list.commands.len() < LONG_LIST || regions(&list.commands).next().is_some() {
+            return self.submit_part(queue, list, &list.commands, host_reads);
+        }
+        let (first, rest) = list.commands.split_at(FIRST_PART);
+        self.submit_part(queue, list, first, false)?;
+        // Without the rest, memory holds half of the work, which nobody can repeat or take back.
+        self.submit_part(queue, list, rest, host_reads)
+            .map_err(|_| self.mark_lost())
+    }
+
+    /// Records and submits some commands of a list.
+    fn submit_part(
+        &self,
+        queue: Queue,
+        list: &CommandList,
+        commands: &[Command],
+        host_reads: bool,
+    ) -> Result<u64, Error> {
         self.retire(queue);
-        let recorded = self.record(queue, list, host_reads, false)?;
+        let recorded = self.record_commands(&RecordRequest {
+            queue,
+            name: &list.name,
+            commands,
+            host_reads,
+            reusable: false,
+        })?;
         let conflict = self.not_yet_waited_for(queue, conflict(queue, &list.uses));
         self.run(queue, vec![recorded], conflict, |value| {
             for (buffer, access) in &list.uses {

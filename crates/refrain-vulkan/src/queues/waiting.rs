@@ -74,6 +74,12 @@ impl Queues {
         Ok(())
     }
 
+    /// Blocks until the timeline has reached the last value submitted.
+    pub fn wait_for_last(&self, queue: Queue) -> Result<(), Error> {
+        let last = *lock(&self.states[queue as usize].last);
+        self.wait(queue, last)
+    }
+
     /// Blocks until all work up to the point is done.
     pub fn wait_for_point(&self, point: TimelinePoint) -> Result<(), Error> {
         for (queue, value) in point.values() {
