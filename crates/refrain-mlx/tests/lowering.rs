@@ -203,12 +203,13 @@ fn decoded_tokens_are_lowered_to_a_step_for_each_product_and_one_for_attention()
     }
 }
 
-/// Queries and results of a prompt's attention are read and written where they are.
+/// Queries and results of a prompt's attention are read and written where they are. A prompt that fills the cache
+/// replaces it.
 #[test]
 fn attention_of_prompts_copies_nothing_but_keys_and_values() {
     let _alone = ONE_AT_A_TIME.lock();
-    for prompt in [vec![12], vec![9, 7]] {
-        let mut layers = [Layer::new(DType::BF16, 16)];
+    for (slots, prompt) in [(16, vec![12]), (16, vec![9, 7]), (12, vec![12])] {
+        let mut layers = [Layer::new(DType::BF16, slots)];
         let mut apart = layers.each_ref().map(Layer::reference);
         for (step, &tokens) in prompt.iter().enumerate() {
             let steps = check(&mut layers, &mut apart, &input(step, tokens, DType::BF16));

@@ -129,6 +129,18 @@ impl Array {
         }
     }
 
+    /// What an update that is not computed yet writes, if this reads just that at the beginning of `axis`: a cache that
+    /// holds nothing else yet.
+    pub fn written_prefix(&self, axis: usize) -> Option<Array> {
+        match &*self.prefix_of(axis)?.content() {
+            Content::Lazy(primitive, inputs) => {
+                let update = primitive.operation::<SliceUpdate>()?;
+                update.replaces_beginning(self.shape()).then(|| inputs[1].clone())
+            }
+            _ => None,
+        }
+    }
+
     /// The array whose last two dimensions this swaps, if this is such a view that is not computed yet. An operation can
     /// then read the rows of that array, which are together in memory.
     pub fn transpose_of(&self) -> Option<Array> {

@@ -140,6 +140,28 @@ impl Layout {
         }
     }
 
+    /// The layout that reads here what `view` reads of a contiguous array of the same shape; `None` unless that is all
+    /// of it, with its dimensions in some order.
+    pub fn permuted_as(&self, view: &Layout) -> Option<Layout> {
+        let contiguous = Layout::contiguous(&self.shape);
+        let is_dimension_of = |own: usize, d: usize| {
+            let extents = [self.shape[own], view.shape[d]];
+            extents[0] == extents[1] && extents[0] > 1 && contiguous.strides[own] == view.strides[d]
+        };
+        let mut strides: Dimensions = smallvec![0; view.rank()];
+        let mut taken: Dimensions = smallvec![];
+        for d in (0..view.rank()).filter(|&d| view.shape[d] != 1) {
+            let own = (0..self.rank()).find(|own| is_dimension_of(*own, d) && !taken.contains(own))?;
+            strides[d] = self.strides[own];
+            taken.push(own);
+        }
+        (view.offset == 0 && view.count() == self.count()).then(|| Layout {
+            shape: view.shape.clone(),
+            strides,
+            offset: self.offset,
+        })
+    }
+
     /// Broadcasts to `shape` by NumPy's rules; `None` if they do not allow it.
     pub fn broadcast(&self, shape: &[usize]) -> Option<Layout> {
         let missing = shape.len().checked_sub(self.rank())?;
@@ -218,6 +240,38 @@ mod tests {
         assert!(t.reshape(&[24]).is_none());
         let split = t.reshape(&[2, 3, 4]).expect("6 splits into 2 and 3");
         assert_eq!(split.strides[..], [3, 1, 6]);
+    }
+
+    #[test]
+    fn permuted_view_of_a_copy_reads_the_same_elements_of_the_source() {
+        let indices = |layout: &Layout| {
+            let mut found = vec![];
+            layout.for_each(|index| found.push(index));
+            found
+        };
+        let source = Layout::contiguous(&[5, 3, 4]).permute(&[1, 0, 2]);
+        let copied = indices(&source);
+        let copy = Layout::contiguous(&source.shape);
+        for view in [
+            copy.permute(&[1, 0, 2]),
+            copy.permute(&[2, 1, 0]).reshape(&[1, 4, 5, 1, 3]).expect("splits"),
+        ] {
+            let expected: Vec<usize> = indices(&view).into_iter().map(|index| copied[index]).collect();
+            assert_eq!(indices(&source.permuted_as(&view).expect("permutes")), expected);
+        }
+        let part = copy.slice(&[0, 0, 0], &[3, 4, 4], &[1, 1, 1]);
+        let merged = copy.reshape(&[15, 4]).expect("merges");
+        let repeated = Layout::contiguous(&[1, 5, 4])
+            .broadcast(&[3, 5, 4])
+            .expect("broadcasts");
+        for view in [part, merged, repeated] {
+            assert_eq!(source.permuted_as(&view), None);
+        }
+        let windows = Layout {
+            strides: smallvec![1, 1],
+            ..Layout::contiguous(&[2, 2])
+        };
+        assert_eq!(Layout::contiguous(&[2, 2]).permute(&[1, 0]).permuted_as(&windows), None);
     }
 
     #[test]

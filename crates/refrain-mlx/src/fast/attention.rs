@@ -108,8 +108,17 @@ struct Cache {
 
 impl Cache {
     /// Keys and values that are the beginning of a cache are read from the whole cache, up to a length that is no part
-    /// of the program: so a program for a token serves the next one, too.
+    /// of the program: so a program for a token serves the next one, too. Those of a prompt that the cache begins with
+    /// are read as they come, before they are rounded and reordered for the cache.
     fn of(k: &Value, v: &Value, queries: usize, mask: MaskKind) -> Cache {
+        let written = || [k, v].map(|x| x.array().written_prefix(2));
+        if k.shape()[0] == 1
+            && queries > MAX_SCALAR_TOKENS
+            && let [Some(keys), Some(values)] = written()
+        {
+            let first = None;
+            return Cache { keys, values, first };
+        }
         let (used, whole) = (k.shape()[2], || [k, v].map(|x| x.array().prefix_of(2)));
         if mask != MaskKind::Given
             && let [Some(keys), Some(values)] = whole()
@@ -236,8 +245,10 @@ impl Attention {
         let index = |dtype: refrain::DType, n: usize| Array::arange(device, dtype, n);
         // Tokens of one sequence follow each other where kernels take several of them at once.
         let is_grouped = tq > MAX_SCALAR_TOKENS;
-        // Matrix cores take f16, which has more bits than bf16, but a smaller range.
-        let is_converted = is_grouped && [keys, values].iter().any(|x| x.dtype() == refrain::DType::BF16);
+        // Matrix cores take f16, which has more bits than bf16, but a smaller range. What is no cache has fewer heads to
+        // reorder than queries and results have.
+        let is_bf16 = [keys, values].iter().any(|x| x.dtype() == refrain::DType::BF16);
+        let is_converted = is_grouped && (is_bf16 || first.is_none());
         // Sequences for each of MLX's, and query heads of each.
         let own = if is_converted { 1 } else { kvh };
         let (sequences, heads) = (b * own, h / own);
@@ -267,8 +278,10 @@ impl Attention {
             MaskKind::Causal => spread(&(index(refrain::DType::I32, tq) + first), along_tokens).contiguous(),
             _ => same_position(&(first + (tq as i64 - 1)), sequences * tq),
         };
-        let page = if slots % PAGE == 0 { PAGE } else { slots };
-        let pages = index(refrain::DType::U32, sequences * (slots / page));
+        // Only a single sequence may end within a page.
+        let has_pages = slots.is_multiple_of(PAGE) || (sequences == 1 && is_grouped);
+        let page = if has_pages { PAGE } else { slots };
+        let pages = index(refrain::DType::U32, sequences * slots.div_ceil(page));
         let tokens = BatchTokens {
             positions: &positions,
             sequences: &own_sequences,

@@ -109,12 +109,14 @@ fn wanted(graph: &Graph) -> Vec<bool> {
 }
 
 /// What stands for a result of the old graph.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Default)]
 struct Made {
     /// The result in its own dtype.
     exact: Option<Source>,
     /// The result in f32, if it has half precision in the old graph.
     wide: Option<Source>,
+    /// The result's elements in f32 where they lie in another order, if there is no copy of them in theirs.
+    reordered: Option<Edge>,
 }
 
 struct Widener<'g> {
@@ -139,7 +141,14 @@ impl Widener<'_> {
                 self.alias_or_copy(x, node)
             }
             Primitive::Elementwise(expression) if has_half && self.wanted[number] => {
-                self.elementwise(node, expression, self.is_returned[number])
+                let reordered = self.reordered(number);
+                let is_copied = reordered.is_some();
+                self.made[number][0].reordered = reordered;
+                if is_copied {
+                    None
+                } else {
+                    self.elementwise(node, expression)
+                }
             }
             Primitive::Elementwise(expression) if node.dtype == DType::F32 => self.without_cast(node, expression),
             Primitive::Operation(operation) if operation.updates().is_empty() && (self.wanted[number] || !has_half) => {
@@ -217,8 +226,8 @@ impl Widener<'_> {
 
     /// The edge that reads the same result in its own dtype.
     fn exact(&mut self, edge: &Edge) -> Edge {
-        let made = self.made[edge.node][edge.result];
-        let (node, result) = match (made.exact, made.wide) {
+        let Made { exact, wide, .. } = self.made[edge.node][edge.result];
+        let (node, result) = match (exact, wide) {
             (Some(source), _) => source,
             (None, Some((wide, result))) => {
                 let (dtype, layout) = (self.old.dtype(edge), self.nodes[wide].layout_of(result));
@@ -246,12 +255,8 @@ impl Widener<'_> {
     /// state is copied, because it may change before it is read.
     fn alias_or_copy(&mut self, edge: Edge, node: &Node) -> Option<Source> {
         let source = &self.nodes[edge.node];
-        let is_state = match &source.primitive {
-            Primitive::Stored { class, .. } => class.is_state(),
-            _ => source.updated(edge.result).is_some(),
-        };
         let whole = edge.layout.is_contiguous() && edge.layout.offset == 0 && edge.layout.count() > 0;
-        if whole && !is_state && source.layout_of(edge.result).is_contiguous() {
+        if whole && !self.is_state(&edge) && source.layout_of(edge.result).is_contiguous() {
             return Some(edge.source());
         }
         let copy = Primitive::Elementwise(Expression::cast(DType::F32, DType::F32));
@@ -259,6 +264,15 @@ impl Widener<'_> {
             self.push(Node::new(copy, vec![edge], node.shape.clone(), DType::F32)),
             0,
         ))
+    }
+
+    /// Whether a new edge reads memory that may change.
+    fn is_state(&self, edge: &Edge) -> bool {
+        let source = &self.nodes[edge.node];
+        match &source.primitive {
+            Primitive::Stored { class, .. } => class.is_state(),
+            _ => source.updated(edge.result).is_some(),
+        }
     }
 
     /// What stands for a cast from half precision to f32 of what is f32 now; `None` for other expressions.
@@ -270,14 +284,10 @@ impl Widener<'_> {
         self.alias_or_copy(wide, node)
     }
 
-    /// A node over f32 where there is. `None` for a result that is returned and only reorders another one, such as a cache
-    /// of which a prompt replaces all: its readers take it as it is returned, not a second copy.
-    fn elementwise(&mut self, node: &Node, expression: &Expression, is_returned: bool) -> Option<Source> {
+    /// A node over f32 where there is.
+    fn elementwise(&mut self, node: &Node, expression: &Expression) -> Option<Source> {
         let (expression, inputs) = self.reading_wide(expression, &node.inputs);
         if let ([ExpressionStep::Input(0)], [edge]) = (&expression.steps[..], &inputs[..]) {
-            if is_returned && !edge.layout.is_contiguous() {
-                return None;
-            }
             return self.alias_or_copy(edge.clone(), node);
         }
         let node = Node {
@@ -289,6 +299,28 @@ impl Widener<'_> {
             extra_results: vec![],
         };
         Some((self.push(node), 0))
+    }
+
+    /// What an old node reads in f32, if the program returns it and it only reorders and rounds that, such as a cache of
+    /// which a prompt replaces all. A second copy for its readers would take memory and time.
+    fn reordered(&self, number: usize) -> Option<Edge> {
+        let node = &self.old.nodes[number];
+        let (Primitive::Elementwise(expression), [edge]) = (&node.primitive, &node.inputs[..]) else {
+            return None;
+        };
+        let is_cast = matches!(
+            expression.steps[..],
+            [ExpressionStep::Input(0)] | [ExpressionStep::Input(0), ExpressionStep::Cast(0, _)]
+        );
+        let reads = self.wide(edge)?;
+        let is_reordered = is_cast && self.is_returned[number] && !reads.layout.is_contiguous();
+        (is_reordered && !self.is_state(&reads)).then_some(reads)
+    }
+
+    /// The edge that reads the same elements in f32 where they lie in another order, if there are such.
+    fn wide_elsewhere(&self, edge: &Edge) -> Option<Edge> {
+        let reordered = self.made[edge.node][edge.result].reordered.as_ref()?;
+        Some(reordered.through(reordered.layout.permuted_as(&edge.layout)?))
     }
 
     /// An operation over f32 where there is.
@@ -326,7 +358,8 @@ impl Widener<'_> {
         let mut dtypes = expression.inputs.clone();
         let mut edges = Vec::with_capacity(inputs.len());
         for (edge, dtype) in inputs.iter().zip(&mut dtypes) {
-            let wide = self.wide(edge).filter(|_| is_half(*dtype));
+            let wide = self.wide(edge).or_else(|| self.wide_elsewhere(edge));
+            let wide = wide.filter(|_| is_half(*dtype));
             if wide.is_some() {
                 *dtype = DType::F32;
             }

@@ -135,6 +135,12 @@ impl SliceUpdate {
         (0..shape.len()).all(|d| start[d] == 0 && stop[d] == shape[d] && (step[d] == 1 || shape[d] <= 1))
     }
 
+    /// Whether this replaces what has this shape at the beginning of an array.
+    pub fn replaces_beginning(&self, shape: &[usize]) -> bool {
+        let SliceBounds { start, stop, step } = &self.bounds;
+        start.iter().all(|&start| start == 0) && stop[..] == *shape && step.iter().all(|&step| step == 1)
+    }
+
     /// Hashes what is part of a program's signature.
     pub fn hash_structure<H: Hasher>(&self, state: &mut H) {
         let Self { bounds, moving } = self;
