@@ -43,6 +43,40 @@ fn recordings_are_submitted_in_one_call() {
     assert!(device.is_done(&submissions[2]).unwrap());
 }
 
+/// A list of 600 dispatches that write `state`.
+fn long_list(device: &Arc<Device>, state: &Buffer) -> CommandList {
+    let mut long = list(device, "prompt", &[(state, Access::Write)]);
+    long.commands = long.commands.iter().cycle().take(600).cloned().collect();
+    long
+}
+
+#[test]
+fn a_long_list_is_submitted_in_two_parts() {
+    let device = card();
+    let state = device.allocate(MemoryClass::State, 1000).unwrap();
+    let before = device.counters();
+    let submission = device.submit(long_list(&device, &state)).unwrap();
+    let since = device.counters() - before;
+    assert_eq!((since.submits, since.batches, since.dispatches), (2, 2, 600));
+    device.wait_for_all().unwrap();
+    assert!(device.is_known_done(&submission));
+    // What is recorded once for many runs is one part.
+    let recording = device.record(long_list(&device, &state)).unwrap();
+    let before = device.counters();
+    device.submit_recorded(&[&recording]).unwrap();
+    assert_eq!((device.counters() - before).submits, 1);
+}
+
+#[test]
+fn half_of_a_long_list_is_never_all_that_runs() {
+    let device = failing(&[Fault::SubmitFails(2)]);
+    let state = device.allocate(MemoryClass::State, 1000).unwrap();
+    let error = device.submit(long_list(&device, &state)).unwrap_err();
+    assert!(matches!(error, Error::DeviceLost { .. }), "{error}");
+    let later = device.submit(list(&device, "step", &[(&state, Access::Write)]));
+    assert_eq!(later.unwrap_err().to_string(), error.to_string());
+}
+
 #[test]
 fn rejects_commands_that_exceed_limits() {
     let device = card();
