@@ -80,6 +80,18 @@ fn _quantized_linear(py: Python<'_>, layer: &Bound<'_, PyDict>, x: ArrayArg) -> 
     .map(PyArray::new)
 }
 
+/// What a `mlx.nn.QuantizedEmbedding` makes of the tokens `x`.
+#[pyfunction]
+fn _quantized_embedding(py: Python<'_>, layer: &Bound<'_, PyDict>, x: ArrayArg) -> PyResult<PyArray> {
+    let w = Weights::of(layer)?;
+    let mode = w.mode()?;
+    on(py, None, || {
+        let (group_size, bits) = (Some(w.group_size), Some(w.bits));
+        ops::quantized_rows(&x.0, [&w.words, &w.scales], w.biases.as_ref(), group_size, bits, mode)
+    })
+    .map(PyArray::new)
+}
+
 /// What a `QuantizedSwitchLinear` of mlx-lm computes of `x`: products with the matrices that `indices` select. Nothing if
 /// the layer has a bias or one scale for all of a matrix.
 #[pyfunction]
@@ -135,7 +147,7 @@ fn _rope(py: Python<'_>, layer: &Bound<'_, PyAny>, x: ArrayArg, offset: &Bound<'
 }
 
 /// What `update_and_fetch` of mlx-lm's `KVCache` returns: all keys and values so far, behind which it has written the
-/// new ones. Nothing, and nothing is changed, if the cache has to grow.
+/// new ones. Nothing, and nothing is changed, if a cache that holds some has to grow.
 #[pyfunction]
 fn _update_and_fetch<'py>(
     py: Python<'py>,
@@ -143,19 +155,27 @@ fn _update_and_fetch<'py>(
     keys: ArrayArg,
     values: ArrayArg,
 ) -> PyResult<Option<Bound<'py, PyTuple>>> {
-    let planes = [
-        cache.getattr(intern!(py, "keys"))?,
-        cache.getattr(intern!(py, "values"))?,
-    ];
-    let [Ok(key_plane), Ok(value_plane)] = planes.each_ref().map(|plane| plane.cast::<PyArray>()) else {
-        return Ok(None);
-    };
+    let (names, new) = ([intern!(py, "keys"), intern!(py, "values")], [keys.0, values.0]);
     let offset = cache.getattr(intern!(py, "offset"))?.extract::<i64>()?;
-    let (&[_, _, tokens, _], &[_, _, held, _]) = (keys.0.shape(), key_plane.get().value().shape()) else {
+    let &[_, _, tokens, _] = new[0].shape() else {
         return Ok(None);
     };
     let end = offset + tokens as i64;
-    if offset < 0 || end > held as i64 {
+    if offset < 0 || new[1].shape().get(2) != Some(&tokens) {
+        return Ok(None);
+    }
+    let mut planes = vec![];
+    for (name, new) in names.iter().zip(&new) {
+        let held = cache.getattr(name)?;
+        let plane = match held.cast::<PyArray>() {
+            Ok(held) => held.get().value().clone(),
+            Err(_) if held.is_none() && offset == 0 && new.ndim() == 4 => empty_plane(py, cache, new)?,
+            Err(_) => return Ok(None),
+        };
+        planes.push(plane);
+    }
+    let held = planes[0].shape().get(2).map_or(0, |&held| held as i64);
+    if end > held {
         return Ok(None);
     }
     let along = |start, stop| {
@@ -166,28 +186,48 @@ fn _update_and_fetch<'py>(
         };
         [Index::ALL, Index::ALL, tokens, Index::ALL]
     };
-    let new = along(Some(offset), Some(end));
-    let written = |plane: &Bound<'_, PyArray>, part: Value| {
-        on(py, None, || {
-            index::set(&plane.get().value(), &new, &Operand::Value(part))
-        })
-    };
-    let (keys, values) = (written(key_plane, keys.0)?, written(value_plane, values.0)?);
-    cache.setattr(intern!(py, "offset"), end)?;
-    key_plane.get().set(keys.clone());
-    value_plane.get().set(values.clone());
-    if end == held as i64 {
-        return PyTuple::new(py, planes).map(Some);
+    let (slots, so_far) = (along(Some(offset), Some(end)), along(None, Some(end)));
+    let mut written = vec![];
+    for (plane, part) in planes.iter().zip(new) {
+        written.push(on(py, None, || index::set(plane, &slots, &Operand::Value(part)))?);
     }
-    let so_far = along(None, Some(end));
-    let fetched = |all: &Value| on(py, None, || index::get(all, &so_far)).map(PyArray::new);
-    (fetched(&keys)?, fetched(&values)?).into_pyobject(py).map(Some)
+    cache.setattr(intern!(py, "offset"), end)?;
+    let mut fetched = vec![];
+    for (name, all) in names.iter().zip(written) {
+        let plane = match cache.getattr(name)?.cast::<PyArray>() {
+            Ok(plane) => {
+                plane.get().set(all.clone());
+                plane.clone()
+            }
+            Err(_) => {
+                let plane = Bound::new(py, PyArray::new(all.clone()))?;
+                cache.setattr(name, &plane)?;
+                plane
+            }
+        };
+        fetched.push(if end == held {
+            plane
+        } else {
+            let part = on(py, None, || index::get(&all, &so_far))?;
+            Bound::new(py, PyArray::new(part))?
+        });
+    }
+    PyTuple::new(py, fetched).map(Some)
+}
+
+/// Keys or values of a cache that holds nothing: zeros for `new` ones, in whole steps.
+fn empty_plane(py: Python<'_>, cache: &Bound<'_, PyAny>, new: &Value) -> PyResult<Value> {
+    let step = cache.getattr(intern!(py, "step"))?.extract::<i64>()?.max(1);
+    let mut shape: Vec<i64> = new.shape().iter().map(|&n| n as i64).collect();
+    shape[2] = shape[2].div_euclid(step) * step + if shape[2] % step == 0 { 0 } else { step };
+    on(py, None, || ops::zeros(&shape, new.dtype()))
 }
 
 /// Adds the functions.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     for function in [
         wrap_pyfunction!(_quantized_linear, module)?,
+        wrap_pyfunction!(_quantized_embedding, module)?,
         wrap_pyfunction!(_quantized_switch_linear, module)?,
         wrap_pyfunction!(_rms_norm, module)?,
         wrap_pyfunction!(_rope, module)?,

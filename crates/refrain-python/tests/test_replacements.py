@@ -141,6 +141,32 @@ def test_published_layers_are_replaced():
     assert mx.allclose(layer(x), linear(x), atol=0.02)
 
 
+@pytest.mark.parametrize(
+    ("bits", "group_size", "mode"),
+    [*((bits, 64, "affine") for bits in (2, 3, 4, 5, 6, 8)), (4, 32, "affine"), (4, 32, "mxfp4"), (8, 32, "mxfp8")],
+)
+@pytest.mark.parametrize("dtype", [mx.float32, mx.bfloat16])
+def test_published_embeddings_compute_what_their_python_does(bits, group_size, mode, dtype):
+    nn = pytest.importorskip("mlx.nn")
+    assert is_replaced(nn.QuantizedEmbedding.__call__)
+    layer = nn.QuantizedEmbedding(40, 128, group_size, bits, mode)
+    if mode == "affine":
+        layer.scales, layer.biases = layer.scales.astype(dtype), layer.biases.astype(dtype)
+    for tokens in (mx.array([[3, 39, 0], [7, 7, 1]]), mx.array([[-1], [-40]]), mx.array([5], mx.uint32)):
+        biases = layer["biases"][tokens] if layer.get("biases") is not None else None
+        rows = layer["weight"][tokens], layer["scales"][tokens], biases
+        expected = mx.dequantize(*rows, group_size=group_size, bits=bits, mode=mode)
+        found = layer(tokens)
+        assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
+        # bf16 is rounded once, not after the product and after the sum.
+        atol = 1e-6 if found.dtype == mx.float32 else 0.01
+        assert mx.allclose(found.astype(mx.float32), expected.astype(mx.float32), rtol=0, atol=atol)
+    with pytest.raises(ValueError, match="integral"):
+        layer(mx.array([0.5]))
+    with pytest.raises(ValueError, match="two dimensions"):
+        layer(mx.array(0))
+
+
 def test_published_norms_compute_what_their_python_does():
     nn = pytest.importorskip("mlx.nn")
     assert is_replaced(nn.RMSNorm.__call__)
@@ -183,13 +209,14 @@ def test_published_experts_compute_what_their_python_does(has_bias):
     assert mx.array_equal(layer(x, indices, sorted_indices=False), expected)
 
 
-def test_published_caches_hold_what_their_python_does():
+# Full after the third, and at first.
+@pytest.mark.parametrize("parts", [(3, 250, 3, 5, 1), (256, 5, 1)])
+def test_published_caches_hold_what_their_python_does(parts):
     cache_module = pytest.importorskip("mlx_lm.models.cache")
     assert is_replaced(cache_module.KVCache.update_and_fetch)
     cache = cache_module.KVCache()
     all_keys, all_values = [], []
-    # It grows at first, and is full after the third.
-    for tokens in (3, 250, 3, 5, 1):
+    for tokens in parts:
         keys = mx.random.normal((1, 2, tokens, 4))
         values = mx.random.normal((1, 2, tokens, 6))
         all_keys.append(keys)

@@ -8,6 +8,7 @@ mod comparison;
 mod composed;
 mod convolution;
 mod create;
+mod embedding;
 mod experts;
 mod integer;
 mod join;
@@ -32,6 +33,7 @@ pub use comparison::{
 pub(crate) use composed::composed;
 pub use convolution::{conv_general, conv1d};
 pub use create::{arange, eye, full, linspace, ones, tri, zeros};
+pub use embedding::quantized_rows;
 pub use experts::gather_mm;
 pub use join::{Padding, Sections, concatenate, meshgrid, pad, repeat, split, stack, tile};
 pub use linear::{addmm, einsum, inner, kron, matmul, outer, tensordot};

@@ -25,7 +25,7 @@ enum Kind {
 
 /// The settings of a mode.
 #[derive(Clone, Copy)]
-struct Mode {
+pub(super) struct Mode {
     kind: Kind,
     /// Values that share a scale.
     group: usize,
@@ -34,7 +34,7 @@ struct Mode {
 
 impl Mode {
     /// Checks the settings; `None` takes the mode's default.
-    fn of(op: &str, group: Option<i64>, bits: Option<i64>, mode: &str) -> Result<Mode> {
+    pub(super) fn of(op: &str, group: Option<i64>, bits: Option<i64>, mode: &str) -> Result<Mode> {
         let (kind, default) = match mode {
             "affine" => (Kind::Affine, [64, 4]),
             "mxfp4" => (Kind::Mxfp4, [32, 4]),
@@ -58,7 +58,7 @@ impl Mode {
         })
     }
 
-    fn check(&self, op: &str, w: &Value, scales: &Value, biases: Option<&Value>) -> Result<()> {
+    pub(super) fn check(&self, op: &str, w: &Value, scales: &Value, biases: Option<&Value>) -> Result<()> {
         if w.dtype() != DType::U32 || w.ndim() < 2 {
             let message = format!("[{op}] The weight matrix should be uint32 with at least two dimensions.");
             return Err(Error::value(message));
@@ -118,12 +118,21 @@ impl Mode {
     }
 
     /// Values of a row.
-    fn columns(&self, w: &Value) -> usize {
+    pub(super) fn columns(&self, w: &Value) -> usize {
         w.shape().last().copied().unwrap_or(0) * 32 / self.bits
     }
 
+    /// The dtype of dequantised values.
+    pub(super) fn dtype(&self, scales: &Value) -> DType {
+        if self.kind == Kind::Affine {
+            scales.dtype()
+        } else {
+            DType::BF16
+        }
+    }
+
     /// The format of the kernels that multiply with such matrices as they are stored, if there are any.
-    fn format(&self, scales: &Value, biases: Option<&Value>) -> Option<QuantFormat> {
+    pub(super) fn format(&self, scales: &Value, biases: Option<&Value>) -> Option<QuantFormat> {
         let format = match self.kind {
             Kind::Affine => QuantFormat::mlx(self.bits as u32, self.group as u32),
             Kind::Mxfp4 => QuantFormat::MXFP4,
@@ -222,12 +231,7 @@ pub fn dequantize(
 ) -> Result<Value> {
     let mode = Mode::of("dequantize", group, bits, mode)?;
     mode.check("dequantize", w, scales, biases)?;
-    let default = if mode.kind == Kind::Affine {
-        scales.dtype()
-    } else {
-        DType::BF16
-    };
-    let dtype = dtype.unwrap_or(default);
+    let dtype = dtype.unwrap_or_else(|| mode.dtype(scales));
     if !dtype.is_floating() {
         let message = format!("[dequantize] The result must have a real floating type, not {dtype}.");
         return Err(Error::value(message));

@@ -80,45 +80,66 @@ def _update_and_fetch(cache_class: type) -> Callable[..., object]:
 
 REPLACED = {
     # It loops over tokens.
-    "mlx_lm.models.gated_delta": Replacement(
-        "gated_delta_ops",
-        ("q", "k", "v", "g", "beta", "state", "mask"),
-        None,
-        lambda _: _core.fast.gated_delta_update,
-    ),
-    "mlx.nn.layers.base": Replacement(
-        "Module.__getattr__", ("self", "key"), frozenset({"get", "super", "Module", "__getattribute__"}), _attribute
-    ),
-    "mlx.nn.layers.quantized": Replacement(
-        "QuantizedLinear.__call__",
-        ("self", "x"),
-        frozenset({"mx", "quantized_matmul", "get", "group_size", "bits", "mode"}),
-        _layer(_core._quantized_linear),
-    ),
-    "mlx.nn.layers.normalization": Replacement(
-        "RMSNorm.__call__", ("self", "x"), frozenset({"mx", "fast", "rms_norm", "eps"}), _layer(_core._rms_norm)
-    ),
-    "mlx.nn.layers.positional_encoding": Replacement(
-        "RoPE.__call__",
-        ("self", "x", "offset"),
-        frozenset({"mx", "fast", "rope", "dims", "traditional", "base", "scale"}),
-        _rope,
-    ),
-    "mlx_lm.models.switch_layers": Replacement(
-        "QuantizedSwitchLinear.__call__",
-        ("self", "x", "indices", "sorted_indices"),
-        frozenset({"mx", "gather_qmm", "get", "group_size", "bits", "mode", "global_scale", "expand_dims"}),
-        _quantized_switch_linear,
-    ),
-    "mlx_lm.models.cache": Replacement(
-        "KVCache.update_and_fetch",
-        ("self", "keys", "values"),
-        frozenset(
-            {"offset", "keys", "values", "shape", "step", "mx", "zeros", "dtype", "concatenate", "keys_and_values"}
+    "mlx_lm.models.gated_delta": [
+        Replacement(
+            "gated_delta_ops",
+            ("q", "k", "v", "g", "beta", "state", "mask"),
+            None,
+            lambda _: _core.fast.gated_delta_update,
+        )
+    ],
+    "mlx.nn.layers.base": [
+        Replacement(
+            "Module.__getattr__", ("self", "key"), frozenset({"get", "super", "Module", "__getattribute__"}), _attribute
+        )
+    ],
+    "mlx.nn.layers.quantized": [
+        Replacement(
+            "QuantizedLinear.__call__",
+            ("self", "x"),
+            frozenset({"mx", "quantized_matmul", "get", "group_size", "bits", "mode"}),
+            _layer(_core._quantized_linear),
         ),
-        _update_and_fetch,
-    ),
+        Replacement(
+            "QuantizedEmbedding.__call__",
+            ("self", "x"),
+            frozenset({"mx", "dequantize", "get", "group_size", "bits", "mode"}),
+            _layer(_core._quantized_embedding),
+        ),
+    ],
+    "mlx.nn.layers.normalization": [
+        Replacement(
+            "RMSNorm.__call__", ("self", "x"), frozenset({"mx", "fast", "rms_norm", "eps"}), _layer(_core._rms_norm)
+        )
+    ],
+    "mlx.nn.layers.positional_encoding": [
+        Replacement(
+            "RoPE.__call__",
+            ("self", "x", "offset"),
+            frozenset({"mx", "fast", "rope", "dims", "traditional", "base", "scale"}),
+            _rope,
+        )
+    ],
+    "mlx_lm.models.switch_layers": [
+        Replacement(
+            "QuantizedSwitchLinear.__call__",
+            ("self", "x", "indices", "sorted_indices"),
+            frozenset({"mx", "gather_qmm", "get", "group_size", "bits", "mode", "global_scale", "expand_dims"}),
+            _quantized_switch_linear,
+        )
+    ],
+    "mlx_lm.models.cache": [
+        Replacement(
+            "KVCache.update_and_fetch",
+            ("self", "keys", "values"),
+            frozenset(
+                {"offset", "keys", "values", "shape", "step", "mx", "zeros", "dtype", "concatenate", "keys_and_values"}
+            ),
+            _update_and_fetch,
+        )
+    ],
 }
+"""The functions to replace, by module."""
 
 
 class Finder:
@@ -135,7 +156,8 @@ class Finder:
 
         def exec_module(module: ModuleType) -> None:
             execute(module)
-            replace(module, REPLACED[name])
+            for replacement in REPLACED[name]:
+                replace(module, replacement)
 
         spec.loader.exec_module = exec_module
         return spec
