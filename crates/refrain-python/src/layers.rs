@@ -217,9 +217,9 @@ fn _update_and_fetch<'py>(
 
 /// Keys or values of a cache that holds nothing: zeros for `new` ones, in whole steps.
 fn empty_plane(py: Python<'_>, cache: &Bound<'_, PyAny>, new: &Value) -> PyResult<Value> {
-    let step = cache.getattr(intern!(py, "step"))?.extract::<i64>()?.max(1);
+    let step = cache.getattr(intern!(py, "step"))?.extract::<usize>()?.max(1);
     let mut shape: Vec<i64> = new.shape().iter().map(|&n| n as i64).collect();
-    shape[2] = shape[2].div_euclid(step) * step + if shape[2] % step == 0 { 0 } else { step };
+    shape[2] = new.shape()[2].next_multiple_of(step) as i64;
     on(py, None, || ops::zeros(&shape, new.dtype()))
 }
 
