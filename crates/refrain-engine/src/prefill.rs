@@ -384,12 +384,18 @@ pub(crate) fn default_chunk(device: &Device) -> usize {
 }
 
 /// Returns how many of `left` tokens the next call computes, at most `max`. Large counts are rounded down to a shape
-/// class, since padding would cost as much as tokens.
+/// class, since padding would cost as much as tokens; unless the call for the rest would have as much of it.
 pub(crate) fn next_chunk(left: usize, max: usize) -> usize {
-    match left.min(max) {
-        few if few <= SHORT_CHUNK => few,
-        many => class_sizes().take_while(|&size| size <= many).last().unwrap_or(many),
+    let most = left.min(max);
+    if most <= SHORT_CHUNK {
+        return most;
     }
+    let rounded = class_sizes().take_while(|&size| size <= most).last().unwrap_or(most);
+    let whole = class_tokens(left);
+    if whole <= max && whole == rounded + class_tokens(left - rounded) {
+        return left;
+    }
+    rounded
 }
 
 #[cfg(test)]
@@ -428,6 +434,12 @@ mod tests {
         let cut = |left, max| cut(left, max, next_chunk);
         assert_eq!(cut(5000, 2048), [2048, 2048, 768, 136]);
         assert_eq!(cut(1600, 2048), [1536, 64]);
+        // 1,536 and 384 tokens, but not 512.
+        assert_eq!(cut(1920, 2048), [1536, 384]);
+        assert_eq!(cut(1921, 2048), [1921]);
+        assert_eq!(cut(4000, 2048), [2048, 1952]);
+        assert_eq!(cut(750, 1024), [750]);
+        assert_eq!(cut(750, 750), [512, 238]);
         assert_eq!(cut(700, 512), [512, 188]);
         assert_eq!(cut(300, 2048), [300]);
         assert_eq!(cut(30, 13), [13, 13, 4]);
