@@ -105,6 +105,14 @@ impl WeightPlanes<'_> {
         }
     }
 
+    /// Whether these are weights of a model in f32: f32, or quantised with scales in f32. Their products do not round x.
+    pub(crate) fn keep_x(&self) -> bool {
+        match self {
+            WeightPlanes::Dense { dtype, .. } => *dtype == DType::F32,
+            WeightPlanes::Quantised(weights) => weights.scales.dtype == DType::F32,
+        }
+    }
+
     pub(crate) fn addresses(&self) -> Vec<Push> {
         match self {
             WeightPlanes::Dense { address, .. } => vec![address.clone()],

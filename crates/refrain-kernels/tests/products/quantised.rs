@@ -378,9 +378,9 @@ fn every_tuning_row_supports_the_depths_of_models() {
     }
 }
 
-/// Matrix cores would round x to f16.
+/// Matrix cores would round x to f16, sums in fixed point to 16 bits of a chunk's largest value.
 #[test]
-fn products_with_scales_in_f32_use_no_matrix_cores() {
+fn products_with_scales_in_f32_use_no_matrix_cores_and_no_fixed_point() {
     let traits = Traits {
         matrix_cores: Some(MatrixCores::with_order(16, FragmentOrder::Quads)),
         subgroup_size: 32,
@@ -388,10 +388,13 @@ fn products_with_scales_in_f32_use_no_matrix_cores() {
         ..all_features()
     };
     for format in QuantFormat::ALL {
-        let (x, quants) = ([512, 1024], [4096, format.words(1024)]);
-        let [x, out] = [x, [512, 4096]].map(|shape| OperandSpec::contiguous(DType::F32, &shape));
-        let quants = OperandSpec::contiguous(DType::U32, &quants);
-        for parameters in [DType::F32, DType::F16].map(|dtype| DType::of_scales(format, dtype)) {
+        let quants = OperandSpec::contiguous(DType::U32, &[4096, format.words(1024)]);
+        let all_parameters = [DType::F32, DType::F16].map(|dtype| DType::of_scales(format, dtype));
+        for (tokens, parameters) in [1, 512]
+            .into_iter()
+            .flat_map(|tokens| all_parameters.map(|p| (tokens, p)))
+        {
+            let [x, out] = [1024, 4096].map(|columns| OperandSpec::contiguous(DType::F32, &[tokens, columns]));
             let scales = OperandSpec::contiguous(parameters, &[4096, format.scales(1024)]);
             let biases = format.has_biases().then_some(&scales);
             let operands: Vec<_> = [&x, &quants, &scales].into_iter().chain(biases).chain([&out]).collect();
@@ -402,7 +405,12 @@ fn products_with_scales_in_f32_use_no_matrix_cores() {
             };
             let made = projection::calls(&traits, &projection, &operands).expect("supported");
             let is_packed = made.calls.iter().any(|call| call.kernel.name.contains(".pack"));
-            assert_eq!(is_packed, parameters != DType::F32, "{format}, scales in {parameters}");
+            let rounds = if tokens == 1 { is_fixed(&made.calls) } else { is_packed };
+            assert_eq!(
+                rounds,
+                parameters != DType::F32,
+                "{format}, {tokens} tokens, scales in {parameters}"
+            );
         }
     }
 }

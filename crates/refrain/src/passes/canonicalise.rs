@@ -3,9 +3,13 @@ use refrain_kernels::elementwise::Expression;
 use crate::graph::{Edge, Graph, Node, first_version};
 use crate::{Layout, Primitive};
 
+/// Maximum number of elements of an output that repeats a constant in memory of its shape. What reads larger ones mostly
+/// computes element by element, and needs one.
+const MAX_FILLED: usize = 1 << 16;
+
 /// Removes view nodes: their users read the source through a layout instead. If a reshape is not a layout of its
-/// source, it becomes a copy. So does an output that repeats a constant: programs that read it, as a norm reads its
-/// weight, need memory of its shape, and would copy it each time.
+/// source, it becomes a copy. So does an output that repeats a constant, unless it is large: programs that read it, as a
+/// norm reads its weight, need memory of its shape, and would copy it each time.
 pub fn canonicalise(graph: Graph) -> Graph {
     let mut nodes: Vec<Node> = Vec::new();
     // The replacement of each old node.
@@ -51,7 +55,8 @@ pub fn canonicalise(graph: Graph) -> Graph {
     }
     let mut outputs: Vec<Edge> = graph.outputs.iter().map(|e| translate(&replacements, e)).collect();
     for edge in &mut outputs {
-        if is_constant(&nodes[edge.node]) && !edge.layout.is_contiguous() {
+        let is_small = edge.layout.count() <= MAX_FILLED;
+        if is_small && is_constant(&nodes[edge.node]) && !edge.layout.is_contiguous() {
             let shape = edge.layout.shape.clone();
             nodes.push(copy_of(edge.clone(), shape.to_vec(), nodes[edge.node].dtype));
             *edge = Edge::first(nodes.len() - 1, Layout::contiguous(&shape));

@@ -47,7 +47,8 @@ impl Gemv<'_> {
         let mut division = GemvDivision::of((traits, gemv), tuning::lanes(traits), problem, sections);
         let (lanes, rows) = (division.lanes, division.rows);
         let arguments = arguments::arguments(traits, problem, sections, Unpacked)?;
-        let is_fixed = tuning.fixed_point && traits.exchanges_lanes() && weights != WeightStorage::Dense;
+        let may_be_fixed = tuning.fixed_point && traits.exchanges_lanes() && weights != WeightStorage::Dense;
+        let is_fixed = may_be_fixed && !sections[0].parts[0].planes.keep_x();
         let tile = tile((traits, gemv), problem, (chunk, is_fixed), (lanes, rows))?;
         let count = |division: &GemvDivision| iterations(traits, gemv, problem, sections, division, tile as usize);
         while crate::kit::iterations::max_iterations(traits).is_some_and(|max| count(&division) > max)

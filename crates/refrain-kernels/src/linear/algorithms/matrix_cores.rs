@@ -36,8 +36,7 @@ pub(crate) fn check(problem: &ProjectionProblem<'_>) -> Result<(), Unsupported> 
     for part in parts {
         let takes = match &part.planes {
             WeightPlanes::Dense { dtype, wide, .. } => *wide && dtype.size() == 2,
-            // Scales in f32 are those of a model in f32, whose products must not round x.
-            WeightPlanes::Quantised(weights) => weights.scales.dtype != DType::F32,
+            planes @ WeightPlanes::Quantised(_) => !planes.keep_x(),
         };
         let whole = problem.columns > 0 && problem.columns.is_multiple_of(chunk(&part.planes));
         if !takes || !whole || problem.batch.is_some() {
