@@ -165,16 +165,19 @@ fn _update_and_fetch<'py>(
         return Ok(None);
     }
     let mut planes = vec![];
+    let mut is_new = false;
     for (name, new) in names.iter().zip(&new) {
         let held = cache.getattr(name)?;
-        let plane = match held.cast::<PyArray>() {
-            Ok(held) => held.get().value().clone(),
-            Err(_) if held.is_none() && offset == 0 && new.ndim() == 4 => empty_plane(py, cache, new)?,
-            Err(_) => return Ok(None),
-        };
-        planes.push(plane);
+        if held.is_none() && offset == 0 && new.ndim() == 4 {
+            is_new = true;
+            planes.push(Bound::new(py, PyArray::new(empty_plane(py, cache, new)?))?);
+        } else if let Ok(held) = held.cast_into::<PyArray>() {
+            planes.push(held);
+        } else {
+            return Ok(None);
+        }
     }
-    let held = planes[0].shape().get(2).map_or(0, |&held| held as i64);
+    let held = planes[0].get().value().shape().get(2).map_or(0, |&held| held as i64);
     if end > held {
         return Ok(None);
     }
@@ -189,22 +192,16 @@ fn _update_and_fetch<'py>(
     let (slots, so_far) = (along(Some(offset), Some(end)), along(None, Some(end)));
     let mut written = vec![];
     for (plane, part) in planes.iter().zip(new) {
-        written.push(on(py, None, || index::set(plane, &slots, &Operand::Value(part)))?);
+        let set = || index::set(&plane.get().value(), &slots, &Operand::Value(part));
+        written.push(on(py, None, set)?);
     }
     cache.setattr(intern!(py, "offset"), end)?;
     let mut fetched = vec![];
-    for (name, all) in names.iter().zip(written) {
-        let plane = match cache.getattr(name)?.cast::<PyArray>() {
-            Ok(plane) => {
-                plane.get().set(all.clone());
-                plane.clone()
-            }
-            Err(_) => {
-                let plane = Bound::new(py, PyArray::new(all.clone()))?;
-                cache.setattr(name, &plane)?;
-                plane
-            }
-        };
+    for ((name, plane), all) in names.iter().zip(planes).zip(written) {
+        plane.get().set(all.clone());
+        if is_new {
+            cache.setattr(name, &plane)?;
+        }
         fetched.push(if end == held {
             plane
         } else {

@@ -4,7 +4,7 @@ use std::borrow::Borrow;
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-use crate::backend::Backend;
+use crate::backend::{Backend, RecordRequest};
 use crate::cache::DiskCache;
 use crate::class::MemoryClass;
 use crate::command::CommandList;
@@ -350,9 +350,16 @@ impl Device {
         list.check(&self.info.limits)?;
         let host_reads = list.host_reads();
         let uses = Arc::new(RecordingUses::new(std::mem::take(&mut list.uses)));
+        let request = RecordRequest {
+            queue: Queue::Compute,
+            name: &list.name,
+            commands: &list.commands,
+            host_reads,
+            reusable: true,
+        };
         (0..copies)
             .map(|_| {
-                let recorded = self.queues.record(Queue::Compute, &list, host_reads, true)?;
+                let recorded = self.queues.record(&request)?;
                 Ok(Recording::new(recorded, uses.clone()))
             })
             .collect()

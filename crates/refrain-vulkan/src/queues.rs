@@ -99,25 +99,8 @@ impl Queues {
         }
     }
 
-    /// Records a list. `reusable` allows several submissions, which may overlap.
-    pub fn record(
-        &self,
-        queue: Queue,
-        list: &CommandList,
-        host_reads: bool,
-        reusable: bool,
-    ) -> Result<Arc<RecordedList>, Error> {
-        let request = RecordRequest {
-            queue,
-            name: &list.name,
-            commands: &list.commands,
-            host_reads,
-            reusable,
-        };
-        self.record_commands(&request)
-    }
-
-    fn record_commands(&self, request: &RecordRequest<'_>) -> Result<Arc<RecordedList>, Error> {
+    /// Records commands.
+    pub fn record(&self, request: &RecordRequest<'_>) -> Result<Arc<RecordedList>, Error> {
         self.check()?;
         let started = ThreadTime::now();
         let raw = self.backend.record(request).map_err(|failure| self.error(failure))?;
@@ -153,7 +136,7 @@ impl Queues {
         host_reads: bool,
     ) -> Result<u64, Error> {
         self.retire(queue);
-        let recorded = self.record_commands(&RecordRequest {
+        let recorded = self.record(&RecordRequest {
             queue,
             name: &list.name,
             commands,

@@ -141,13 +141,10 @@ impl Widener<'_> {
                 self.alias_or_copy(x, node)
             }
             Primitive::Elementwise(expression) if has_half && self.wanted[number] => {
-                let reordered = self.reordered(number);
-                let is_copied = reordered.is_some();
-                self.made[number][0].reordered = reordered;
-                if is_copied {
-                    None
-                } else {
-                    self.elementwise(node, expression)
+                self.made[number][0].reordered = self.reordered(number);
+                match self.made[number][0].reordered {
+                    Some(_) => None,
+                    None => self.elementwise(node, expression),
                 }
             }
             Primitive::Elementwise(expression) if node.dtype == DType::F32 => self.without_cast(node, expression),

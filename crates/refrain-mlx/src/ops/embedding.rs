@@ -7,6 +7,7 @@ use refrain::{Array, Composite, QuantFormat, Quantised};
 use super::quantised::{Mode, dequantize};
 use super::update::{take, wrapped};
 use crate::lowering::rounded;
+use crate::shape::signed;
 use crate::{Result, Value};
 
 /// Rows of a quantised matrix, chosen by indices, with their values: what [`dequantize`] makes of the rows of its planes.
@@ -57,17 +58,11 @@ impl Composite for Rows {
     }
 
     fn compose(&self, inputs: &[Array], _integer: Option<&Array>) -> Array {
-        let [indices, quants, scales, biases @ ..] = inputs else {
+        let [indices, planes @ ..] = inputs else {
             unreachable!("there are three arrays")
         };
-        let matrix = Quantised {
-            format: self.format,
-            quants: quants.clone(),
-            scales: scales.clone(),
-            biases: biases.first().cloned(),
-        };
-        let rows = matrix.take(&indices.reshape(&[-1]));
-        let mut shape: Vec<isize> = indices.shape().iter().map(|&n| n as isize).collect();
+        let rows = Quantised::of_planes(self.format, planes).take(&indices.reshape(&[-1]));
+        let mut shape = signed(indices.shape());
         shape.push(rows.dim(-1) as isize);
         rounded(&rows.reshape(&shape), self.dtype)
     }

@@ -133,14 +133,10 @@ impl Composite for GatheredProduct {
         let shape = [indices.shape(), &[rows, result_columns]].concat();
         let (x, experts) = pairs(x, indices, outer, [rows, columns]);
         let stacked = |plane: &Array| plane.reshape(&[-1, plane.dim(-1) as isize]);
+        let stacks: Vec<Array> = planes.iter().map(stacked).collect();
         let weights = match self.format {
-            None => Weight::Dense(stacked(&planes[0])),
-            Some(format) => Weight::Quantised(Quantised {
-                format,
-                quants: stacked(&planes[0]),
-                scales: stacked(&planes[1]),
-                biases: planes.get(2).map(stacked),
-            }),
+            None => Weight::Dense(stacks[0].clone()),
+            Some(format) => Weight::Quantised(Quantised::of_planes(format, &stacks)),
         };
         let part = |x: &Array, experts: &Array| expert_matmul(x, experts, weights.clone(), result_columns);
         let product = in_parts(&x, &experts, part);

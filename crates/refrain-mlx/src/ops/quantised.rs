@@ -364,16 +364,10 @@ impl Composite for Product {
     }
 
     fn compose(&self, inputs: &[Array], _integer: Option<&Array>) -> Array {
-        let [x, quants, scales, biases @ ..] = inputs else {
+        let [x, planes @ ..] = inputs else {
             unreachable!("there are three arrays")
         };
-        let matrix = Quantised {
-            format: self.0,
-            quants: quants.clone(),
-            scales: scales.clone(),
-            biases: biases.first().cloned(),
-        };
-        rounded(&matrix.matmul(x), x.dtype())
+        rounded(&Quantised::of_planes(self.0, planes).matmul(x), x.dtype())
     }
 }
 

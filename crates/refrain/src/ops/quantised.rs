@@ -64,6 +64,19 @@ pub fn check_planes(format: &QuantFormat, planes: &[&ArraySpec]) -> Result<(), S
 }
 
 impl Quantised {
+    /// The matrix with these [planes](Quantised::planes).
+    ///
+    /// # Panics
+    /// If there are fewer than two.
+    pub fn of_planes(format: QuantFormat, planes: &[Array]) -> Quantised {
+        Quantised {
+            format,
+            quants: planes[0].clone(),
+            scales: planes[1].clone(),
+            biases: planes.get(2).cloned(),
+        }
+    }
+
     /// N, the number of rows.
     pub fn rows(&self) -> usize {
         self.quants.dim(0)

@@ -36,9 +36,8 @@ pub fn canonicalise(graph: Graph) -> Graph {
             Primitive::Reshape => match inputs[0].layout.reshape(&node.shape) {
                 Some(view) => Replacement::View(inputs[0].through(view)),
                 None => {
-                    let shape = inputs[0].layout.shape.clone();
-                    nodes.push(copy_of(inputs[0].clone(), shape.to_vec(), node.dtype));
-                    Replacement::View(Edge::first(nodes.len() - 1, Layout::contiguous(&node.shape)))
+                    let copy = copied(&mut nodes, &inputs[0]);
+                    Replacement::View(copy.through(Layout::contiguous(&node.shape)))
                 }
             },
             _ => {
@@ -57,9 +56,7 @@ pub fn canonicalise(graph: Graph) -> Graph {
     for edge in &mut outputs {
         let is_small = edge.layout.count() <= MAX_FILLED;
         if is_small && is_constant(&nodes[edge.node]) && !edge.layout.is_contiguous() {
-            let shape = edge.layout.shape.clone();
-            nodes.push(copy_of(edge.clone(), shape.to_vec(), nodes[edge.node].dtype));
-            *edge = Edge::first(nodes.len() - 1, Layout::contiguous(&shape));
+            *edge = copied(&mut nodes, edge);
         }
     }
     Graph { nodes, outputs }
@@ -78,9 +75,7 @@ fn copy_overlapping_inputs(nodes: &mut Vec<Node>, update: &Primitive, mut inputs
     for (number, edge) in inputs.iter_mut().enumerate() {
         let slot = slot_of(nodes, edge);
         if slot.is_some() && states.contains(&slot) && !updated.contains(&number) {
-            let (shape, dtype) = (edge.layout.shape.clone(), nodes[edge.node].dtype_of(edge.result));
-            nodes.push(copy_of(edge.clone(), shape.to_vec(), dtype));
-            *edge = Edge::first(nodes.len() - 1, Layout::contiguous(&shape));
+            *edge = copied(nodes, edge);
         }
     }
     inputs
@@ -104,6 +99,13 @@ fn updates_leaf(graph: &Graph, number: usize) -> bool {
 enum Replacement {
     Node(usize),
     View(Edge),
+}
+
+/// Adds a node that copies what an edge reads into contiguous memory, and returns the edge that reads all of it.
+fn copied(nodes: &mut Vec<Node>, edge: &Edge) -> Edge {
+    let (shape, dtype) = (&edge.layout.shape, nodes[edge.node].dtype_of(edge.result));
+    nodes.push(copy_of(edge.clone(), shape.to_vec(), dtype));
+    Edge::first(nodes.len() - 1, Layout::contiguous(shape))
 }
 
 /// A node that copies what an edge reads into contiguous memory.
