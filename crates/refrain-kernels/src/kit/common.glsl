@@ -1,9 +1,15 @@
 // Exact conversions of stored numbers: round to nearest, ties to even; NaN is kept.
-#ifdef SUBNORMAL_HALVES
+#ifdef EXACT_HALVES
 float f16_to_f32(uint bits) { return unpackHalf2x16(bits).x; }
 
 // Returns the two f16 of a word.
 vec2 unpack_halves(uint bits) { return unpackHalf2x16(bits); }
+
+uint f32_to_f16(float value) {
+    // Which NaN a device makes of a NaN is up to it.
+    uint bits = floatBitsToUint(value);
+    return (bits & 0x7fffffffu) > 0x7f800000u ? (bits >> 16 & 0x8000u) | 0x7e00u : packHalf2x16(vec2(value, 0.0));
+}
 #else
 float f16_to_f32(uint bits) {
     // Devices may flush f16 subnormals to zero; computed from integers they are exact.
@@ -13,7 +19,6 @@ float f16_to_f32(uint bits) {
 }
 
 vec2 unpack_halves(uint bits) { return vec2(f16_to_f32(bits & 0xffffu), f16_to_f32(bits >> 16)); }
-#endif
 
 uint f32_to_f16(float value) {
     // packHalf2x16 may round towards zero on some drivers, so the rounding is done on the bits. There are no branches,
@@ -33,6 +38,7 @@ uint f32_to_f16(float value) {
     half_bits = magnitude > 0x7f800000u ? 0x7e00u : half_bits;
     return (bits >> 16 & 0x8000u) | half_bits;
 }
+#endif
 
 float bf16_to_f32(uint bits) { return uintBitsToFloat(bits << 16); }
 

@@ -36,8 +36,8 @@ pub fn head(traits: &Traits) -> String {
     if traits.integer_dot {
         text.push_str("#extension GL_EXT_integer_dot_product : require\n#define INTEGER_DOT 1\n");
     }
-    if traits.f16_subnormals {
-        text.push_str("#define SUBNORMAL_HALVES 1\n");
+    if traits.exact_halves {
+        text.push_str("#define EXACT_HALVES 1\n");
     }
     if traits.subgroup_uniform_flow {
         text.push_str("#extension GL_EXT_subgroup_uniform_control_flow : require\n");

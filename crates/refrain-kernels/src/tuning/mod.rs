@@ -389,7 +389,7 @@ mod tests {
             storage16: true,
             storage8: true,
             integer_dot: true,
-            f16_subnormals: true,
+            exact_halves: true,
             tickets: true,
             max_invocations: 1024,
             push_bytes: 256,

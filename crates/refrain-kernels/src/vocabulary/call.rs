@@ -73,8 +73,8 @@ pub struct Traits {
     pub storage8: bool,
     /// Fast dot products of four packed bytes.
     pub integer_dot: bool,
-    /// `unpackHalf2x16` keeps f16 subnormals; devices may flush them to zero.
-    pub f16_subnormals: bool,
+    /// `packHalf2x16` rounds to the nearest f16, ties to even, and `unpackHalf2x16` keeps subnormals. Neither is guaranteed.
+    pub exact_halves: bool,
     /// Tickets (atomic counters that order workgroups) work: a workgroup sees what those with earlier tickets wrote.
     /// Vulkan's memory model guarantees it, but not every layer over another API can. Without tickets a second dispatch
     /// reduces the partial results of workgroups.
@@ -108,7 +108,7 @@ impl Traits {
             storage16: false,
             storage8: false,
             integer_dot: false,
-            f16_subnormals: false,
+            exact_halves: false,
             tickets: false,
             max_invocations: 128,
             push_bytes: 128,

@@ -22,7 +22,7 @@ pub fn traits(device: &Device) -> Traits {
         storage16: features.contains(Feature::Storage16),
         storage8: features.contains(Feature::Storage8),
         integer_dot: features.contains(Feature::IntegerDot),
-        f16_subnormals: true,
+        exact_halves: true,
         tickets: true,
         max_invocations: info.limits.max_workgroup_invocations,
         push_bytes: info.limits.max_push_constants.min(256),

@@ -94,7 +94,7 @@ pub fn all_features() -> Traits {
         storage16: true,
         storage8: true,
         integer_dot: true,
-        f16_subnormals: true,
+        exact_halves: true,
         tickets: true,
         max_invocations: 1024,
         push_bytes: 256,

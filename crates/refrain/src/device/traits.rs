@@ -31,8 +31,8 @@ pub(super) fn device_traits(info: &DeviceInfo, features: FeatureSet) -> Traits {
         storage16: features.contains(Feature::Storage16),
         storage8: features.contains(Feature::Storage8),
         integer_dot: features.contains(Feature::IntegerDot),
-        // Enabled where it was tested; elsewhere kernels emulate subnormals.
-        f16_subnormals: [NVIDIA, MESA_SOFTWARE].contains(&info.vendor_id),
+        // Enabled where it was tested; elsewhere kernels convert by integers.
+        exact_halves: [NVIDIA, MESA_SOFTWARE].contains(&info.vendor_id),
         // Apple GPUs run over Metal, which guarantees this only from version 3.2 on and does not report its version.
         tickets: info.vendor_id != APPLE,
         max_invocations: max_invocations(limits, required),
@@ -126,6 +126,6 @@ mod tests {
     fn features_that_only_some_drivers_guarantee_are_off_elsewhere() {
         let traits = |vendor| device_traits(&card(vendor, [32; 3]), FeatureSet::all());
         assert!(traits(NVIDIA).tickets && traits(0x1002).tickets && !traits(APPLE).tickets);
-        assert!(traits(NVIDIA).f16_subnormals && !traits(APPLE).f16_subnormals);
+        assert!(traits(NVIDIA).exact_halves && !traits(APPLE).exact_halves);
     }
 }

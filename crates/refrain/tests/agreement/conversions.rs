@@ -145,6 +145,30 @@ fn conversions_between_all_pairs_of_dtypes_agree() {
     assert_silent();
 }
 
+/// All f16, the ties between neighbours, and the f32 just beside both.
+#[test]
+fn every_f16_is_rounded_to_bit_by_bit() {
+    let finite = 0..half::f16::INFINITY.to_bits();
+    let near = |x: f32| [-1, 0, 1].map(|ulp| f32::from_bits(x.to_bits().saturating_add_signed(ulp)));
+    let values: Vec<f32> = (finite.map(half::f16::from_bits))
+        .flat_map(|x| {
+            let above = half::f16::from_bits(x.to_bits() + 1).to_f32().min(65536.0);
+            [x.to_f32(), (x.to_f32() + above) / 2.0]
+        })
+        .flat_map(near)
+        .flat_map(|x| [x, -x])
+        .collect();
+    let expected: Vec<half::f16> = values.iter().map(|&x| half::f16::from_f32(x)).collect();
+    for (name, device) in [("CPU", &Device::cpu()), ("Vulkan", vulkan()), ("plain Vulkan", plain())] {
+        let found = Array::from_slice(device, &values, &[values.len()]).astype(DType::F16);
+        let found = found.to_vec::<half::f16>().expect("evaluated");
+        let differs = |number: &usize| found[*number].to_bits() != expected[*number].to_bits();
+        let wrong = (0..values.len()).find(differs).map(|number| values[number]);
+        assert_eq!(wrong, None, "{name}");
+    }
+    assert_silent();
+}
+
 #[test]
 fn conversions_round_to_even_saturate_and_map_nonzero_to_true() {
     let device = Device::cpu();
