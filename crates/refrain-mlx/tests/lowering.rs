@@ -223,3 +223,35 @@ fn attention_of_prompts_copies_nothing_but_keys_and_values() {
         }
     }
 }
+
+/// Keys and values of a prompt that a new cache begins with are rounded for the cache and for attention in one step each,
+/// if nothing else reads them before.
+#[test]
+fn keys_and_values_that_a_cache_begins_with_are_stored_twice_in_one_step() {
+    let _alone = ONE_AT_A_TIME.lock();
+    for tokens in [11, 12] {
+        let mut layer = Layer::new(DType::BF16, 12);
+        let mut apart = layer.reference();
+        let x = input(0, tokens, DType::BF16);
+        layer.cache = [(); 2].map(|()| {
+            let shape = [1, KEY_HEADS as i64, 12, WIDTH as i64];
+            ops::zeros(&shape, DType::BF16).expect("makes")
+        });
+        let result = layer.forward(&x);
+        refrain_mlx::eval(&[result.clone(), layer.cache[0].clone(), layer.cache[1].clone()]).expect("computes");
+        let steps = steps();
+        let expected = apart.forward(&exact(&x));
+        let found = [&result, &layer.cache[0], &layer.cache[1]];
+        for (found, expected) in found.into_iter().zip([&expected, &apart.cache[0], &apart.cache[1]]) {
+            let scale = read(expected).iter().fold(1.0f32, |most, x| most.max(x.abs()));
+            for (found, expected) in read(found).into_iter().zip(read(expected)) {
+                assert!(
+                    (found - expected).abs() <= 5e-2 * scale,
+                    "{found} instead of {expected}"
+                );
+            }
+        }
+        // Of keys and values three more, and where tokens are missing two for zeros.
+        assert!(steps <= 22, "{steps} steps for {tokens} tokens");
+    }
+}

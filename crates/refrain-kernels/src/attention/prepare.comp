@@ -1,5 +1,5 @@
 // Norms and RoPE of queries and keys, and, with CACHES, the write of keys and values into the KV cache; without, there
-// are only queries. A row of invocations takes HEADS_PER_ROW heads of a token's queries and keys, which share rotation
+// are only heads as queries, whose results are stored TWICE if wanted: y may be PADDED with tokens that are zeros. A row of invocations takes HEADS_PER_ROW heads of a token's queries and keys, which share rotation
 // angles, and some of its values. An item is two units of a head, UNIT neighbouring values each: the two that RoPE
 // rotates together, or neighbours. All loads of a row are issued before the first use.
 layout(constant_id = 5) const uint HEAD_DIM = 64;
@@ -33,6 +33,31 @@ const uint VALUE_SPAN = (VALUE_ITEMS + LANES - 1u) / LANES;
 #endif
 DEFINE_LOAD(x_ref, load_unit_x, load_x, load4_x)
 DEFINE_STORE(y_ref, store_unit_y, store_y, store4_y)
+#ifdef TWICE
+DEFINE_STORE(z_ref, store_unit_z, store_z, store4_z)
+#endif
+
+#ifdef CACHES
+#define Y_TOKEN (HEADS * HEAD_DIM)
+#define Y_HEAD HEAD_DIM
+#endif
+
+#if defined Y_BOUNDED || defined Z_BOUNDED
+float bounded(float x) { return is_nan(x) ? x : clamp(x, -65504.0, 65504.0); }
+#if UNIT == 4
+vec4 bounded(vec4 x) { return vec4(bounded(x.x), bounded(x.y), bounded(x.z), bounded(x.w)); }
+#endif
+#endif
+#ifdef Y_BOUNDED
+#define TO_Y bounded
+#else
+#define TO_Y
+#endif
+#ifdef Z_BOUNDED
+#define TO_Z bounded
+#else
+#define TO_Z
+#endif
 
 struct Item { UNIT_VALUES a, b; };
 
@@ -192,14 +217,19 @@ void main() UNIFORM_FLOW {
     bool inside = row < TOKENS * TOKEN_ROWS;
     row = min(row, TOKENS * TOKEN_ROWS - 1u);
     uint token = row / TOKEN_ROWS, part = row % TOKEN_ROWS;
-    load_items(token, part);
+    uint token_read = token;
+#ifdef PADDED
+    token_read = min(token, X_TOKENS - 1u);
+#endif
+    bool is_padding = token != token_read;
+    load_items(token_read, part);
     load_constants();
 #ifdef CACHES
     // A negative slot becomes a large unsigned one.
     uint slot = uint(load_slots(pc.slots, token));
     bool has_slot = slot < SLOTS;
 #endif
-    find_angles(token);
+    find_angles(token_read);
     UNROLL for (uint step = 0u; step < HEADS_PER_ROW; ++step) {
         uint head = head_number(part, step);
         bool is_key = head >= HEADS;
@@ -207,11 +237,18 @@ void main() UNIFORM_FLOW {
         UNROLL for (uint s = 0u; s < SPAN; ++s) {
             bool is_there = inside && item_number(s) < ITEMS && head < ALL_HEADS;
             Item item = prepared(step, s, is_key, norm);
+            if (is_padding) item = Item(UNIT_VALUES(0.0), UNIT_VALUES(0.0));
             uvec2 units = units_of(item_number(s));
             if (is_there && !is_key) {
-                uint at = (token * HEADS + head) * HEAD_DIM;
-                store_unit_y(pc.y, at + units.x, item.a);
-                store_unit_y(pc.y, at + units.y, item.b);
+                uint at = token * Y_TOKEN + head * Y_HEAD;
+                store_unit_y(pc.y, at + units.x, TO_Y(item.a));
+                store_unit_y(pc.y, at + units.y, TO_Y(item.b));
+#ifdef TWICE
+                if (is_padding) continue;
+                at = token * Z_TOKEN + head * Z_HEAD;
+                store_unit_z(pc.z, at + units.x, TO_Z(item.a));
+                store_unit_z(pc.z, at + units.y, TO_Z(item.b));
+#endif
             }
 #ifdef CACHES
             if (is_there && has_slot && is_key) {

@@ -237,7 +237,7 @@ impl PrepareVariant {
     }
 
     /// Returns the number of workgroups.
-    fn groups(&self, sizes: &PrepareSizes) -> usize {
+    pub(super) fn groups(&self, sizes: &PrepareSizes) -> usize {
         (sizes.tokens * self.token_rows).div_ceil(self.rows as usize)
     }
 }

@@ -1,6 +1,7 @@
 //! Preparation of queries, keys and values for prefill attention, against its separate steps.
 
-use refrain_kernels::attention::{HeadPreparation, heads, prepare};
+use refrain_kernels::attention::heads::{self, HeadParams};
+use refrain_kernels::attention::{HeadPreparation, prepare};
 use refrain_kernels::rms_norm::{self, Norm};
 use refrain_kernels::{DType, Layout, OperandSpec, Traits, Values, rope, write_rows};
 use refrain_testing::sample;
@@ -207,26 +208,81 @@ impl Case {
         }
     }
 
-    /// Checks the preparation of the queries alone, whose results have the states' type.
+    /// Checks the preparation of the queries alone: one result of the states' type, or, with more tokens, and a second one
+    /// of f16 by heads.
     fn check_queries(&self, traits: &Traits, random: &mut Random) {
-        let (Some(norm), Some(rope)) = (self.preparation.q_norm, self.preparation.rope) else {
-            return;
-        };
-        let what = format!("queries of {self:?}, subgroups of {}", traits.subgroup_size);
-        let operands = self.operands(random);
-        let [frequencies, weight, _] = prepare::optional(&self.preparation);
-        let numbers = [Some(2), Some(6), frequencies, weight].into_iter().flatten();
-        let inputs: Vec<&(OperandSpec, Values)> = numbers.map(|number| &operands[number]).collect();
-        let out = OperandSpec::contiguous(self.dtypes[1], &[self.tokens, self.heads, self.head_dim]);
-        let all: Vec<&OperandSpec> = inputs.iter().map(|(operand, _)| operand).chain([&out]).collect();
-        let call = heads::call(traits, &all, norm, rope);
+        for twice in [false, true] {
+            let params = HeadParams {
+                norm: self.preparation.q_norm,
+                rope: self.preparation.rope,
+                twice,
+                bounded: twice,
+            };
+            let what = format!(
+                "queries of {self:?}, twice {twice}, subgroups of {}",
+                traits.subgroup_size
+            );
+            let operands = self.operands(random);
+            let [frequencies, weight, _] = prepare::optional(&self.preparation);
+            let positions = params.rope.map(|_| 6);
+            let numbers = [Some(2), positions, frequencies, weight].into_iter().flatten();
+            let inputs: Vec<&(OperandSpec, Values)> = numbers.map(|number| &operands[number]).collect();
+            let outs = self.query_results(twice);
+            let all: Vec<&OperandSpec> = inputs.iter().map(|(operand, _)| operand).chain(&outs).collect();
+            let call = heads::call(traits, &all, &params);
+            assert_eq!(heads::check(traits, &all, &params), Ok(()), "{what}");
+            let mut arena = Arena::new();
+            inputs.iter().for_each(|(o, values)| arena.add(&encode(o, values)));
+            let blank = |out: &OperandSpec| vec![0xff; out.layout.count() * out.dtype.size()];
+            outs.iter().for_each(|out| arena.add(&blank(out)));
+            arena.run(&[call.unwrap_or_else(|error| panic!("{what}: {error}"))]);
+            for (number, out) in outs.iter().enumerate() {
+                let found = common::values(out, &blank(out), &arena.read(inputs.len() + number));
+                let mut expected = self.expected(&operands).0;
+                expected.resize(out.layout.count(), 0.0);
+                assert_close(&found, expected, out.dtype, &what);
+            }
+        }
+    }
+
+    /// The results of the preparation of the queries alone.
+    fn query_results(&self, twice: bool) -> Vec<OperandSpec> {
+        let by_head = Layout::contiguous(&[self.heads, self.tokens, self.head_dim]).permute(&[1, 0, 2]);
+        let mut outs = vec![OperandSpec::contiguous(
+            self.dtypes[1],
+            &[self.tokens, self.heads, self.head_dim],
+        )];
+        outs.extend(twice.then_some(OperandSpec {
+            dtype: DType::F16,
+            layout: by_head,
+        }));
+        outs
+    }
+}
+
+#[test]
+fn heads_stored_twice_are_bounded_in_f16_only() {
+    let numbers = [1e6, -1e6, 65504.0, f32::NAN, f32::INFINITY, 1.0, -2.5, 65519.0];
+    let x = OperandSpec::contiguous(DType::F32, &[1, 1, 8]);
+    let outs = [DType::BF16, DType::F16].map(|dtype| OperandSpec::contiguous(dtype, &[1, 1, 8]));
+    let params = HeadParams {
+        norm: None,
+        rope: None,
+        twice: true,
+        bounded: true,
+    };
+    for traits in sample(all_traits(), 3) {
+        let call = heads::call(&traits, &[&x, &outs[0], &outs[1]], &params).expect("supported");
         let mut arena = Arena::new();
-        inputs.iter().for_each(|(o, values)| arena.add(&encode(o, values)));
-        let blank = vec![0xff; out.layout.count() * out.dtype.size()];
-        arena.add(&blank);
-        arena.run(&[call.unwrap_or_else(|error| panic!("{what}: {error}"))]);
-        let found = common::values(&out, &blank, &arena.read(inputs.len()));
-        assert_close(&found, self.expected(&operands).0, out.dtype, &what);
+        arena.add(&encode(&x, &Values::F32(numbers.to_vec())));
+        outs.iter().for_each(|_| arena.add(&[0; 16]));
+        arena.run(&[call]);
+        let [exact, bounded] = [1, 2].map(|number| common::values(&outs[number - 1], &[0; 16], &arena.read(number)));
+        assert!(exact.f32()[0] > 9e5 && exact.f32()[4].is_infinite(), "{exact:?}");
+        let found = bounded.f32();
+        assert!(found[3].is_nan(), "{found:?}");
+        assert_eq!(found[..3], [65504.0, -65504.0, 65504.0]);
+        assert_eq!(found[4..], [65504.0, 1.0, -2.5, 65504.0]);
     }
 }
 
@@ -298,7 +354,12 @@ fn workgroups_with_several_tokens_match_at_model_sizes() {
 fn heads_alone_must_fit() {
     let traits = device_traits();
     let case = Case::typical();
-    let (norm, rope) = (NORM.expect("there is one"), rope::RopeParams::new(64));
+    let params = HeadParams {
+        norm: NORM,
+        rope: Some(rope::RopeParams::new(64)),
+        twice: false,
+        bounded: false,
+    };
     let all = [
         case.vectors(8, 64, 0, 512),
         OperandSpec::contiguous(DType::I32, &[9]),
@@ -310,9 +371,9 @@ fn heads_alone_must_fit() {
         let mut all = all.to_vec();
         change(&mut all);
         let all: Vec<&OperandSpec> = all.iter().collect();
-        heads::call(&traits, &all, norm, rope)
-            .expect_err("it does not fit")
-            .to_string()
+        let error = heads::call(&traits, &all, &params).expect_err("it does not fit");
+        assert_eq!(heads::check(&traits, &all, &params), Err(error.clone()));
+        error.to_string()
     };
     let error = refused(&|all| all[4].layout.shape[1] = 3);
     assert!(error.contains("[9, 3, 64]"), "{error}");

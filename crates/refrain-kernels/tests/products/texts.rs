@@ -2,6 +2,7 @@ use crate::common::{all_features, both_traits, check_texts};
 use crate::recurrences::FORMS;
 use crate::support::{FLOATS, swapped};
 use refrain_kernels::attention::BlockFormat;
+use refrain_kernels::attention::heads::HeadParams;
 use refrain_kernels::expert_matmul::{self, Matrices};
 use refrain_kernels::fragments::{FragmentOrder, MatrixCores};
 use refrain_kernels::projection::{self, Projection, Section, WeightStorage};
@@ -352,9 +353,15 @@ fn preparations_compile() {
                     &out,
                 ];
                 calls.push(attention::prepare::call(&traits, &operands, &heads).expect("supported"));
-                let operands = [&q, &indices, &frequencies, &weight, &out];
-                let norm = norm(true).expect("there is one");
-                calls.push(attention::heads::call(&traits, &operands, norm, rotation).expect("supported"));
+                let params = HeadParams {
+                    norm: norm(true),
+                    rope: Some(rotation),
+                    twice: true,
+                    bounded: true,
+                };
+                let halves = OperandSpec::contiguous(DType::F16, &out.layout.shape);
+                let operands = [&q, &indices, &frequencies, &weight, &out, &halves];
+                calls.push(attention::heads::call(&traits, &operands, &params).expect("supported"));
             }
         }
     }

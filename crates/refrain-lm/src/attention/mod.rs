@@ -5,6 +5,7 @@ mod decode;
 mod heads;
 mod prepare;
 mod rewrite;
+mod stored_twice;
 
 use std::borrow::Cow;
 use std::hash::{Hash, Hasher};

@@ -128,6 +128,14 @@ impl Operation for SliceUpdateInPlace {
     }
 }
 
+impl SliceUpdateInPlace {
+    /// Whether the part, of any shape, is where x begins.
+    pub fn is_beginning(&self) -> bool {
+        let SliceBounds { start, step, .. } = &self.0.bounds;
+        start.iter().all(|&start| start == 0) && step.iter().all(|&step| step == 1)
+    }
+}
+
 impl SliceUpdate {
     /// Whether all elements of an array of this shape are replaced, in their order.
     pub fn replaces_all(&self, shape: &[usize]) -> bool {
