@@ -107,14 +107,8 @@ impl EvaluationLog {
 fn first_difference(graph: &Graph, earlier: &Graph) -> String {
     // Constants i32 without dimensions may be integers that are no part of the signature.
     let is_integer = |node: &Node| node.inputs.is_empty() && node.shape.is_empty() && node.dtype == DType::I32;
-    let computed = |graph: &'_ Graph| -> Vec<Node> {
-        let nodes = graph
-            .nodes
-            .iter()
-            .filter(|node| !node.primitive.is_leaf() && !is_integer(node));
-        nodes.cloned().collect()
-    };
-    let (new, old) = (computed(graph), computed(earlier));
+    let is_computed = |node: &&Node| !node.primitive.is_leaf() && !is_integer(node);
+    let [new, old] = [graph, earlier].map(|graph| graph.nodes.iter().filter(is_computed).collect::<Vec<_>>());
     match new
         .iter()
         .zip(&old)
@@ -123,8 +117,8 @@ fn first_difference(graph: &Graph, earlier: &Graph) -> String {
         Some(number) => format!(
             "array {number} of {} is {}, not {} as before",
             new.len(),
-            described(&new[number]),
-            described(&old[number])
+            described(new[number]),
+            described(old[number])
         ),
         None if new.len() != old.len() => format!("there are {} arrays, not {} as before", new.len(), old.len()),
         None => "the arrays depend on each other in another way, or others of them are kept".to_string(),
