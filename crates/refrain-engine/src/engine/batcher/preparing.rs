@@ -10,11 +10,8 @@ use crate::engine::speculation::DRAFT_WIDTHS;
 use crate::prefill::{SHORT_CHUNK, class_sizes};
 use crate::step::StepExtras;
 
-/// Up to so many rows, decode steps of all widths are made before they are needed: wider ones take memory that may never be
-/// needed.
+/// Widest decode step that is made before it is needed: wider ones take memory that may never be needed.
 const MAX_PREPARED_ROWS: usize = 32;
-/// One wider step is made, too, that serves the first burst.
-const MAX_BURST_ROWS: usize = 64;
 
 /// A program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,10 +37,9 @@ impl Preparation {
     pub fn of(options: &EngineOptions) -> Preparation {
         let most = rounded(options.streams.max(1));
         let fewest = if options.deterministic { most } else { 1 };
-        let is_prepared = |&rows: &usize| rows <= MAX_PREPARED_ROWS || rows == most.min(MAX_BURST_ROWS);
         let steps: Vec<usize> = widths()
-            .take_while(|&rows| rows <= most)
-            .filter(|rows| *rows >= fewest && is_prepared(rows))
+            .take_while(|&rows| rows <= most.min(MAX_PREPARED_ROWS))
+            .filter(|&rows| rows >= fewest)
             .collect();
         let most_chunk = SHORT_CHUNK.min(options.context);
         let chunks = class_sizes()
@@ -151,16 +147,6 @@ mod tests {
             ..options.clone()
         };
         assert_eq!(Preparation::of(&deterministic).programs.first(), Some(&Step(4)));
-        let widest = |streams: usize| {
-            let options = EngineOptions {
-                streams,
-                ..options.clone()
-            };
-            Preparation::of(&options).programs[..2].to_vec()
-        };
-        assert_eq!(widest(32), [Step(32), Step(24)]);
-        assert_eq!(widest(45), [Step(48), Step(32)], "for the first burst");
-        assert_eq!(widest(200), [Step(64), Step(32)]);
         let drafts = Preparation::of(&options).with_drafts().programs;
         assert_eq!(
             drafts[..3],
