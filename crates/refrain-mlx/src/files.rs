@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use safetensors::Dtype;
 use safetensors::tensor::Metadata;
 
 use crate::device::compute_device;
-use crate::{Error, ErrorKind, Result, Value};
+use crate::{DType, Error, ErrorKind, Result, Value};
 
 /// Maximum length in bytes of the header: the format's own limit.
 const MAX_HEADER_BYTES: u64 = 100_000_000;
@@ -14,14 +15,37 @@ const MAX_HEADER_BYTES: u64 = 100_000_000;
 /// Values by name, and texts by name.
 pub type Contents = (Vec<(String, Value)>, Vec<(String, String)>);
 
-/// Loads the values of a safetensors file, and its metadata.
+/// Loads the values of a safetensors file, and its metadata. Floats of 8 bits are loaded as their bytes.
 ///
 /// # Errors
 /// Fails if the file cannot be read or is damaged, if a dtype is not supported, or if memory runs out.
 pub fn load_safetensors(path: &Path) -> Result<Contents> {
-    let arrays = refrain::load_safetensors(&compute_device(), path)?;
-    let values = arrays.into_iter().map(|(name, array)| Ok((name, Value::of(array)?)));
-    Ok((values.collect::<Result<_>>()?, metadata(path)?))
+    let mut others = vec![];
+    let arrays = refrain::load_safetensors_with(&compute_device(), path, |name, stored, shape, bytes| {
+        let dtype = dtype_of(stored);
+        others.extend(dtype.map(|dtype| (name.to_owned(), Value::from_bytes(bytes, dtype, shape))));
+        dtype.is_some()
+    })?;
+    let natives = arrays.into_iter().map(|(name, array)| (name, Value::of(array)));
+    let named = |(name, value): (String, Result<Value>)| {
+        let in_file = |error: Error| Error::new(error.kind, format!("tensor {name:?}: {}", error.message));
+        value.map_err(in_file).map(|value| (name.clone(), value))
+    };
+    let values: BTreeMap<String, Value> = natives.chain(others).map(named).collect::<Result<_>>()?;
+    Ok((values.into_iter().collect(), metadata(path)?))
+}
+
+/// The dtype of a tensor that is not stored as the core stores arrays, if there is one.
+fn dtype_of(stored: Dtype) -> Option<DType> {
+    Some(match stored {
+        Dtype::I8 => DType::I8,
+        Dtype::I16 => DType::I16,
+        Dtype::U16 => DType::U16,
+        Dtype::I64 => DType::I64,
+        Dtype::U64 => DType::U64,
+        Dtype::F8_E4M3 | Dtype::F8_E5M2 | Dtype::F8_E8M0 => DType::U8,
+        _ => return None,
+    })
 }
 
 /// The texts in a file's header.

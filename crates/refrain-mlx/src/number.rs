@@ -147,6 +147,8 @@ pub enum Operand {
     Value(Value),
     /// A number.
     Number(Number),
+    /// A value that takes the dtype of a value beside it, as NumPy's arrays do.
+    Adapting(Value),
 }
 
 impl Operand {
@@ -156,7 +158,7 @@ impl Operand {
     /// Fails for integers that need a dtype which is not supported.
     pub fn value(&self) -> Result<Value> {
         match self {
-            Operand::Value(value) => Ok(value.clone()),
+            Operand::Value(value) | Operand::Adapting(value) => Ok(value.clone()),
             Operand::Number(number) => Value::scalar(*number, None),
         }
     }
@@ -170,7 +172,9 @@ impl Operand {
                 number.check_range(dtype)?;
                 Value::scalar(*number, Some(dtype))
             }
-            (Operand::Number(number), Operand::Number(_)) => Value::scalar(*number, None),
+            (Operand::Adapting(value), Operand::Value(other)) => value.cast(other.dtype()),
+            (Operand::Adapting(value), _) => Ok(value.clone()),
+            (Operand::Number(number), _) => Value::scalar(*number, None),
         }
     }
 }

@@ -48,7 +48,7 @@ impl<'py> FromPyObject<'_, 'py> for OperandArg {
             return Ok(OperandArg(Operand::Value(value)));
         }
         if let Some(value) = buffer(&object, None)? {
-            return Ok(OperandArg(Operand::Value(value)));
+            return Ok(OperandArg(Operand::Adapting(value)));
         }
         if object.hasattr(intern!(object.py(), "__float__"))? {
             return Ok(OperandArg(Operand::Number(Number::Float(object.extract()?))));

@@ -29,6 +29,7 @@ fn binary(
     let is_floating = |side: &Operand| match side {
         Operand::Value(value) => value.dtype().is_floating(),
         Operand::Number(number) => matches!(number, Number::Float(_)),
+        Operand::Adapting(_) => false,
     };
     let own = slf.operand();
     if word.starts_with("bitwise") && (is_floating(&own) || is_floating(&other_side.0)) {

@@ -75,6 +75,22 @@ KEYS = [
 ]
 
 
+def test_operands_of_numpy_take_the_dtype_of_the_array_beside_them():
+    half = mx.ones(2, mx.bfloat16)
+    for other in [np.float32(2), np.float64(2), np.int64(2), np.array([2, 2], np.float32), np.array(2)]:
+        for made in [half * other, mx.add(half, other), mx.maximum(half, other), mx.where(half > 0, half, other)]:
+            assert made.dtype == mx.bfloat16
+    assert (mx.arange(4) * np.array([0.5, 1.5, 2.5, 3.5])).tolist() == [0, 1, 4, 9]
+    assert (mx.arange(2) + np.int64(1)).dtype == mx.int32
+    assert mx.add(np.float32(1), 2).dtype == mx.float32
+
+
+def test_running_extremes_of_narrow_integers_begin_with_theirs():
+    array = mx.array([3, 1, 2], mx.int8)
+    assert mx.cummax(array, inclusive=False).tolist() == [-128, 3, 3]
+    assert mx.cummin(array.astype(mx.int16), inclusive=False).tolist() == [32767, 3, 1]
+
+
 @pytest.mark.parametrize("key", KEYS, ids=str)
 def test_reads_what_numpy_reads(key):
     theirs = drawn(3, 4, 5)

@@ -113,6 +113,13 @@ def test_errors_say_what_to_do(monkeypatch, tmp_path):
         refrain.load("demo", device=DEVICE, context=10**9)
 
 
+def test_a_closed_model_says_so():
+    model = refrain.load("demo", device="cpu")
+    model.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        model.generate("x")
+
+
 def test_a_program_of_five_lines():
     program = f"import refrain\nmodel = refrain.load('demo', device={DEVICE!r})\nprint(model.chat('{QUESTION}', temperature=0))"
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

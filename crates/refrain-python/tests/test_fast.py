@@ -212,3 +212,17 @@ def test_gated_delta_update(batch, tokens, heads, dims, is_masked, dtype):
     assert np.abs(np.array(found) - last).max() < 10 * BOUNDS["float32"]
     # The state that is given stays as it is.
     assert np.array_equal(np.array(state), exact_state.astype(np.float32))
+
+
+def test_levels_of_quantisation_do_not_depend_on_when_the_weights_are_computed():
+    key = mx.random.key(1)
+
+    def quantised(first):
+        weights = mx.random.normal((64, 128), key=key).astype(mx.float16)
+        if first:
+            mx.eval(weights)
+        return mx.quantize(weights, group_size=32, bits=3)
+
+    at_once, later = quantised(False), quantised(True)
+    mx.eval(at_once)
+    assert all(mx.array_equal(a, b) for a, b in zip(at_once, later))

@@ -1,6 +1,8 @@
 """NumPy, the buffer protocol, DLPack and files."""
 
 import io
+import json
+import os
 
 import mlx.core as mx
 import numpy as np
@@ -74,3 +76,47 @@ def test_files_may_be_open():
     mx.save_safetensors(file, {"a": mx.array([1.0], mx.bfloat16)})
     file.seek(0)
     assert mx.load(file, format="safetensors")["a"].tolist() == [1.0]
+
+
+def safetensors(path, dtype, shape, data):
+    """Writes a file with the tensor `x`, and a tensor `y` of f32."""
+    end = len(data)
+    header = {"x": {"dtype": dtype, "shape": shape, "data_offsets": [0, end]},
+              "y": {"dtype": "F32", "shape": [1], "data_offsets": [end, end + 4]}}
+    text = json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + data + np.float32(1.5).tobytes())
+
+
+@pytest.mark.parametrize("name", ["int8", "int16", "uint16", "int64", "uint64"])
+def test_safetensors_of_all_integers_are_read(tmp_path, name):
+    theirs = np.array([[1, 2], [3, 100]], name)
+    safetensors(tmp_path / "a.safetensors", {"i": "I", "u": "U"}[name[0]] + name.strip("uint"), [2, 2], theirs.tobytes())
+    found = mx.load(str(tmp_path / "a.safetensors"))
+    assert found["x"].dtype == getattr(mx, name)
+    assert found["x"].tolist() == theirs.tolist()
+    assert found["y"].tolist() == [1.5]
+
+
+def test_safetensors_of_floats_of_8_bits_are_read_as_bytes(tmp_path):
+    for dtype in ["F8_E4M3", "F8_E5M2"]:
+        safetensors(tmp_path / "a.safetensors", dtype, [3], bytes([0, 56, 200]))
+        found = mx.load(str(tmp_path / "a.safetensors"))["x"]
+        assert (found.dtype, found.tolist()) == (mx.uint8, [0, 56, 200])
+    safetensors(tmp_path / "a.safetensors", "F64", [1], bytes(8))
+    with pytest.raises(RuntimeError, match='tensor "x" has dtype F64'):
+        mx.load(str(tmp_path / "a.safetensors"))
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions and links of Unix")
+def test_saved_files_have_the_permissions_of_other_files(tmp_path):
+    other, path, link = tmp_path / "other", tmp_path / "a.safetensors", tmp_path / "link.safetensors"
+    other.write_bytes(b"")
+    mx.save_safetensors(str(path), {"x": mx.arange(2)})
+    assert path.stat().st_mode == other.stat().st_mode
+    path.chmod(0o664)
+    link.symlink_to(path.name)
+    mx.save_safetensors(str(link), {"x": mx.arange(3)})
+    assert link.is_symlink()
+    assert path.stat().st_mode & 0o777 == 0o664
+    assert mx.load(str(path))["x"].tolist() == [0, 1, 2]
+    assert sorted(os.listdir(tmp_path)) == ["a.safetensors", "link.safetensors", "other"]

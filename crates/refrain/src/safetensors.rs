@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
+use std::fs::{self, File, Permissions};
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
@@ -21,11 +21,29 @@ const MAX_HEADER_BYTES: u64 = 100_000_000;
 /// Fails if memory runs out. Other errors name the file: it cannot be read, is not a safetensors file, is damaged, or
 /// has a tensor of an unsupported dtype.
 pub fn load_safetensors(device: &Device, path: &Path) -> Result<BTreeMap<String, Array>, Error> {
+    load_safetensors_with(device, path, |_, _, _, _| false)
+}
+
+/// [`load_safetensors`] with `take`, which gets name, dtype, shape and bytes of tensors whose dtype is no [`DType`], and
+/// returns whether it takes them.
+///
+/// # Errors
+/// As [`load_safetensors`]; tensors that `take` takes are supported.
+pub fn load_safetensors_with(
+    device: &Device,
+    path: &Path,
+    mut take: impl FnMut(&str, Dtype, &[usize], &[u8]) -> bool,
+) -> Result<BTreeMap<String, Array>, Error> {
     let mut file = SafetensorsFile::open(path)?;
     let header = file.header()?;
     let mut arrays = BTreeMap::new();
     for (name, info) in header.tensors() {
-        arrays.insert(name.clone(), file.array(device, &name, info)?);
+        if let Some(dtype) = dtype_of(info.dtype) {
+            arrays.insert(name.clone(), file.array(device, &name, info, dtype)?);
+        } else if !take(&name, info.dtype, &info.shape, &file.bytes(&name, info)?) {
+            let what = format!("tensor {name:?} has dtype {:?}, which is not supported", info.dtype);
+            return Err(file.error(what));
+        }
     }
     Ok(arrays)
 }
@@ -63,7 +81,22 @@ pub fn save_safetensors_with<'a, N: AsRef<str>>(
         tensors.push((name, Elements { array, bytes }));
     }
     let texts = (!metadata.is_empty()).then(|| metadata.iter().cloned().collect());
-    ::safetensors::serialize_to_file(tensors, texts, path).map_err(|error| file_error(path, error))
+    // What is written under another name replaces the file that a link leads to, and not the link.
+    let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let permissions = permissions_of(&target).map_err(|error| file_error(path, error))?;
+    ::safetensors::serialize_to_file(tensors, texts, &target).map_err(|error| file_error(path, error))?;
+    fs::set_permissions(&target, permissions).map_err(|error| file_error(path, error))
+}
+
+/// The permissions of a file, or those that the system gives to a new one in its place.
+fn permissions_of(target: &Path) -> std::io::Result<Permissions> {
+    if let Ok(found) = fs::metadata(target) {
+        return Ok(found.permissions());
+    }
+    let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let create = |path: &Path| File::options().write(true).create_new(true).open(path);
+    let made = tempfile::Builder::new().make_in(folder.unwrap_or(Path::new(".")), create)?;
+    Ok(made.as_file().metadata()?.permissions())
 }
 
 fn file_error(path: &Path, what: impl ToString) -> Error {
@@ -109,19 +142,30 @@ impl SafetensorsFile<'_> {
         serde_json::from_slice(&header).map_err(|error| self.error(format!("it is damaged: invalid header: {error}")))
     }
 
-    fn array(&mut self, device: &Device, name: &str, info: &TensorInfo) -> Result<Array, Error> {
-        let Some(dtype) = dtype_of(info.dtype) else {
-            return Err(self.error(format!(
-                "tensor {name:?} has dtype {:?}, which is not supported",
-                info.dtype
-            )));
-        };
+    /// Goes to where a tensor's elements are.
+    fn seek(&mut self, name: &str, info: &TensorInfo) -> Result<(), Error> {
         // The header's parser has checked that the number of bytes matches the shape.
         let (start, end) = info.data_offsets;
         if end as u64 > self.bytes - self.data {
             return Err(self.error(format!("it is truncated: it ends before tensor {name:?} does")));
         }
-        let mut read = self.file.seek(SeekFrom::Start(self.data + start as u64)).map(|_| ());
+        let found = self.file.seek(SeekFrom::Start(self.data + start as u64));
+        found.map(drop).map_err(|error| self.error(error))
+    }
+
+    /// A tensor's elements as they are stored.
+    fn bytes(&mut self, name: &str, info: &TensorInfo) -> Result<Vec<u8>, Error> {
+        self.seek(name, info)?;
+        let (start, end) = info.data_offsets;
+        let mut bytes = vec![0; end - start];
+        let read = self.file.read_exact(&mut bytes);
+        read.map_err(|error| self.error(error))?;
+        Ok(bytes)
+    }
+
+    fn array(&mut self, device: &Device, name: &str, info: &TensorInfo, dtype: DType) -> Result<Array, Error> {
+        self.seek(name, info)?;
+        let mut read = Ok(());
         let array = Array::weight(device, dtype, &info.shape, &mut |_, piece| {
             if read.is_ok() {
                 read = self.file.read_exact(piece);

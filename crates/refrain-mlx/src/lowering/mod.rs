@@ -2,7 +2,7 @@
 //! expect ([`refrain::rewrite`]).
 //!
 //! Operations mark such programs and bring the passes with them. [`rounded`] marks the result of a product in half
-//! precision, [`same_position`] the position of a token that attends to a cache, [`partitioned`] a partition.
+//! precision, [`as_rounded`] what has to be rounded, [`same_position`] the position of a token that attends to a cache, [`partitioned`] a partition.
 
 mod caches;
 mod partition;
@@ -59,6 +59,36 @@ impl Operation for Rounded {
         }]
     }
 }
+
+/// (x in half precision) → its numbers in f32. They are rounded, even where a program could go on without that.
+#[derive(Hash, Debug)]
+struct AsRounded;
+
+impl Operation for AsRounded {
+    fn name(&self) -> &'static str {
+        AS_ROUNDED
+    }
+
+    fn key(&self, mut state: &mut dyn Hasher) {
+        self.hash(&mut state);
+    }
+
+    fn results(&self, inputs: &[&ArraySpec]) -> Result<Vec<ArraySpec>, String> {
+        let [x] = exact_inputs(inputs)?;
+        Ok(vec![ArraySpec::new(&x.shape, DType::F32)])
+    }
+
+    fn lower(&self, traits: &Traits, operands: &[OperandSpec]) -> Result<Kernels, Unsupported> {
+        converted(traits, operands)
+    }
+
+    fn reference(&self, step: &HostStep<'_>) {
+        step.result(|x| Values::F32(x.f32(0)));
+    }
+}
+
+/// The name of [`AsRounded`].
+const AS_ROUNDED: &str = "as_rounded";
 
 /// (position, an i32 without dimensions) → i32 `[T]`, T times the same.
 #[derive(Hash, Debug)]
@@ -119,6 +149,15 @@ pub(crate) fn rounded(x: &Array, dtype: DType) -> Array {
         return x.astype(dtype);
     }
     let [rounded] = Array::apply(Rounded(dtype), &[x]);
+    rounded
+}
+
+/// x in f32. If it has half precision, its numbers are rounded to that, whatever computes it.
+pub(crate) fn as_rounded(x: &Array) -> Array {
+    if !is_half(x.dtype()) {
+        return x.astype(DType::F32);
+    }
+    let [rounded] = Array::apply(AsRounded, &[x]);
     rounded
 }
 

@@ -50,6 +50,7 @@ fn takes_wide(graph: &Graph, user: usize, number: usize) -> bool {
             let is_taken = match operation.name() {
                 // The product with anything but a weight has matrix cores in half precision only.
                 "matmul" => number == 0 && is_weight(&node.inputs[1]),
+                super::AS_ROUNDED => false,
                 // Keys and values are read as they are stored.
                 "paged_attention" => number == 0,
                 "softmax" => node.layout.count() <= MAX_WIDE_SOFTMAX,

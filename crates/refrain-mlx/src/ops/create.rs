@@ -30,7 +30,7 @@ pub fn full(shape: &[i64], value: &Operand, dtype: Option<DType>) -> Result<Valu
     let shape = extents("full", shape)?;
     match value {
         Operand::Number(number) => Value::full(&shape, *number, dtype.unwrap_or(number.dtype())),
-        Operand::Value(value) => {
+        Operand::Value(value) | Operand::Adapting(value) => {
             let value = value.cast(dtype.unwrap_or(value.dtype()))?;
             value.like(value.array().broadcast_to(&shape))
         }

@@ -6,7 +6,7 @@ use refrain::{Array, Composite, QuantFormat, Quantised};
 
 use super::experts::{batch_indices, chosen, gathered_product};
 use super::low_precision::{MAX_FP4, MAX_FP8, fp8_codes, fp8_values, from_e8m0, from_fp4, to_e8m0, to_fp4};
-use crate::lowering::rounded;
+use crate::lowering::{as_rounded, rounded};
 use crate::shape::{signed, tuple};
 use crate::{DType, Error, Result, Value, ops};
 
@@ -265,7 +265,8 @@ pub fn quantize(w: &Value, group: Option<i64>, bits: Option<i64>, mode: &str) ->
     }
     let mut grouped: Vec<isize> = signed(&w.shape()[..w.ndim() - 1]);
     grouped.extend([(columns / settings.group) as isize, settings.group as isize]);
-    let x = w.array().astype(refrain::DType::F32).reshape(&grouped);
+    // Levels of quantisation depend on the last bits.
+    let x = as_rounded(w.array()).reshape(&grouped);
     let whole = signed(w.shape());
     if settings.kind != Kind::Affine {
         let (codes, scales) = float_codes(settings.kind, &x);

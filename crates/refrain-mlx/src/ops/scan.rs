@@ -91,6 +91,8 @@ pub fn cumprod(a: &Value, axis: Option<i64>, reverse: bool, inclusive: bool) -> 
 /// Fails if the axis does not exist.
 pub fn cummax(a: &Value, axis: Option<i64>, reverse: bool, inclusive: bool) -> Result<Value> {
     let lowest = match a.stored() {
+        _ if a.dtype() == DType::I8 => Number::Int(i8::MIN.into()),
+        _ if a.dtype() == DType::I16 => Number::Int(i16::MIN.into()),
         refrain::DType::I32 => Number::Int(i32::MIN.into()),
         stored if stored.is_float() => Number::Float(f64::NEG_INFINITY),
         _ => Number::Int(0),
@@ -104,6 +106,8 @@ pub fn cummax(a: &Value, axis: Option<i64>, reverse: bool, inclusive: bool) -> R
 /// Fails if the axis does not exist.
 pub fn cummin(a: &Value, axis: Option<i64>, reverse: bool, inclusive: bool) -> Result<Value> {
     let highest = match a.stored() {
+        _ if a.dtype() == DType::I8 => Number::Int(i8::MAX.into()),
+        _ if a.dtype() == DType::I16 => Number::Int(i16::MAX.into()),
         refrain::DType::I32 => Number::Int(i32::MAX.into()),
         refrain::DType::Bool => Number::Int(1),
         stored if stored.is_float() => Number::Float(f64::INFINITY),

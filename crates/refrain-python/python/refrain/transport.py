@@ -24,7 +24,10 @@ class _SocketConnection(http.client.HTTPConnection):
 
     def connect(self) -> None:
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.connect(self._path)
+        try:
+            self.sock.connect(self._path)
+        except FileNotFoundError as error:
+            raise RuntimeError("the model is closed") from error
 
 
 class Transport:
