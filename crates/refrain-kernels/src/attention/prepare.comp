@@ -1,7 +1,8 @@
 // Norms and RoPE of queries and keys, and, with CACHES, the write of keys and values into the KV cache; without, there
-// are only heads as queries, whose results are stored TWICE if wanted: y may be PADDED with tokens that are zeros. A row of invocations takes HEADS_PER_ROW heads of a token's queries and keys, which share rotation
-// angles, and some of its values. An item is two units of a head, UNIT neighbouring values each: the two that RoPE
-// rotates together, or neighbours. All loads of a row are issued before the first use.
+// are only heads as queries, whose results are stored TWICE if wanted: y may be PADDED with tokens that are zeros. A row
+// of invocations takes HEADS_PER_ROW heads of a token's queries and keys, which share rotation angles, and some of its
+// values. An item is two units of a head, UNIT neighbouring values each: the two that RoPE rotates together, or
+// neighbours. All loads of a row are issued before the first use.
 layout(constant_id = 5) const uint HEAD_DIM = 64;
 layout(constant_id = 6) const uint VALUE_DIM = 64;
 layout(constant_id = 7) const uint HEADS = 1;     // of queries

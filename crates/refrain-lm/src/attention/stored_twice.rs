@@ -43,14 +43,12 @@ impl Rounding {
         let node = &graph.nodes[number];
         let (read, is_bounded, zeros) = match (&node.primitive, &node.inputs[..]) {
             (Primitive::Elementwise(expression), [x]) => (x, is_bounded(expression)?, None),
-            (primitive, [state, part])
-                if primitive
-                    .operation::<SliceUpdateInPlace>()
-                    .is_some_and(|u| u.is_beginning()) =>
-            {
-                let zeros = &graph.nodes[state.node];
-                let is_new = uses[state.node] == 1 && graph.is_whole(state) && is_zeros(zeros);
-                is_new.then_some((part, false, Some(state.node)))?
+            (primitive, [state, part]) => {
+                let update: &SliceUpdateInPlace = primitive.operation()?;
+                let is_new = uses[state.node] == 1 && graph.is_whole(state) && is_zeros(&graph.nodes[state.node]);
+                let shape = &part.layout.shape;
+                let is_beginning = update.replaces_beginning(shape) && has_fewer_tokens(shape, &node.shape);
+                (is_new && is_beginning).then_some((part, false, Some(state.node)))?
             }
             _ => return None,
         };
@@ -171,6 +169,12 @@ fn is_bounded(expression: &Expression) -> Option<bool> {
         },
         _ => None,
     }
+}
+
+/// Whether two shapes `[.., T, D]` differ in their tokens at most.
+fn has_fewer_tokens(part: &[usize], whole: &[usize]) -> bool {
+    let is_alike = |d: usize| part[d] == whole[d] || d + 2 == whole.len();
+    part.len() == whole.len() && (0..whole.len()).all(is_alike)
 }
 
 /// Whether all elements of a node's result are zero.

@@ -2,7 +2,8 @@
 //! expect ([`refrain::rewrite`]).
 //!
 //! Operations mark such programs and bring the passes with them. [`rounded`] marks the result of a product in half
-//! precision, [`as_rounded`] what has to be rounded, [`same_position`] the position of a token that attends to a cache, [`partitioned`] a partition.
+//! precision, [`as_rounded`] what has to be rounded, [`same_position`] the position of a token that attends to a cache,
+//! [`partitioned`] a partition.
 
 mod caches;
 mod partition;

@@ -90,11 +90,11 @@ pub fn cumprod(a: &Value, axis: Option<i64>, reverse: bool, inclusive: bool) -> 
 /// # Errors
 /// Fails if the axis does not exist.
 pub fn cummax(a: &Value, axis: Option<i64>, reverse: bool, inclusive: bool) -> Result<Value> {
-    let lowest = match a.stored() {
-        _ if a.dtype() == DType::I8 => Number::Int(i8::MIN.into()),
-        _ if a.dtype() == DType::I16 => Number::Int(i16::MIN.into()),
-        refrain::DType::I32 => Number::Int(i32::MIN.into()),
-        stored if stored.is_float() => Number::Float(f64::NEG_INFINITY),
+    let lowest = match a.dtype() {
+        DType::I8 => Number::Int(i8::MIN.into()),
+        DType::I16 => Number::Int(i16::MIN.into()),
+        DType::I32 | DType::I64 => Number::Int(i32::MIN.into()),
+        dtype if dtype.is_floating() => Number::Float(f64::NEG_INFINITY),
         _ => Number::Int(0),
     };
     scanned("cummax", a, axis, [reverse, inclusive], lowest, |x, y| x.maximum(y))
@@ -105,12 +105,12 @@ pub fn cummax(a: &Value, axis: Option<i64>, reverse: bool, inclusive: bool) -> R
 /// # Errors
 /// Fails if the axis does not exist.
 pub fn cummin(a: &Value, axis: Option<i64>, reverse: bool, inclusive: bool) -> Result<Value> {
-    let highest = match a.stored() {
-        _ if a.dtype() == DType::I8 => Number::Int(i8::MAX.into()),
-        _ if a.dtype() == DType::I16 => Number::Int(i16::MAX.into()),
-        refrain::DType::I32 => Number::Int(i32::MAX.into()),
-        refrain::DType::Bool => Number::Int(1),
-        stored if stored.is_float() => Number::Float(f64::INFINITY),
+    let highest = match a.dtype() {
+        DType::I8 => Number::Int(i8::MAX.into()),
+        DType::I16 => Number::Int(i16::MAX.into()),
+        DType::I32 | DType::I64 => Number::Int(i32::MAX.into()),
+        DType::Bool => Number::Int(1),
+        dtype if dtype.is_floating() => Number::Float(f64::INFINITY),
         _ => Number::Int(-1),
     };
     scanned("cummin", a, axis, [reverse, inclusive], highest, |x, y| x.minimum(y))

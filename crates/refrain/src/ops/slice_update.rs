@@ -129,10 +129,9 @@ impl Operation for SliceUpdateInPlace {
 }
 
 impl SliceUpdateInPlace {
-    /// Whether the part, of any shape, is where x begins.
-    pub fn is_beginning(&self) -> bool {
-        let SliceBounds { start, step, .. } = &self.0.bounds;
-        start.iter().all(|&start| start == 0) && step.iter().all(|&step| step == 1)
+    /// Whether the part, of this shape, replaces what x begins with.
+    pub fn replaces_beginning(&self, shape: &[usize]) -> bool {
+        self.0.replaces_beginning(shape)
     }
 }
 
