@@ -1,14 +1,14 @@
 //! Command-line options for decoding.
 
 use clap::{Args, ValueEnum};
-use refrain_engine::{Mode, ModeCache, Session};
+use refrain_engine::{EngineOptions, Mode, ModeCache, Model, Session};
 
 use crate::host;
 
 /// How the decode step is executed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ModeArgument {
-    /// Replay, unless eager measures clearly faster on this device; the choice is cached
+    /// Replay, unless eager was measured to be clearly faster on this device; `bench` measures, and keeps the result
     Auto,
     /// Record and submit commands for each token
     Eager,
@@ -23,7 +23,8 @@ pub(crate) struct DecodingArguments {
     /// How decode steps are executed
     #[arg(long, value_enum, default_value_t = ModeArgument::Auto, value_name = "MODE")]
     pub mode: ModeArgument,
-    /// Tokens decoded per GPU submission, 1 to 64 [default: as many as fit in 50 ms, up to 32]
+    /// Tokens decoded per GPU submission, 1 to 64 [default: as many as fit in 10 ms, or 50 in `bench`,
+    /// up to 32]
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..=64))]
     pub tokens_per_submit: Option<u32>,
 }
@@ -31,16 +32,37 @@ pub(crate) struct DecodingArguments {
 impl DecodingArguments {
     /// Applies the options to a session.
     pub fn apply(&self, session: &mut Session) {
+        session.set_mode(self.asked_mode(session.model()), mode_cache());
+        session.set_tokens_per_submit(self.runs());
+    }
+
+    /// Applies the options to those of an engine, which measures no mode itself.
+    pub fn apply_to(&self, options: &mut EngineOptions, model: &Model) {
+        let measured = || mode_cache()?.executor(model);
+        options.mode = match self.asked_mode(model) {
+            Mode::Auto => measured().map_or(Mode::Auto, Mode::Fixed),
+            fixed => fixed,
+        };
+        options.tokens_per_submit = self.runs();
+    }
+
+    fn asked_mode(&self, model: &Model) -> Mode {
         let name = match self.mode {
             ModeArgument::Auto => None,
             ModeArgument::Eager => Some("eager"),
             ModeArgument::Replay => Some("replay"),
         };
         // The CPU executor has no other modes.
-        let executor = name.and_then(|name| session.model().device().executor(name));
-        let mode = executor.map_or(Mode::Auto, Mode::Fixed);
-        let cache = host::cache_dir().map(|directory| ModeCache::new(&directory));
-        session.set_mode(mode, cache);
-        session.set_tokens_per_submit(self.tokens_per_submit.map(|tokens| tokens as usize));
+        let executor = name.and_then(|name| model.device().executor(name));
+        executor.map_or(Mode::Auto, Mode::Fixed)
     }
+
+    fn runs(&self) -> Option<usize> {
+        self.tokens_per_submit.map(|tokens| tokens as usize)
+    }
+}
+
+/// The modes that were measured, unless there is no directory for them.
+fn mode_cache() -> Option<ModeCache> {
+    host::cache_dir().map(|directory| ModeCache::new(&directory))
 }

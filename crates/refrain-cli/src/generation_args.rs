@@ -4,6 +4,7 @@ use std::cell::OnceCell;
 use std::path::PathBuf;
 
 use clap::Args;
+use refrain_engine::{Engine, EngineOptions, Model};
 use refrain_grammar::{
     Grammar, GrammarCompiler, GrammarError, ReasoningBudget, ReasoningSource, ReasoningTokens, SpecialTokens,
 };
@@ -17,8 +18,9 @@ use crate::decoding::DecodingArguments;
 use crate::model::TokenizerSource;
 use crate::response::{ReasoningOutput, ResponseWriter};
 use crate::sampling::SamplingArguments;
+use crate::speculation_args::{Guesser, SpeculationArguments};
 use crate::value_parsers::token_limit;
-use crate::{Usage, hyphen_text, input};
+use crate::{Global, Usage, hyphen_text, input};
 
 /// Marks a `--template-arg` that is an object of several variables.
 const SEVERAL_VARIABLES: &str = "";
@@ -103,7 +105,9 @@ pub(crate) struct GenerationArguments {
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Performance")]
     threads: Option<u32>,
     #[command(flatten, next_help_heading = "Performance")]
-    pub decoding: DecodingArguments,
+    speculation: SpeculationArguments,
+    #[command(flatten, next_help_heading = "Performance")]
+    decoding: DecodingArguments,
 }
 
 impl GenerationArguments {
@@ -121,6 +125,34 @@ impl GenerationArguments {
                 .map_err(|error| Usage(format!("--threads {threads}: {error}")))?;
         }
         Ok(())
+    }
+
+    /// Finds what guesses tokens of a model.
+    ///
+    /// # Errors
+    /// As [`SpeculationArguments::guesser`].
+    pub fn guesser(&self, global: &Global, checkpoint: &Checkpoint) -> anyhow::Result<Guesser> {
+        self.speculation.guesser(global, checkpoint, self.cache)
+    }
+
+    /// Starts an engine for one request at a time, with a context of `context` tokens.
+    ///
+    /// # Errors
+    /// If there is too little memory, or the draft model cannot be loaded.
+    pub fn start_engine(
+        &self,
+        global: &Global,
+        model: &Model,
+        context: usize,
+        guesser: &Guesser,
+    ) -> anyhow::Result<Engine> {
+        let mut options = EngineOptions {
+            speculation: guesser.speculation,
+            draft: guesser.load(global, model.device(), context)?,
+            ..EngineOptions::single(context)
+        };
+        self.decoding.apply_to(&mut options, model);
+        Ok(Engine::start(model, &options)?)
     }
 
     /// The requested context length in tokens.

@@ -122,7 +122,7 @@ mod tests {
             ],
         ),
         (DECODING, &["mode", "tokens-per-submit"]),
-        ("Performance", &["threads"]),
+        ("Performance", &["threads", "speculate", "draft"]),
         ("Debugging", &["verify", "inject-fault", "freeze"]),
     ];
     /// Options under the heading `Engine` of `serve`.

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-use anyhow::bail;
+use anyhow::{anyhow, bail};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use refrain::Device;
 use refrain_engine::fit::{Capacity, Fit, Requirements, mtp_bytes, weight_bytes};
@@ -37,17 +37,13 @@ impl Loaded {
         self.model.weight_bytes() as f64 / self.time.as_secs_f64().max(1e-9)
     }
 
-    /// Prepares a session for its first prompt. The time counts as loading time.
+    /// Prepares for a first prompt. The time counts as loading time.
     ///
     /// # Errors
     /// The errors of `prepare`.
-    pub fn prepare(
-        &mut self,
-        session: &mut Session,
-        prepare: impl FnOnce(&mut Session) -> Result<(), Error>,
-    ) -> Result<(), Error> {
+    pub fn prepare(&mut self, prepare: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
         let start = Instant::now();
-        prepare(session)?;
+        prepare()?;
         self.time += start.elapsed();
         Ok(())
     }
@@ -98,9 +94,20 @@ pub(crate) fn load_speculating(
     let model = Model::load(checkpoint, device, &options);
     bar.finish_and_clear();
     Ok(Loaded {
-        model: model?,
+        model: model.map_err(|why| with_head_hint(why, checkpoint.config(), speculation))?,
         time: start.elapsed(),
     })
+}
+
+/// Says how to load a model without its multi-token prediction head, if that is what cannot be loaded.
+fn with_head_hint(why: Error, config: &ModelConfig, speculation: Speculation) -> anyhow::Error {
+    let message = why.to_string();
+    let mut words = message.split_whitespace();
+    if speculation.uses_mtp_head() && words.any(|word| config.is_mtp(word.trim_end_matches(':'))) {
+        anyhow!("{why}; --speculate off leaves out this multi-token prediction head")
+    } else {
+        why.into()
+    }
 }
 
 /// Bytes of memory that a model needs with a context of `context` tokens, and what speculation needs of it.
@@ -245,13 +252,14 @@ pub(crate) fn context(
         .saturating_add(more.unwrap_or(DEFAULT_CONTEXT / 2))
         .max(DEFAULT_CONTEXT);
     let context = requested.unwrap_or(wanted.min(limit));
-    if tokens > context {
+    // A response needs a token, at least.
+    if tokens >= context {
         let hint = if context < limit {
-            format!("; use a longer context with --ctx (up to {limit}), or a shorter prompt")
+            format!(": use a longer context with --ctx (up to {limit}), or a shorter prompt")
         } else {
             ", which is this model's limit; use a shorter prompt".to_owned()
         };
-        bail!("the prompt has {tokens} tokens, but the context holds {context}{hint}");
+        bail!("the prompt has {tokens} tokens, but the context holds {context}, response included{hint}");
     }
     Ok(context)
 }

@@ -1,6 +1,6 @@
-//! Memory use of a model and its session.
+//! Memory use of a model and its engine.
 
-use refrain_engine::{Model, Session};
+use refrain_engine::{EngineMemory, Model};
 use refrain_vulkan::MemoryClass;
 use serde_json::{Value, json};
 
@@ -27,18 +27,17 @@ pub(crate) struct MemoryUse {
 }
 
 impl MemoryUse {
-    /// Measures the current use.
-    pub fn of(model: &Model, session: &Session) -> Self {
+    /// Measures the current use. Nothing is known of an engine that has failed.
+    pub fn of(model: &Model, engine: Option<EngineMemory>) -> Self {
         let counters = model.device().as_vulkan().map(|vulkan| vulkan.counters());
-        let memory = session.memory();
         Self {
             weights: counters.map_or(model.weight_bytes(), |c| c.bytes(MemoryClass::Weight)),
-            kv: memory.kv_bytes,
-            scratch: memory.scratch_bytes,
+            kv: engine.map_or(0, |engine| engine.kv_bytes),
+            scratch: engine.map_or(0, |engine| engine.scratch_bytes),
             device_peak: counters.map(|counters| counters.peak_allocated),
             host_peak: host::peak_resident(),
             host_own: host::own_resident(),
-            shorter_chunk: session.shorter_chunk(),
+            shorter_chunk: engine.and_then(|engine| engine.shorter_chunk),
         }
     }
 

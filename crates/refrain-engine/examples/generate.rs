@@ -5,7 +5,7 @@
 use std::io::{self, Write};
 use std::path::Path;
 
-use refrain_engine::{Device, GenerateOptions, LoadOptions, Model, Session};
+use refrain_engine::{Device, Engine, EngineOptions, EngineRequest, GenerateOptions, LoadOptions, Model};
 use refrain_models::Checkpoint;
 use refrain_text::Conversation;
 
@@ -21,7 +21,8 @@ pub fn answer(path: &Path, question: &str, device: &Device, output: &mut dyn Wri
     let checkpoint = Checkpoint::open(path)?;
     let tokenizer = checkpoint.tokenizer()?;
     let model = Model::load(&checkpoint, device, &LoadOptions::default())?;
-    let mut session = Session::new(&model, model.config().max_position.min(4096))?;
+    let context = model.config().max_position.min(4096);
+    let engine = Engine::start(&model, &EngineOptions::single(context))?;
 
     let prompt = match checkpoint.chat_template()? {
         Some(template) => {
@@ -31,7 +32,7 @@ pub fn answer(path: &Path, question: &str, device: &Device, output: &mut dyn Wri
         None => tokenizer.encode(question, true)?,
     };
     let options = GenerateOptions::suggested(&checkpoint, &tokenizer)?;
-    for piece in session.generate(&prompt, &options)?.text(&tokenizer) {
+    for piece in engine.generate(EngineRequest::new(prompt, options))?.text(&tokenizer) {
         write!(output, "{}", piece?)?;
         output.flush()?;
     }

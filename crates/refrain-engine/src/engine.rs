@@ -24,9 +24,11 @@
 //! ```
 
 mod batcher;
+mod calls;
 mod checkpoints;
 mod constraint;
 mod fair_queue;
+mod fork;
 mod growth;
 mod pages;
 mod prefix_store;
@@ -49,6 +51,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use batcher::Batcher;
+use calls::Command;
+pub use calls::EngineMemory;
 use constraint::Constraint;
 pub use prefix_store::PrefixStoreOptions;
 use prefix_store::StoredPrefix;
@@ -60,7 +64,7 @@ use runner::DeviceRunner;
 pub use speculation::{MAX_DRAFTS, Speculation, draft_memory, draft_obstacle};
 
 use crate::model::check_ids;
-use crate::{Error, Finish, Model};
+use crate::{Error, Finish, Mode, Model};
 
 /// Tokens per page of the KV cache.
 const PAGE_SIZE: usize = 64;
@@ -95,6 +99,10 @@ pub struct EngineOptions {
     /// Target for the longest time between two tokens of a text while prompts of other requests are computed. It
     /// decides how many tokens of a prompt a step computes. Steps that take longer by themselves exceed it.
     pub target_gap: Duration,
+    /// How decode steps are executed. [`Mode::Auto`] measures nothing: it is the device's default executor.
+    pub mode: Mode,
+    /// Limit of the decode steps of one submit; `None` for as many as fit in 10 ms.
+    pub tokens_per_submit: Option<usize>,
     /// What guesses at the next tokens of texts, which a step then verifies together. Texts stay the same.
     pub speculation: Speculation,
     /// The model that guesses for [`Speculation::Model`], on the same device. If it fails, or once the device failed and
@@ -113,8 +121,22 @@ impl Default for EngineOptions {
             prefix_store: None,
             deterministic: false,
             target_gap: DEFAULT_TARGET_GAP,
+            mode: Mode::Auto,
+            tokens_per_submit: None,
             speculation: Speculation::Off,
             draft: None,
+        }
+    }
+}
+
+impl EngineOptions {
+    /// Returns the options of an engine for one request at a time, with a context of `context` tokens.
+    pub fn single(context: usize) -> EngineOptions {
+        EngineOptions {
+            context,
+            streams: 1,
+            cache_tokens: context,
+            ..EngineOptions::default()
         }
     }
 }
@@ -132,6 +154,8 @@ pub struct EngineLoad {
     pub pages_in_use: usize,
     /// Programs that requests may need and that are not made yet. They are made while there are no requests.
     pub programs_to_make: usize,
+    /// Bytes of weights that the last decode step read.
+    pub step_weight_bytes: u64,
     /// Total prompt tokens.
     pub prompt_tokens: u64,
     /// Total prompt tokens that were found in the prefix cache.
@@ -156,7 +180,7 @@ pub struct EngineLoad {
 
 /// Serves many requests at once on one device. Dropping it waits for all submitted requests to finish.
 pub struct Engine {
-    commands: Option<Sender<Waiting>>,
+    commands: Option<Sender<Command>>,
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
     options: EngineOptions,
@@ -313,11 +337,8 @@ impl Engine {
             cancelled: cancelled.clone(),
             _leaving: Leaving(shared),
         };
-        let commands = self.commands.as_ref().expect("until it is dropped");
-        match commands.send(waiting) {
-            Ok(()) => Ok(EngineTicket(cancelled)),
-            Err(_) => Err(Error::EngineFailed),
-        }
+        self.command(Command::Request(Box::new(waiting)))?;
+        Ok(EngineTicket(cancelled))
     }
 
     /// Whether another request may be submitted now: neither the batch nor the queue is full.
@@ -358,7 +379,7 @@ impl Drop for Leaving {
 }
 
 /// Computes until the engine is dropped and all requests have ended, or the device fails.
-fn run(mut batcher: Batcher<DeviceRunner>, requests: &Receiver<Waiting>, shared: &Shared, mut recovery: Recovery) {
+fn run(mut batcher: Batcher<DeviceRunner>, requests: &Receiver<Command>, shared: &Shared, mut recovery: Recovery) {
     let mut is_open = true;
     while is_open || !batcher.is_idle() {
         while is_open {
@@ -371,7 +392,9 @@ fn run(mut batcher: Batcher<DeviceRunner>, requests: &Receiver<Waiting>, shared:
                 (false, _) => requests.try_recv(),
             };
             match next {
-                Ok(request) => batcher.add(request),
+                Ok(Command::Request(request)) => batcher.add(*request),
+                // A panic is the caller's error: nobody replies.
+                Ok(Command::Call(call)) => drop(guarded(|| call(&mut batcher))),
                 Err(TryRecvError::Empty) => break,
                 Err(TryRecvError::Disconnected) => is_open = false,
             }
@@ -389,7 +412,7 @@ fn run(mut batcher: Batcher<DeviceRunner>, requests: &Receiver<Waiting>, shared:
             Some(batcher) => batcher,
             None => {
                 // Requests that were submitted meanwhile fail too.
-                fail(requests.try_iter(), &why);
+                fail(requests.try_iter().filter_map(Command::into_request), &why);
                 match recovery.wait_for_device(requests, counted, shared) {
                     Some(batcher) => batcher,
                     None => return,

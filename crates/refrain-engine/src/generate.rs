@@ -1,6 +1,7 @@
 //! Text generation: prompt in, tokens sampled one by one, text out as soon as it is certain.
 
 mod constrained;
+mod requested;
 mod stop;
 mod text;
 mod tokens;

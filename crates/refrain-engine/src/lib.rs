@@ -2,9 +2,9 @@
 //!
 //! Two ways to use it:
 //!
-//! - A [`Session`] decodes one sequence (or several equal ones) in the caller's thread. Use it in programs with one user.
-//! - An [`Engine`] serves many requests at once with continuous batching, a paged KV cache and prefix reuse. Use it in
-//!   servers.
+//! - An [`Engine`] answers requests, one or many at once, with continuous batching, a paged KV cache and prefix reuse. Use
+//!   it in programs and servers.
+//! - A [`Session`] computes one sequence in the caller's thread. Use it to measure and to check: it returns logits.
 //!
 //! Both take a [`Model`], which holds the weights of a [`Checkpoint`](refrain_models::Checkpoint) on a [`Device`], and
 //! [`GenerateOptions`] with the [`Sampler`]'s settings.
@@ -14,17 +14,18 @@
 //! This example runs on the CPU, with a tiny model of random weights:
 //!
 //! ```
-//! use refrain_engine::{Device, GenerateOptions, LoadOptions, Model, Session};
+//! use refrain_engine::{Device, Engine, EngineOptions, EngineRequest, GenerateOptions, LoadOptions, Model};
 //! use refrain_models::Checkpoint;
 //!
 //! let checkpoint = Checkpoint::synthetic("tiny:f32")?;
 //! let model = Model::load(&checkpoint, &Device::cpu(), &LoadOptions::default())?;
-//! let mut session = Session::new(&model, 64)?;
+//! let engine = Engine::start(&model, &EngineOptions::single(64))?;
 //! let options = GenerateOptions {
 //!     max_tokens: Some(8),
 //!     ..GenerateOptions::default()
 //! };
-//! let ids: Vec<u32> = session.generate(&[1, 2, 3], &options)?.collect::<Result<_, _>>()?;
+//! let request = EngineRequest::new(vec![1, 2, 3], options);
+//! let ids: Vec<u32> = engine.generate(request)?.collect::<Result<_, _>>()?;
 //! assert_eq!(ids.len(), 8);
 //! # Ok::<(), refrain_engine::Error>(())
 //! ```
@@ -34,16 +35,16 @@
 //! With a real model, on the best device, text arrives piece by piece:
 //!
 //! ```no_run
-//! use refrain_engine::{Device, GenerateOptions, LoadOptions, Model, Session};
+//! use refrain_engine::{Device, Engine, EngineOptions, EngineRequest, GenerateOptions, LoadOptions, Model};
 //! use refrain_models::Checkpoint;
 //!
 //! let checkpoint = Checkpoint::open("Qwen3-0.6B".as_ref())?;
 //! let tokenizer = checkpoint.tokenizer()?;
 //! let model = Model::load(&checkpoint, &Device::auto()?, &LoadOptions::default())?;
-//! let mut session = Session::new(&model, 4096)?;
+//! let engine = Engine::start(&model, &EngineOptions::single(4096))?;
 //! let prompt = tokenizer.encode("Once upon a time", true)?;
 //! let options = GenerateOptions::suggested(&checkpoint, &tokenizer)?;
-//! for piece in session.generate(&prompt, &options)?.text(&tokenizer) {
+//! for piece in engine.generate(EngineRequest::new(prompt, options))?.text(&tokenizer) {
 //!     print!("{}", piece?);
 //! }
 //! # Ok::<(), refrain_engine::Error>(())
@@ -53,7 +54,8 @@
 //!
 //! - [`fit`]: memory and expected speed of a model on a device, before it is loaded.
 //! - [`cost`]: dispatches, bytes and times of a decode step.
-//! - [`Snapshot`]: saves and restores a session.
+//! - [`Engine::submit`]: many requests at once, whose events go to listeners.
+//! - [`Snapshot`]: saves and restores what was computed of a text.
 //! - [`perplexity`] and [`divergence`]: quality of a model on a text.
 //! - [`Verified`]: compares two executors step by step.
 
@@ -78,8 +80,8 @@ mod stream;
 mod verify;
 
 pub use engine::{
-    Engine, EngineEvent, EngineListener, EngineLoad, EngineOptions, EngineRequest, EngineTicket, MAX_DRAFTS,
-    PickedToken, PrefixStoreOptions, Reload, ReloadedModels, Speculation, TokenConstraint, draft_memory,
+    Engine, EngineEvent, EngineListener, EngineLoad, EngineMemory, EngineOptions, EngineRequest, EngineTicket,
+    MAX_DRAFTS, PickedToken, PrefixStoreOptions, Reload, ReloadedModels, Speculation, TokenConstraint, draft_memory,
     draft_obstacle,
 };
 pub use error::Error;

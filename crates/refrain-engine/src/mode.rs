@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 use refrain::Executor;
 use serde::{Deserialize, Serialize};
 
+use crate::Model;
+
 /// First tokens of an executor that are not timed, because they fill the pipeline.
 const WARMUP_TOKENS: usize = 8;
 /// Timed tokens per sample. The fastest sample counts, since disturbances only make a sample longer.
@@ -144,6 +146,12 @@ impl ModeCache {
         }
     }
 
+    /// Returns the executor that was measured to be the fastest for single sequences of a model, if any was.
+    pub fn executor(&self, model: &Model) -> Option<&'static dyn Executor> {
+        let choice = self.get(&shape_key(model, 1))?;
+        Some(choice.executor(model.device().executors()))
+    }
+
     /// Returns the choice for `key`, if any.
     pub fn get(&self, key: &str) -> Option<ModeChoice> {
         self.read().remove(key)
@@ -170,6 +178,25 @@ impl ModeCache {
         let text = std::fs::read_to_string(&self.path).unwrap_or_default();
         serde_json::from_str(&text).unwrap_or_default()
     }
+}
+
+/// Returns the key that a stored choice of mode depends on.
+pub(crate) fn shape_key(model: &Model, sequences: usize) -> String {
+    let config = model.config();
+    let driver = model.device().as_vulkan().map(|device| {
+        let info = device.info();
+        format!("{} {} ({})", info.driver_name, info.driver_info, device.features())
+    });
+    format!(
+        "{} {} · {:?} {} layers of {} · {} bytes · {} at once",
+        model.device().name(),
+        driver.unwrap_or_default(),
+        config.family,
+        config.layers,
+        config.hidden_size,
+        model.weight_bytes(),
+        sequences
+    )
 }
 
 #[cfg(test)]

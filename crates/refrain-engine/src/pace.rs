@@ -15,6 +15,8 @@ use crate::Error;
 pub(crate) const MAX_SUBMIT_TIME: Duration = Duration::from_millis(50);
 /// Limit of runs per submit, unless the user sets another.
 pub(crate) const MAX_RUNS_PER_SUBMIT: usize = 32;
+/// Runs of a submit that may be requested: the device keeps the outputs of two such submits.
+pub(crate) const MAX_REQUESTED_RUNS: usize = 64;
 /// Bounds of a sleep: shorter ones only cost CPU time, longer ones would be noticeable.
 const MIN_SLEEP: Duration = Duration::from_micros(60);
 const MAX_SLEEP: Duration = Duration::from_millis(20);

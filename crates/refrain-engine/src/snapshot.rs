@@ -1,4 +1,4 @@
-//! Snapshots of a session's state, to go back to, to fork from, or to store in a file.
+//! Snapshots of the state behind some tokens, to continue from, or to store in a file.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use crate::{Error, Model, Session};
 /// The state of a session at one position: keys and values, convolution windows, recurrent states. It lies in host
 /// memory and can be restored into any session of the same model.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Snapshot(State);
+pub struct Snapshot(pub(crate) State);
 
 /// How a snapshot was restored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -94,6 +94,20 @@ fn rows(state: &LayerState, array: &Array, tokens: usize) -> usize {
     }
 }
 
+/// Checks that a snapshot is one of this model.
+///
+/// # Errors
+/// If it is not.
+pub(crate) fn check_model(found: &SnapshotKey, wanted: &SnapshotKey) -> Result<(), Error> {
+    if found.model == wanted.model {
+        Ok(())
+    } else {
+        Err(Error::Snapshot(
+            "it was made with another model, or other weights of this one".to_owned(),
+        ))
+    }
+}
+
 impl Session {
     /// Copies the session's state to host memory, once pending device work is done.
     ///
@@ -138,9 +152,7 @@ impl Session {
         self.one_sequence()?;
         let wrong = |what: &str| Err(Error::Snapshot(what.to_owned()));
         let key = self.snapshot_key();
-        if snapshot.0.key.model != key.model {
-            return wrong("it was made with another model, or other weights of this one");
-        }
+        check_model(&snapshot.0.key, &key)?;
         self.model().check_ids(&snapshot.0.tokens)?;
         let tokens = snapshot.0.tokens.len();
         if tokens > self.context() {

@@ -46,8 +46,8 @@ pub(crate) struct Arguments {
     /// Context depths: tokens already in the KV cache
     #[arg(short = 'd', long, default_value = "0", value_delimiter = ',', value_name = "N")]
     depth: Vec<u32>,
-    /// Batch sizes: sequences decoded together
-    #[arg(short = 'b', long, default_value = "1", value_delimiter = ',', value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    /// Batch sizes: requests with texts of their own, at once, computed as `serve` does
+    #[arg(short = 'b', long, default_value = "1", value_delimiter = ',', value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
     batch: Vec<u32>,
     /// Generate as `serve` does, with drafts of the next tokens: each token is accepted with this probability if those
     /// before it were. The texts mean nothing. If the checkpoint has a multi-token prediction head, the time that it takes

@@ -12,13 +12,14 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use clap::Args;
-use refrain_engine::{Finish, GenerateOptions, Model, Restored, Sampler, SamplerOptions, Session};
+use refrain_engine::{Finish, GenerateOptions, Restored, Sampler, SamplerOptions};
 use refrain_models::{Checkpoint, demo};
 use refrain_text::{Conversation, Tokenizer};
 
 use crate::generation_args::{GenerationArguments, PromptRenderer};
 use crate::load::{self, Loaded};
 use crate::memory::MemoryUse;
+use crate::speculation_args::Guesser;
 use crate::{Global, Usage, device, error_hints, hyphen_text, interrupt, model, output, response, sampling};
 use command::{ChatCommand, HELP};
 use line_reader::{Input, LineReader};
@@ -129,11 +130,11 @@ pub(crate) fn run_chat(
     let device = device::open(global)?;
     let cache = generation.cache.types(&device);
     load::warn_if_slow(global, checkpoint, &device, cache);
-    let loaded = load::load(global, checkpoint, &device, cache, context)?;
-    let mut session = Session::new(&loaded.model, context)?;
-    generation.decoding.apply(&mut session);
+    let guesser = generation.guesser(global, checkpoint)?;
+    let loaded = load::load_speculating(global, checkpoint, &device, cache, context, guesser.speculation)?;
+    let engine = generation.start_engine(global, &loaded.model, context, &guesser)?;
     let on_full = options.on_full.unwrap_or_default();
-    let mut session = ChatSession::new(session, tokenizer, renderer, conversation, on_full);
+    let mut session = ChatSession::new(engine, tokenizer, renderer, conversation, on_full);
     if let Some(system) = &generation.system {
         session.set_system(system);
     }
@@ -144,6 +145,7 @@ pub(crate) fn run_chat(
         checkpoint,
         tokenizer,
         loaded: &loaded,
+        guesser: &guesser,
         session,
         settings: ChatSettings {
             sampling: generation.sampling.clone(),
@@ -174,6 +176,7 @@ struct Chat<'a> {
     checkpoint: &'a Checkpoint,
     tokenizer: &'a Tokenizer,
     loaded: &'a Loaded,
+    guesser: &'a Guesser,
     session: ChatSession<'a>,
     settings: ChatSettings,
     /// The settings resolved for the model.
@@ -256,8 +259,8 @@ impl Chat<'_> {
                 });
             }
             Some(ChatCommand::Context(None)) => {
-                let session = self.session.engine_session();
-                self.print(&format!("{} of {} tokens used", session.position(), session.context()));
+                let (used, all) = (self.session.used(), self.session.context());
+                self.print(&format!("{used} of {all} tokens used"));
             }
             Some(ChatCommand::Context(Some(tokens))) => self.resize(tokens)?,
             Some(ChatCommand::Regenerate) => {
@@ -317,18 +320,15 @@ impl Chat<'_> {
 
     /// Changes the context length.
     fn resize(&mut self, tokens: usize) -> anyhow::Result<()> {
-        let (model, decoding) = (&self.loaded.model, &self.generation.decoding);
+        let model = &self.loaded.model;
         let limit = model.config().max_position;
         if tokens > limit {
             bail!("a context of {tokens} tokens exceeds this model's limit; use /ctx {limit} or less");
         }
-        let more = tokens.saturating_sub(self.session.engine_session().context());
+        let more = tokens.saturating_sub(self.session.context());
         load::check_context(model, more)?;
-        self.session.resize(tokens, |context| {
-            let mut session = Session::new(model, context)?;
-            decoding.apply(&mut session);
-            Ok(session)
-        })?;
+        let start = |context| self.generation.start_engine(self.global, model, context, self.guesser);
+        self.session.resize(tokens, start)?;
         self.note(&format!("the context length is now {tokens} tokens"));
         Ok(())
     }
@@ -376,12 +376,12 @@ impl Chat<'_> {
     }
 
     fn stats(&self) -> String {
-        let (session, model): (_, &Model) = (self.session.engine_session(), &self.loaded.model);
+        let (session, model) = (&self.session, &self.loaded.model);
         let mut lines = vec![format!(
             "{}: {} messages, {} of {} tokens used; seed {}",
             model.device().name(),
-            self.session.conversation().messages.len(),
-            session.position(),
+            session.conversation().messages.len(),
+            session.used(),
             session.context(),
             self.sampler_options.seed,
         )];
@@ -392,7 +392,10 @@ impl Chat<'_> {
                 response::summary(generation),
             ));
         }
-        lines.push(format!("memory: {}", MemoryUse::of(model, session).line()));
+        lines.push(format!(
+            "memory: {}",
+            MemoryUse::of(model, session.engine().memory().ok()).line()
+        ));
         lines.join("\n")
     }
 

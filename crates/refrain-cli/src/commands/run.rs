@@ -9,10 +9,12 @@ use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 use refrain_engine::{
-    Finish, Freeze, GenerateOptions, Generation, Restored, Sampler, Session, Snapshot, TokenConstraint, Verified,
+    Device, Engine, EngineMemory, EngineRequest, Finish, Freeze, GenerateOptions, Generation, Restored, Sampler,
+    Snapshot, Speculation, TokenConstraint, Verified,
 };
 use refrain_formats::{AtomicFile, State};
 use refrain_grammar::{Grammar, ReasoningBudget, ReasoningTokens};
+use refrain_models::Checkpoint;
 use refrain_text::{Conversation, Tokenizer};
 use serde_json::json;
 
@@ -132,63 +134,142 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<Exit
     let prompt = arguments.prompt.text(arguments.raw, global.quiet)?;
     let prompt = encode_prompt(&tokenizer, renderer, &prompt, generation_args, &mut writer)?;
     let constraint = arguments.constraint(grammar.as_ref(), &prompt, &tokenizer, global.quiet)?;
-    let prompt = prompt.ids;
-    let max_tokens = generation_args.max_tokens;
-    let state = arguments.state.load_state.as_deref().map(Snapshot::open).transpose()?;
-    let held = state.as_ref().map_or(0, |state| state.tokens().len());
-    let requested = generation_args.context();
-    let context = load::context(checkpoint.config(), requested, held + prompt.len(), max_tokens)?;
-    let device = device::open(global)?;
-    let cache = generation_args.cache.types(&device);
-    load::warn_if_slow(global, &checkpoint, &device, cache);
-    let mut loaded = load::load(global, &checkpoint, &device, cache, context)?;
-    let options = GenerateOptions {
-        max_tokens: max_tokens.or(checkpoint.generation().max_new_tokens),
-        sampler,
-        stop_ids: tokenizer.eos_ids().to_vec(),
-        stop_strings: generation_args.stop.clone(),
-        ..GenerateOptions::default()
+    let task = Task {
+        global,
+        arguments,
+        model,
+        device: device::open(global)?,
+        options: GenerateOptions {
+            max_tokens: generation_args.max_tokens.or(checkpoint.generation().max_new_tokens),
+            sampler,
+            stop_ids: tokenizer.eos_ids().to_vec(),
+            stop_strings: generation_args.stop.clone(),
+            ..GenerateOptions::default()
+        },
+        checkpoint,
+        tokenizer,
+        prompt: prompt.ids,
+        writer,
     };
-    let mut session = Session::new(&loaded.model, context)?;
-    generation_args.decoding.apply(&mut session);
-    if let Some(state) = &state {
-        restore(&mut session, state, global.quiet)?;
-    }
-    let check = &arguments.check;
-    // Deferred until the end, so that Ctrl-C does not interrupt saving the state.
-    let _deferred = interrupt::defer()?;
-    let tokens = if check.verify {
-        let freeze = check.freeze.map(Freeze::from);
-        let verified = Verified::new(&loaded.model, context, check.inject_fault.as_deref(), freeze)?;
-        verified.generate(&prompt, &options)?
-    } else if let Some(constraint) = constraint {
-        loaded.prepare(&mut session, |session| session.prepare_constrained(prompt.len()))?;
-        session.generate_constrained(&prompt, &options, constraint)?
+    if arguments.check.verify {
+        task.verify()
     } else {
-        loaded.prepare(&mut session, |session| session.prepare(prompt.len()))?;
-        session.generate(&prompt, &options)?
-    };
-    let generation = writer.push_all(tokens.text(&tokenizer))?;
-    writer.finish()?;
-    let memory = MemoryUse::of(&loaded.model, &session);
-    if arguments.json {
-        output::print_json(&as_json(model, &loaded, &options, &generation, &writer, &memory))?;
+        task.generate(constraint)
     }
-    report(global, &loaded, &generation, &writer, &memory);
-    device::report(global, &device);
-    // Last, so that the response is shown even if the file cannot be written.
-    if let Some(path) = &arguments.state.save_state {
-        session.snapshot()?.save(path)?;
-    }
-    Ok(match generation.finish {
-        Finish::Interrupted => interrupt::EXIT_CODE.into(),
-        _ => ExitCode::SUCCESS,
-    })
 }
 
-/// Restores a saved state, or recomputes it with a notice.
-fn restore(session: &mut Session, state: &Snapshot, quiet: bool) -> anyhow::Result<()> {
-    if session.restore(state)? == Restored::Recompute && !quiet {
+/// A text to generate.
+struct Task<'a> {
+    global: &'a Global,
+    arguments: &'a Arguments,
+    /// The model's name.
+    model: &'a str,
+    checkpoint: Checkpoint,
+    tokenizer: Tokenizer,
+    device: Device,
+    options: GenerateOptions,
+    prompt: Vec<u32>,
+    writer: ResponseWriter,
+}
+
+impl Task<'_> {
+    /// Generates by an engine.
+    fn generate(mut self, constraint: Option<Box<dyn TokenConstraint>>) -> anyhow::Result<ExitCode> {
+        let Arguments { state, generation, .. } = self.arguments;
+        let held = state.load_state.as_deref().map(Snapshot::open).transpose()?;
+        let mut tokens = held.as_ref().map_or(vec![], |held| held.tokens().to_vec());
+        tokens.extend(&self.prompt);
+        let context = self.context(tokens.len())?;
+        let guesser = generation.guesser(self.global, &self.checkpoint)?;
+        let mut loaded = self.load(context, guesser.speculation)?;
+        // Deferred until the end, so that Ctrl-C does not interrupt saving the state.
+        let _deferred = interrupt::defer()?;
+        let engine = generation.start_engine(self.global, &loaded.model, context, &guesser)?;
+        if let Some(held) = held {
+            restore(&engine, held, self.global.quiet)?;
+        }
+        loaded.prepare(|| engine.prepare(self.prompt.len(), constraint.is_some()))?;
+        let request = EngineRequest {
+            constraint,
+            ..EngineRequest::new(tokens.clone(), self.options.clone())
+        };
+        let mut generation = self.writer.push_all(engine.generate(request)?.text(&self.tokenizer))?;
+        generation.prompt_tokens = self.prompt.len();
+        let code = self.finish(&loaded, &generation, engine.memory().ok())?;
+        // Last, so that the response is shown even if the file cannot be written.
+        if let Some(path) = &state.save_state {
+            tokens.extend(held_ids(&generation));
+            engine.snapshot(&tokens)?.save(path)?;
+        }
+        Ok(code)
+    }
+
+    /// Generates by replay and by eager execution, and compares them.
+    fn verify(mut self) -> anyhow::Result<ExitCode> {
+        let check = &self.arguments.check;
+        let context = self.context(self.prompt.len())?;
+        let loaded = self.load(context, Speculation::Off)?;
+        let _deferred = interrupt::defer()?;
+        let freeze = check.freeze.map(Freeze::from);
+        let verified = Verified::new(&loaded.model, context, check.inject_fault.as_deref(), freeze)?;
+        let tokens = verified.generate(&self.prompt, &self.options)?;
+        let generation = self.writer.push_all(tokens.text(&self.tokenizer))?;
+        self.finish(&loaded, &generation, None)
+    }
+
+    /// The context length for a prompt of `tokens` tokens and the response.
+    fn context(&self, tokens: usize) -> anyhow::Result<usize> {
+        let generation = &self.arguments.generation;
+        load::context(
+            self.checkpoint.config(),
+            generation.context(),
+            tokens,
+            generation.max_tokens,
+        )
+    }
+
+    /// Loads the model.
+    fn load(&self, context: usize, speculation: Speculation) -> anyhow::Result<Loaded> {
+        let cache = self.arguments.generation.cache.types(&self.device);
+        load::warn_if_slow(self.global, &self.checkpoint, &self.device, cache);
+        load::load_speculating(self.global, &self.checkpoint, &self.device, cache, context, speculation)
+    }
+
+    /// Ends the response, and reports on it.
+    fn finish(
+        &mut self,
+        loaded: &Loaded,
+        generation: &Generation,
+        memory: Option<EngineMemory>,
+    ) -> anyhow::Result<ExitCode> {
+        self.writer.finish()?;
+        let memory = MemoryUse::of(&loaded.model, memory);
+        if self.arguments.json {
+            let json = as_json(self.model, loaded, &self.options, generation, &self.writer, &memory);
+            output::print_json(&json)?;
+        }
+        report(self.global, loaded, generation, &self.writer, &memory);
+        device::report(self.global, &self.device);
+        Ok(match generation.finish {
+            Finish::Interrupted => interrupt::EXIT_CODE.into(),
+            _ => ExitCode::SUCCESS,
+        })
+    }
+}
+
+/// The generated tokens that a state holds: all but the last one that was sampled.
+fn held_ids(generation: &Generation) -> &[u32] {
+    match (generation.finish, &generation.ids[..]) {
+        // The last one ended the text.
+        (Finish::Stop, ids) => ids,
+        (_, [ids @ .., _]) => ids,
+        (_, []) => &[],
+    }
+}
+
+/// Restores a saved state, or says that it is recomputed.
+fn restore(engine: &Engine, state: Snapshot, quiet: bool) -> anyhow::Result<()> {
+    if engine.restore(state)? == Restored::Recompute && !quiet {
         output::eprint_dimmed(&format!("({})", load::STATE_RECOMPUTED));
     }
     Ok(())

@@ -2,7 +2,6 @@
 
 mod config;
 mod downloads;
-mod draft;
 mod models;
 mod names;
 
@@ -11,15 +10,15 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context;
-use clap::{Args, ValueEnum};
-use refrain_engine::{PrefixStoreOptions, Speculation};
-use refrain_models::ModelConfig;
+use clap::Args;
+use refrain_engine::PrefixStoreOptions;
 use refrain_server::{Certificate, Downloads, ResponseStore, ServedModel, ServerListener, ServerOptions, keep_alive};
 
 use self::downloads::HubDownloader;
 use self::models::ModelOpener;
 use crate::cache_args::CacheArguments;
 use crate::servers::ServerRecord;
+use crate::speculation_args::SpeculateArgument;
 use crate::{Global, hub, interrupt, output};
 
 const EXAMPLES: &str = "Examples:
@@ -174,31 +173,6 @@ pub(crate) struct Arguments {
     /// Make responses bitwise independent of other requests; slower, and disables prefix caching
     #[arg(long, help_heading = "Engine")]
     deterministic: bool,
-}
-
-/// Values of `--speculate`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum SpeculateArgument {
-    /// As mtp if the checkpoint has such a head, otherwise as off
-    Auto,
-    /// Compute one token of a response at a time
-    Off,
-    /// Look up what followed where the last tokens occurred before, in prompt or response
-    Ngram,
-    /// Ask the multi-token prediction head of the model's own checkpoint
-    Mtp,
-}
-
-impl SpeculateArgument {
-    /// What guesses for a model.
-    fn of(self, model: &ModelConfig) -> Speculation {
-        match self {
-            SpeculateArgument::Auto if model.mtp_layers > 0 => Speculation::Mtp,
-            SpeculateArgument::Auto | SpeculateArgument::Off => Speculation::Off,
-            SpeculateArgument::Ngram => Speculation::Ngram,
-            SpeculateArgument::Mtp => Speculation::Mtp,
-        }
-    }
 }
 
 pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> {

@@ -200,6 +200,46 @@ fn modes_and_submission_sizes_do_not_change_tokens() {
 }
 
 #[test]
+fn speculation_does_not_change_texts() {
+    let draft = concat!(env!("CARGO_MANIFEST_DIR"), "/../../demo/draft");
+    let head = fixture("qwen3.5-mtp-f16");
+    let head = head.to_str().unwrap();
+    let story = |model: &str, more: &[&str]| {
+        let arguments = [
+            "run",
+            model,
+            "Tell me a story.",
+            "-n",
+            "40",
+            "--seed",
+            "3",
+            "-q",
+            "--device",
+            "cpu",
+        ];
+        run(&[&arguments, more].concat()).done()
+    };
+    let plain = story("demo", &["--speculate", "off"]);
+    assert_eq!(story("demo", &["--speculate", "ngram"]), plain);
+    assert_eq!(story("demo", &["--draft", draft]), plain);
+    let raw = ["--raw", "--temp", "0"];
+    assert_eq!(
+        story(head, &[&raw[..], &["--speculate", "off"]].concat()),
+        story(head, &raw)
+    );
+    let asked = run(&["run", "demo", "2 + 2", "-n", "1", "--speculate", "mtp"]);
+    assert!(
+        asked
+            .stderr
+            .contains("--speculate has no effect: its checkpoint has no"),
+        "{asked:?}"
+    );
+    run(&["run", "demo", "2 + 2", "--draft", draft, "--speculate", "ngram"]).failed(2, &["--draft", "--speculate"]);
+    let other = fixture("qwen3-bf16");
+    run(&["run", "demo", "2 + 2", "--draft", other.to_str().unwrap()]).failed(1, &["cannot draft for this model"]);
+}
+
+#[test]
 fn explain_shows_the_measured_mode() {
     if !refrain_testing::drawn(12) {
         return;
@@ -215,11 +255,11 @@ fn explain_shows_the_measured_mode() {
     let model = super::support::fixture("qwen3-bf16");
     let model = model.to_str().unwrap();
     let explained = |model: &str| within(&["explain", model, "--summary"]).done();
-    let text = ["run", model, "a b c", "--raw", "-n", "110", "--temp", "0", "-q"];
-    within(&[&text[..], &["--mode", "replay"]].concat()).done();
+    let bench = ["bench", model, "-p", "0", "-n", "110", "-r", "1"];
+    within(&[&bench[..], &["--mode", "replay"]].concat()).done();
     assert!(explained(model).contains("not measured yet"));
 
-    within(&text).done();
+    within(&bench).done();
     let json = within(&["explain", model, "--json"]).json();
     let time = |mode: &str| json["measured"]["us"][mode].as_f64().unwrap();
     let (eager, replay) = (time("eager"), time("replay"));
@@ -232,6 +272,8 @@ fn explain_shows_the_measured_mode() {
     let requested = within(&["explain", model, "--summary", "--mode", "eager"]).done();
     assert!(requested.contains("mode       eager"), "{requested}");
     assert!(explained("synthetic:tiny:q4_0").contains("not measured yet"));
+    // Texts are generated in the mode that was measured.
+    within(&["run", model, "a b c", "--raw", "-n", "5", "-q"]).done();
 }
 
 #[test]

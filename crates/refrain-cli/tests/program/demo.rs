@@ -170,8 +170,10 @@ fn stops_at_token_limit_stop_string_and_full_context() {
     assert_eq!(finish(&["-n", "2"]).0, "length");
     assert_eq!(finish(&["-n", &usize::MAX.to_string()]).0, "stop");
     assert_eq!(finish(&["--stop", " = "]), ("stop_string".into(), "12 + 30".to_owned()));
-    let prompt = run(&["run", "demo", SUM, "--json", "-n", "0"]).json()["prompt_tokens"].to_string();
-    assert_eq!(finish(&["--ctx", &prompt]).0, "context");
+    let prompt = run(&["run", "demo", SUM, "--json", "-n", "0"]).json()["prompt_tokens"].clone();
+    let room_for_one = (prompt.as_u64().unwrap() + 1).to_string();
+    assert_eq!(finish(&["--ctx", &room_for_one]).0, "context");
+    run(&["run", "demo", SUM, "--ctx", &prompt.to_string()]).failed(1, &["response included", "--ctx"]);
 }
 
 #[test]

@@ -24,6 +24,7 @@ mod rows;
 mod simulated_tests;
 #[cfg(test)]
 mod simulation;
+mod snapshots;
 mod stored_prefixes;
 #[cfg(test)]
 pub(super) mod test_support;
@@ -52,8 +53,8 @@ use super::runner::{DeviceRunner, Runner, StepKind};
 use super::speculation::{Draft, Speculation, new_proposer};
 use super::step_times::StepTimes;
 use super::steps::SlotId;
-use super::{EngineLoad, EngineOptions, PAGE_SIZE};
-use crate::pace::{MAX_RUNS_PER_SUBMIT, Pace};
+use super::{EngineLoad, EngineMemory, EngineOptions, PAGE_SIZE};
+use crate::pace::{MAX_REQUESTED_RUNS, MAX_RUNS_PER_SUBMIT, Pace};
 use crate::{Error, Model};
 
 /// Longest device time of a submit. A new request waits for up to two submits.
@@ -129,6 +130,8 @@ pub(super) struct Batcher<R: Runner> {
     /// Whether a request's logits must not depend on other requests.
     deterministic: bool,
     row_count: RowCount,
+    /// Limit of the runs of a submit, if one is requested.
+    requested_runs: Option<usize>,
     /// The pace of the step in use, and those of others.
     pace: Pace,
     paces: HashMap<StepKind, Pace>,
@@ -179,7 +182,7 @@ impl Batcher<DeviceRunner> {
             ..options.clone()
         };
         let (slots, each) = (options.streams.max(1), pages_per_slot(options));
-        let runner = DeviceRunner::new(model, slots, pages, each, (caches, drafts))?;
+        let runner = DeviceRunner::new(model, slots, pages, each, (caches, drafts))?.with_mode(options.mode);
         let store = options.prefix_store.as_ref().filter(|_| caches);
         let key = crate::snapshot::key(model, options.context);
         let store = store.map(|store| PrefixStore::open(store, key)).transpose()?;
@@ -193,6 +196,16 @@ impl Batcher<DeviceRunner> {
     /// Returns the model.
     pub fn model(&self) -> &Model {
         self.runner.model()
+    }
+
+    /// Returns the memory that it uses.
+    pub fn memory(&self) -> EngineMemory {
+        let chunk = self.backpressure.chunk();
+        EngineMemory {
+            kv_bytes: self.runner.kv_bytes(),
+            scratch_bytes: self.runner.scratch_bytes(),
+            shorter_chunk: Some(chunk).filter(|chunk| *chunk < self.runner.default_chunk()),
+        }
     }
 }
 
@@ -223,6 +236,7 @@ impl<R: Runner> Batcher<R> {
             in_flight: VecDeque::new(),
             deterministic: options.deterministic,
             row_count: RowCount::default(),
+            requested_runs: options.tokens_per_submit,
             pace: Pace::default(),
             paces: HashMap::new(),
             last_end: None,
@@ -270,6 +284,7 @@ impl<R: Runner> Batcher<R> {
             pages: self.pool.count(),
             pages_in_use: self.pool.count() - self.pool.available(),
             programs_to_make: self.preparation.left(),
+            step_weight_bytes: self.runner.step_weight_bytes(),
             ..self.counted
         }
     }
@@ -418,6 +433,8 @@ impl<R: Runner> Batcher<R> {
         let is_single = extras.allowed || extras.draft_tokens > 0;
         let most = if is_prefilling || self.runner.is_synchronous() || is_single {
             1
+        } else if let Some(requested) = self.requested_runs {
+            requested.clamp(1, MAX_REQUESTED_RUNS)
         } else {
             let step = self
                 .pace
@@ -428,18 +445,5 @@ impl<R: Runner> Batcher<R> {
         let decoding = self.running().filter(|(_, running)| running.decodes());
         let left = decoding.map(|(_, r)| r.request.limit.saturating_sub(r.request.tokens.len() + r.ahead));
         most.min(left.max().unwrap_or(0)).min(self.runs_to_page_end())
-    }
-
-    /// Preempts the request that arrived last: it waits again, and its tokens are recomputed later.
-    fn make_room(&mut self) {
-        let last = self.running().max_by_key(|(_, r)| r.request.number);
-        let Some(slot) = last.map(|(slot, _)| slot) else {
-            return;
-        };
-        if let Some(request) = self.vacate(slot) {
-            self.counted.preemptions += 1;
-            self.growth.exceeded();
-            self.queue.push_front(request);
-        }
     }
 }

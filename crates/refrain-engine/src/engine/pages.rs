@@ -1,5 +1,6 @@
 //! Pages of the KV cache: which requests hold which page, and which prefixes the pages of finished requests keep.
 
+mod parts;
 mod prefix_tree;
 mod stored;
 #[cfg(test)]
@@ -43,6 +44,8 @@ pub(super) struct CachedPrefix {
     pub checkpoint: Option<u32>,
     /// Number of pages whose tokens are known, with or without a checkpoint.
     pub length: usize,
+    /// A page that begins with further tokens, and how many of them. A request may copy it. The caller holds it, too.
+    pub part: Option<(u32, usize)>,
 }
 
 impl PagePool {
@@ -144,6 +147,7 @@ impl PagePool {
             self.holders[page as usize] += 1;
             tree.set_held(page, true);
         }
+        prefix.part = self.hold_part(path.last().copied(), &tokens[path.len() * self.size..]);
         prefix
     }
 

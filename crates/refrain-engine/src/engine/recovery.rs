@@ -9,6 +9,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use super::batcher::Batcher;
+use super::calls::Command;
 use super::request::{EngineEvent, Waiting};
 use super::runner::DeviceRunner;
 use super::{EngineLoad, EngineOptions, Shared, lock};
@@ -136,7 +137,7 @@ impl Recovery {
     /// engine is dropped, or if there is nothing to reload.
     pub fn wait_for_device(
         &mut self,
-        requests: &Receiver<Waiting>,
+        requests: &Receiver<Command>,
         counted: EngineLoad,
         shared: &Shared,
     ) -> Option<Batcher<DeviceRunner>> {
@@ -144,7 +145,7 @@ impl Recovery {
         self.reload.as_ref()?;
         loop {
             match requests.recv_timeout(self.pause_after_failure) {
-                Ok(request) => fail([request], &error.to_string()),
+                Ok(command) => fail(command.into_request(), &error.to_string()),
                 Err(RecvTimeoutError::Disconnected) => return None,
                 Err(RecvTimeoutError::Timeout) => {
                     if let Ok(mut batcher) = self.reload(&error) {

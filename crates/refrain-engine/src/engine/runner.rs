@@ -12,13 +12,14 @@ use refrain_models::{LayerState, Pages};
 
 use super::PAGE_SIZE;
 use super::checkpoints::StateCheckpoints;
-use super::row_copy::{RowCopy, read_rows, write_rows};
+use super::fork::Forks;
+use super::row_copy::{read_rows, write_rows};
 use super::speculation::Draft;
 use super::steps::{DecodeSteps, RowRequest, SlotId};
 use crate::pace::Pace;
 use crate::prefill::{PrefillChunk, PrefillPiece, PrefillPrograms, default_chunk, max_chunk_tokens};
 use crate::step::{StepExtras, page_table};
-use crate::{Error, Model};
+use crate::{Error, Mode, Model};
 
 /// New pages of a request that are written with a submit; more are written before it.
 const MAX_INLINE_PAGES: usize = 4;
@@ -80,6 +81,8 @@ pub(super) trait Runner {
     fn extras(&self) -> StepExtras;
     /// Whether a step was made.
     fn has_step(&self, kind: StepKind) -> bool;
+    /// Returns the bytes of weights that the step in use reads.
+    fn step_weight_bytes(&self) -> u64;
     /// Makes a step.
     fn prepare_step(&mut self, kind: StepKind) -> Result<(), Error>;
     /// Uses a step, with empty rows. Nothing may be in flight.
@@ -148,8 +151,8 @@ pub(super) struct DeviceRunner {
     /// Number of traced programs at the last chunk.
     traced: u64,
     steps: DecodeSteps,
-    /// Copies of a page's rows of keys and values, and of a slot's recurrent states, once a request was forked.
-    forks: Option<[Option<RowCopy>; 2]>,
+    /// Made once a request is forked.
+    forks: Option<Forks>,
     /// Memory for the intermediate results of all programs.
     scratch: SharedScratch,
 }
@@ -196,6 +199,14 @@ impl DeviceRunner {
         })
     }
 
+    /// Executes decode steps in this mode.
+    pub fn with_mode(mut self, mode: Mode) -> DeviceRunner {
+        if let Mode::Fixed(executor) = mode {
+            self.steps.execute_by(executor);
+        }
+        self
+    }
+
     /// Returns the writes of words to the page table, from an index on each. Long ones are carried out at once.
     fn page_writes(&self, pages: NewPages) -> Result<Vec<Write>, Error> {
         let mut writes = vec![];
@@ -210,26 +221,18 @@ impl DeviceRunner {
         Ok(writes)
     }
 
-    /// Compiles the copies of [`Runner::fork`].
-    fn fork_programs(&self) -> Result<[Option<RowCopy>; 2], Error> {
-        let executor = self.model.device().executors()[0];
-        let compile = |arrays: Vec<&Array>, rows: usize| match arrays.is_empty() {
-            true => Ok(None),
-            false => RowCopy::new(&arrays, &arrays, rows, executor).map(Some),
-        };
-        Ok([
-            compile(LayerState::caches(&self.states), PAGE_SIZE)?,
-            compile(LayerState::recurrent(&self.states), 1)?,
-        ])
-    }
-
     /// Returns the model.
     pub fn model(&self) -> &Model {
         &self.model
     }
 
+    /// Returns the bytes of keys, values and recurrent states.
+    pub fn kv_bytes(&self) -> u64 {
+        let arrays = self.states.iter().flat_map(LayerState::arrays);
+        arrays.map(|array| (array.count() * array.dtype().size()) as u64).sum()
+    }
+
     /// Returns the bytes of intermediate results.
-    #[cfg(test)]
     pub fn scratch_bytes(&self) -> u64 {
         self.scratch.bytes()
     }
@@ -283,19 +286,11 @@ impl Runner for DeviceRunner {
     }
 
     fn fork(&mut self, pages: [u32; 2], slots: [usize; 2]) -> Result<(), Error> {
-        if self.forks.is_none() {
-            self.forks = Some(self.fork_programs()?);
-        }
-        let [keys_and_values, recurrent] = self.forks.as_ref().expect("just made");
-        if let Some(copy) = keys_and_values {
-            let size = PAGE_SIZE as u32;
-            let [from, to] = pages.map(|page| (page * size..(page + 1) * size).collect::<Vec<u32>>());
-            copy.play(&from, &to)?;
-        }
-        match recurrent {
-            Some(copy) => copy.play(&[slots[0] as u32], &[slots[1] as u32]),
-            None => Ok(()),
-        }
+        let forks = match self.forks.take() {
+            Some(forks) => forks,
+            None => Forks::new(&self.states, self.model.device().executors()[0])?,
+        };
+        self.forks.insert(forks).play(pages, slots)
     }
 
     fn read_page(&mut self, page: u32) -> Result<Vec<Plane>, Error> {
@@ -359,6 +354,10 @@ impl Runner for DeviceRunner {
 
     fn has_step(&self, kind: StepKind) -> bool {
         self.steps.has(kind)
+    }
+
+    fn step_weight_bytes(&self) -> u64 {
+        self.steps.weight_bytes()
     }
 
     fn prepare_step(&mut self, kind: StepKind) -> Result<(), Error> {

@@ -52,6 +52,8 @@ pub(super) struct DecodeSteps {
     /// Where the device has them, once a step with masks was made.
     mask_states: Option<MaskStates>,
     extras: StepExtras,
+    /// Bytes of weights that the step in use reads.
+    weight_bytes: u64,
     /// Words that the next submit writes to rows.
     changed: BTreeMap<(RowWord, usize), u32>,
     /// Whether the next submit writes the number of the next run.
@@ -98,10 +100,16 @@ impl DecodeSteps {
             masks: Masks::default(),
             mask_states: None,
             extras: StepExtras::default(),
+            weight_bytes: 0,
             changed: BTreeMap::new(),
             is_switched: false,
             settings: BTreeMap::new(),
         })
+    }
+
+    /// Executes the steps by this executor.
+    pub fn execute_by(&mut self, executor: &'static dyn Executor) {
+        self.executor = executor;
     }
 
     /// Returns the requests in the rows of the step in use.
@@ -112,6 +120,11 @@ impl DecodeSteps {
     /// Returns the optional parts of the step in use.
     pub fn extras(&self) -> StepExtras {
         self.extras
+    }
+
+    /// Returns the bytes of weights that the step in use reads.
+    pub fn weight_bytes(&self) -> u64 {
+        self.weight_bytes
     }
 
     /// Whether a step was made.
@@ -134,6 +147,7 @@ impl DecodeSteps {
         self.recent.retain(|kind| *kind != (rows, extras));
         self.recent.push((rows, extras));
         (self.rows, self.extras) = (vec![None; rows], extras);
+        self.weight_bytes = self.by_kind[&(rows, extras)].function().weight_bytes();
         self.masks = Masks::of(if extras.allowed { rows } else { 0 }, self.slots.counts.dim(1));
         self.changed = (0..rows).map(|row| ((RowWord::Position, row), EMPTY)).collect();
         self.is_switched = true;

@@ -2,7 +2,7 @@
 
 use refrain_lm::token_bitmask_words;
 
-use super::{GenerateOptions, GeneratedTokens, TokenSource};
+use super::{Finish, GenerateOptions, GeneratedTokens, TokenSource};
 use crate::{Error, Session, Stream, TokenConstraint};
 
 /// A stream that writes a mask before each token.
@@ -34,8 +34,8 @@ impl TokenSource for ConstrainedStream<'_> {
         Ok(Some(id))
     }
 
-    fn is_complete(&self) -> bool {
-        self.is_complete
+    fn finish(&self) -> Option<Finish> {
+        self.is_complete.then_some(Finish::Stop)
     }
 
     fn end(self: Box<Self>) -> Result<(), Error> {

@@ -12,9 +12,9 @@ pub(crate) trait TokenSource {
     /// As [`Stream::next_tokens`], for the first sequence.
     fn next(&mut self) -> Result<Option<u32>, Error>;
 
-    /// Whether the text is complete after the last token.
-    fn is_complete(&self) -> bool {
-        false
+    /// Returns why there are no more tokens, if it knows.
+    fn finish(&self) -> Option<Finish> {
+        None
     }
 
     /// As [`Stream::end`].
@@ -137,13 +137,11 @@ impl<'s> GeneratedTokens<'s> {
             return Ok(None);
         };
         let Some(id) = source.next()? else {
-            let is_complete = source.is_complete();
-            self.stop(if is_complete {
-                Finish::Stop
-            } else if self.max_tokens == Some(self.ids.len()) {
-                Finish::Length
-            } else {
-                Finish::Context
+            let finish = source.finish();
+            self.stop(match finish {
+                Some(finish) => finish,
+                None if self.max_tokens == Some(self.ids.len()) => Finish::Length,
+                None => Finish::Context,
             });
             return Ok(None);
         };

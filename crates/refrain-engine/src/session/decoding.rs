@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::engine::MAX_DRAFTS;
+use crate::mode::shape_key;
 use crate::step::{SlotStates, StepExtras, StepOptions, page_table};
 
 /// Maximum number of pages that are written with a submit. More, after a long prompt, are written before it.
@@ -11,7 +12,9 @@ impl Session {
     /// Sets how tokens are decoded; [`Mode::Auto`] measures, and stores the result in `cache`.
     pub fn set_mode(&mut self, mode: Mode, cache: Option<ModeCache>) {
         self.decoding.mode = mode;
-        self.decoding.choice = cache.as_ref().and_then(|cache| cache.get(&self.shape_key()));
+        self.decoding.choice = cache
+            .as_ref()
+            .and_then(|cache| cache.get(&shape_key(&self.model, self.sequences)));
         self.decoding.cache = cache;
         self.decoding.trying = None;
         self.decoding.mode_trial = None;
@@ -133,25 +136,6 @@ impl Session {
         }
     }
 
-    /// Returns the key that a stored choice of mode depends on.
-    fn shape_key(&self) -> String {
-        let config = self.model.config();
-        let driver = self.model.device().as_vulkan().map(|device| {
-            let info = device.info();
-            format!("{} {} ({})", info.driver_name, info.driver_info, device.features())
-        });
-        format!(
-            "{} {} · {:?} {} layers of {} · {} bytes · {} at once",
-            self.model.device().name(),
-            driver.unwrap_or_default(),
-            config.family,
-            config.layers,
-            config.hidden_size,
-            self.model.weight_bytes(),
-            self.sequences
-        )
-    }
-
     /// Returns the current executor.
     pub(crate) fn executor(&self) -> &'static dyn Executor {
         let executors = self.model.device().executors();
@@ -194,7 +178,7 @@ impl Session {
             Err(choice) => {
                 self.decoding.trying = None;
                 if let Some(cache) = &self.decoding.cache {
-                    cache.put(&self.shape_key(), choice.clone());
+                    cache.put(&shape_key(&self.model, self.sequences), choice.clone());
                 }
                 self.decoding.choice = Some(choice);
                 Ok(None)

@@ -1,14 +1,15 @@
-//! Text generation by the engine that serves requests, with synthetic drafts or without.
+//! Requests to the engine that serves: several at once, or with drafts.
 
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use cpu_time::ProcessTime;
 use refrain_engine::{
-    Engine, EngineEvent, EngineOptions, EngineRequest, EngineTicket, GenerateOptions, Model, Speculation,
+    Engine, EngineEvent, EngineLoad, EngineOptions, EngineRequest, EngineTicket, GenerateOptions, Model, Session,
+    Speculation,
 };
 
-use super::measure::{Measurement, Test, synthetic_tokens};
+use super::measure::{Measurement, Test, TestKind, WARM_UP, synthetic_tokens};
 use crate::load::Loaded;
 
 /// Unmeasured runs, in which the engine learns how long steps take.
@@ -25,7 +26,7 @@ struct Repetition {
     host: Duration,
 }
 
-/// Runs a test of text generation as requests to an engine.
+/// Runs a test as requests to an engine.
 ///
 /// # Errors
 /// If the engine cannot start, or a request fails.
@@ -47,33 +48,52 @@ pub(super) fn measure(
     };
     let engine = Engine::start(model, &options)?;
     let prepared = start.elapsed();
-    let cold = generate(&engine, model, &test)?;
+    let mut repetition = 0;
+    let mut run = || {
+        repetition += 1;
+        measure_once(&engine, model, &test, repetition)
+    };
+    let cold = run()?;
     wait_for_programs(&engine);
-    for _ in 1..WARM_UP_RUNS {
-        generate(&engine, model, &test)?;
+    let is_gpu = !model.device().is_cpu() && !model.device().is_software();
+    let (warm, mut runs) = (Instant::now(), 1);
+    while runs < WARM_UP_RUNS || is_gpu && warm.elapsed() < WARM_UP {
+        run()?;
+        runs += 1;
     }
     let (calls, mut before) = (engine.load().decode_steps, model.counters());
     let mut repeated = vec![];
     for _ in 0..repetitions {
         before = model.counters();
-        repeated.push(generate(&engine, model, &test)?);
+        repeated.push(run()?);
     }
     let tokens = test.tokens as f64 * repeated.len() as f64;
     let host: Duration = repeated.iter().map(|repetition| repetition.host).sum();
     let first = repeated.iter().map(|repetition| repetition.first.as_secs_f64());
+    let EngineLoad {
+        decode_steps,
+        step_weight_bytes,
+        ..
+    } = engine.load();
+    let held = (test.depth + test.tokens / 2) as u64;
+    // A step with drafts reads more than its part of them.
+    let is_plain = test.kind == TestKind::Generate && speculation == Speculation::Off;
     Ok(Measurement {
         test,
         mode: model.device().executors()[0].name(),
         seconds: repeated.iter().map(|repetition| repetition.seconds).collect(),
-        steps: test.tokens - 1,
+        steps: match test.kind {
+            TestKind::Prompt => test.tokens,
+            TestKind::Generate => test.tokens - 1,
+        },
         // Tokens of one step arrive together.
         intervals: vec![],
         gpu_ms_per_token: None,
         host_us_per_token: host.as_secs_f64() * 1e6 / tokens,
-        model_calls: engine.load().decode_steps - calls,
+        model_calls: decode_steps - calls,
         counters: model.counters() - before,
-        weight_bytes: 0,
-        kv_bytes: 0,
+        weight_bytes: if is_plain { step_weight_bytes } else { 0 },
+        kv_bytes: held * Session::kv_bytes_per_token(model.config(), model.cache_types()),
         arena_bytes: None,
         prepare_ms: prepared.as_secs_f64() * 1e3,
         ttft_cold_ms: cold.first.as_secs_f64() * 1e3,
@@ -88,13 +108,23 @@ fn wait_for_programs(engine: &Engine) {
     }
 }
 
+/// Returns the prompt of a request. Requests share nothing; those of later repetitions share the tokens up to the depth.
+fn prompt(test: &Test, request: usize, repetition: usize, vocabulary: usize) -> Vec<u32> {
+    match test.kind {
+        TestKind::Generate => synthetic_tokens(request, test.depth + 1, vocabulary),
+        TestKind::Prompt => {
+            let new = synthetic_tokens(repetition * test.batch + request, test.tokens, vocabulary);
+            [synthetic_tokens(request, test.depth, vocabulary), new].concat()
+        }
+    }
+}
+
 /// A request, and when its tokens arrived.
 type Submitted = (EngineTicket, Receiver<Result<Instant, String>>);
 
-fn submit(engine: &Engine, model: &Model, test: &Test) -> anyhow::Result<Submitted> {
-    let prompt = synthetic_tokens(test.depth + 1, model.config().vocab_size);
+fn submit(engine: &Engine, prompt: Vec<u32>, tokens: usize) -> anyhow::Result<Submitted> {
     let options = GenerateOptions {
-        max_tokens: Some(test.tokens),
+        max_tokens: Some(tokens),
         ..GenerateOptions::default()
     };
     let (sender, arrivals) = channel();
@@ -110,9 +140,16 @@ fn submit(engine: &Engine, model: &Model, test: &Test) -> anyhow::Result<Submitt
     Ok((ticket, arrivals))
 }
 
-fn generate(engine: &Engine, model: &Model, test: &Test) -> anyhow::Result<Repetition> {
+fn measure_once(engine: &Engine, model: &Model, test: &Test, repetition: usize) -> anyhow::Result<Repetition> {
+    let prompts = (0..test.batch).map(|request| prompt(test, request, repetition, model.config().vocab_size));
+    let prompts: Vec<Vec<u32>> = prompts.collect();
+    let tokens = match test.kind {
+        TestKind::Prompt => 1,
+        TestKind::Generate => test.tokens,
+    };
+    let cached = engine.load().cached_tokens;
     let (host, start) = (ProcessTime::now(), Instant::now());
-    let requests = (0..test.batch).map(|_| submit(engine, model, test));
+    let requests = prompts.into_iter().map(|prompt| submit(engine, prompt, tokens));
     let requests: Vec<Submitted> = requests.collect::<anyhow::Result<_>>()?;
     let mut arrivals = vec![];
     for (_ticket, received) in &requests {
@@ -122,12 +159,22 @@ fn generate(engine: &Engine, model: &Model, test: &Test) -> anyhow::Result<Repet
     let begin = arrivals.iter().filter_map(|tokens| tokens.first()).max();
     let begin = *begin.unwrap_or(&start);
     let end = arrivals.iter().flatten().max().copied().unwrap_or(begin);
-    // Tokens that arrived before all requests had one do not count.
-    let counted = arrivals.iter().flatten().filter(|arrival| **arrival > begin).count();
-    let steps = ((test.tokens - 1) * test.batch) as f64;
+    let (time, counted, steps) = match test.kind {
+        TestKind::Prompt => {
+            // Tokens after the last cached page are computed again.
+            let cached = (engine.load().cached_tokens - cached) as usize;
+            let computed = test.batch * (test.depth + test.tokens) - cached;
+            (begin - start, computed, test.tokens)
+        }
+        TestKind::Generate => {
+            // Tokens that arrived before all requests had one do not count.
+            let counted = arrivals.iter().flatten().filter(|arrival| **arrival > begin).count();
+            (end - begin, counted, test.tokens - 1)
+        }
+    };
     Ok(Repetition {
         first: begin - start,
-        seconds: (end - begin).as_secs_f64() * steps / counted.max(1) as f64,
+        seconds: time.as_secs_f64() * (steps * test.batch) as f64 / counted.max(1) as f64,
         host: host.elapsed(),
     })
 }

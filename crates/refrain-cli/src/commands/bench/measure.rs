@@ -14,7 +14,7 @@ use crate::load::Loaded;
 const MAX_MODE_RUNS: usize = 12;
 
 /// Time that the GPU is kept busy before prompts are measured: its clocks fall while kernels are compiled.
-const WARM_UP: Duration = Duration::from_millis(150);
+pub(super) const WARM_UP: Duration = Duration::from_millis(150);
 
 /// What a test measures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,7 +32,7 @@ pub(super) struct Test {
     pub tokens: usize,
     pub depth: usize,
     pub batch: usize,
-    /// The engine's speculation; `None` for a session.
+    /// What the engine drafts with, if that is asked for.
     pub speculation: Option<Speculation>,
 }
 
@@ -56,7 +56,7 @@ impl Test {
 pub(super) struct Measurement {
     pub test: Test,
     pub mode: &'static str,
-    /// Seconds of each repetition, for `steps` tokens of each sequence: all but the first for generation.
+    /// Seconds of each repetition, for `steps` tokens of each request: all but the first for generation.
     pub seconds: Vec<f64>,
     pub steps: usize,
     /// Sorted milliseconds between generated tokens. Tokens of one submission share their interval.
@@ -82,15 +82,17 @@ pub(super) fn measure_all(loaded: &Loaded, tests: &[Test], arguments: &Arguments
     tests
         .iter()
         .map(|test| match test.speculation {
-            Some(speculation) => engine::measure(loaded, *test, speculation, arguments.repetitions),
-            None => measure_test(loaded, *test, arguments),
+            None if test.batch == 1 => measure_test(loaded, *test, arguments),
+            speculation => engine::measure(loaded, *test, speculation.unwrap_or_default(), arguments.repetitions),
         })
         .collect()
 }
 
-/// Deterministic token ids, spread over the vocabulary.
-pub(super) fn synthetic_tokens(tokens: usize, vocabulary: usize) -> Vec<u32> {
-    let at = |i: usize| (i as u64 * 0x9E37_79B9 % vocabulary as u64) as u32;
+/// Returns the token ids of a text, spread over the vocabulary.
+pub(super) fn synthetic_tokens(text: usize, tokens: usize, vocabulary: usize) -> Vec<u32> {
+    /// Tokens from the beginning of a text to that of the next; a prime number.
+    const STRIDE: usize = 7919;
+    let at = |i: usize| ((text * STRIDE + i) as u64 * 0x9E37_79B9 % vocabulary as u64) as u32;
     (0..tokens).map(at).collect()
 }
 
@@ -106,7 +108,7 @@ struct Repetition {
 fn measure_test(loaded: &Loaded, test: Test, arguments: &Arguments) -> anyhow::Result<Measurement> {
     let model = &loaded.model;
     let context = test.context().min(model.config().max_position);
-    let mut session = Session::several(model, context, test.batch)?;
+    let mut session = Session::new(model, context)?;
     arguments.decoding.apply(&mut session);
     let measure = |session: &mut Session| match test.kind {
         TestKind::Prompt => prompt(session, &test),
@@ -185,7 +187,7 @@ fn measure_test(loaded: &Loaded, test: Test, arguments: &Arguments) -> anyhow::R
 fn fill_context(session: &mut Session, depth: usize) -> anyhow::Result<()> {
     session.rewind(0);
     if depth > 0 {
-        session.prefill(&synthetic_tokens(depth, session.model().config().vocab_size))?;
+        session.prefill(&synthetic_tokens(0, depth, session.model().config().vocab_size))?;
     }
     Ok(())
 }
@@ -202,7 +204,7 @@ fn prepare(session: &mut Session, test: &Test) -> anyhow::Result<Duration> {
 
 fn prompt(session: &mut Session, test: &Test) -> anyhow::Result<Repetition> {
     let vocabulary = session.model().config().vocab_size;
-    let tokens = synthetic_tokens(test.tokens, vocabulary);
+    let tokens = synthetic_tokens(0, test.tokens, vocabulary);
     let (before, host, start) = (session.model().counters(), ThreadTime::now(), Instant::now());
     session.prefill(&tokens)?;
     let taken = start.elapsed();
@@ -224,7 +226,7 @@ fn generate(session: &mut Session, test: &Test) -> anyhow::Result<Repetition> {
     };
     // Work submitted before the first token arrives counts too.
     let (before, host, start) = (model.counters(), ThreadTime::now(), Instant::now());
-    let mut stream = session.stream(&synthetic_tokens(1, vocabulary), &settings)?;
+    let mut stream = session.stream(&synthetic_tokens(0, 1, vocabulary), &settings)?;
     stream.next_tokens()?;
     let (first, begin) = (start.elapsed(), Instant::now());
     let (mut last, mut together, mut intervals) = (begin, 0, Vec::with_capacity(test.tokens));

@@ -1,10 +1,11 @@
-//! A conversation and the session that processes it.
+//! A conversation and the engine that responds.
 
 use std::path::Path;
+use std::sync::atomic::Ordering;
 
 use anyhow::{anyhow, bail};
 use clap::ValueEnum;
-use refrain_engine::{Error, Finish, GenerateOptions, Generation, Restored, Session, Snapshot};
+use refrain_engine::{Engine, EngineRequest, Error, Finish, GenerateOptions, Generation, Restored, Snapshot};
 use refrain_grammar::ReasoningBudget;
 use refrain_text::{Conversation, Tokenizer};
 use serde_json::{Value, json};
@@ -28,13 +29,14 @@ const FREE_AFTER_SHIFT: usize = 4;
 /// Assumed length in tokens of a message that is not typed yet.
 const TYPICAL_MESSAGE_TOKENS: usize = 16;
 
-/// The messages so far, and a session that holds their tokens.
+/// The messages so far, and an engine that has computed them.
 ///
-/// Every turn renders the whole conversation and processes only the tokens after the common prefix with the session. So
-/// it does not matter how a template changes earlier turns (some drop reasoning): the session rewinds to the first
-/// difference.
+/// Every turn requests a response to the whole conversation, and the engine computes what is not cached. So it does not
+/// matter how a template changes earlier turns (some drop reasoning).
 pub(super) struct ChatSession<'a> {
-    session: Session,
+    engine: Engine,
+    /// The last prompt, and the response to it.
+    tokens: Vec<u32>,
     tokenizer: &'a Tokenizer,
     /// Renders the conversation into prompts.
     pub renderer: PromptRenderer,
@@ -48,21 +50,22 @@ pub(super) struct ChatSession<'a> {
 /// A response of the model.
 pub(super) struct Response {
     pub generation: Generation,
-    /// Prompt tokens that were already in the session.
+    /// Prompt tokens that were computed before.
     pub cached: usize,
 }
 
 impl<'a> ChatSession<'a> {
     /// Creates a chat whose messages are not processed yet.
     pub fn new(
-        session: Session,
+        engine: Engine,
         tokenizer: &'a Tokenizer,
         renderer: PromptRenderer,
         conversation: Conversation,
         on_full: OnFull,
     ) -> Self {
         Self {
-            session,
+            engine,
+            tokens: vec![],
             tokenizer,
             renderer,
             conversation,
@@ -71,8 +74,18 @@ impl<'a> ChatSession<'a> {
         }
     }
 
-    pub fn engine_session(&self) -> &Session {
-        &self.session
+    pub fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// Returns the context length in tokens.
+    pub fn context(&self) -> usize {
+        self.engine.options().context
+    }
+
+    /// Returns the number of tokens of the last prompt and the response to it.
+    pub fn used(&self) -> usize {
+        self.tokens.len()
     }
 
     pub fn conversation(&self) -> &Conversation {
@@ -85,18 +98,19 @@ impl<'a> ChatSession<'a> {
         self.first_visible = 0;
     }
 
-    /// Changes the context length, in a session created by `make`. The conversation is then processed again.
+    /// Changes the context length, in an engine started by `start`. The conversation is then processed again.
     ///
     /// # Errors
     /// If memory is too short. Then the context length is unchanged.
-    pub fn resize(&mut self, context: usize, make: impl Fn(usize) -> Result<Session, Error>) -> Result<(), Error> {
-        let before = self.session.context();
-        // Memory may not suffice for two sessions, so the old one is dropped first.
-        self.session = make(1)?;
-        match make(context) {
-            Ok(session) => self.session = session,
+    pub fn resize(&mut self, context: usize, start: impl Fn(usize) -> anyhow::Result<Engine>) -> anyhow::Result<()> {
+        let before = self.context();
+        self.tokens.clear();
+        // Memory may not suffice for two engines, so the old one ends first.
+        self.engine = start(1)?;
+        match start(context) {
+            Ok(engine) => self.engine = engine,
             Err(error) => {
-                self.session = make(before)?;
+                self.engine = start(before)?;
                 return Err(error);
             }
         }
@@ -109,12 +123,12 @@ impl<'a> ChatSession<'a> {
         self.first_visible.saturating_sub(self.system_messages())
     }
 
-    /// Saves the session's state, so that [`ChatSession::restore_state`] avoids processing the conversation again.
+    /// Saves what was computed of the conversation, so that [`ChatSession::restore_state`] avoids processing the conversation again.
     ///
     /// # Errors
     /// If the device fails, or the file cannot be written.
-    pub fn save_state(&mut self, path: &Path) -> Result<(), Error> {
-        self.session.snapshot()?.save(path)
+    pub fn save_state(&self, path: &Path) -> Result<(), Error> {
+        self.engine.snapshot(&self.tokens)?.save(path)
     }
 
     /// Restores a state saved with [`ChatSession::save_state`]. It may belong to any conversation: tokens that differ
@@ -123,7 +137,7 @@ impl<'a> ChatSession<'a> {
     /// # Errors
     /// If the file is damaged, or does not fit the model or context. Then nothing changes.
     pub fn restore_state(&mut self, path: &Path) -> Result<Restored, Error> {
-        self.session.restore(&Snapshot::open(path)?)
+        self.engine.restore(Snapshot::open(path)?)
     }
 
     /// Removes all messages but the system message.
@@ -179,9 +193,10 @@ impl<'a> ChatSession<'a> {
         let Ok(tokens) = self.tokens_of(&visible) else {
             return Ok(());
         };
-        let new = tokens.len() - common_prefix(self.session.tokens(), &tokens);
         let unknown = if message.is_empty() { TYPICAL_MESSAGE_TOKENS } else { 0 };
-        self.session.prepare(new + unknown)
+        let most = self.context();
+        self.engine
+            .prepare((tokens.len() + unknown).min(most), self.renderer.budget.is_some())
     }
 
     /// Generates a response to the last message. If that fails or the response is empty, the message is removed, so
@@ -210,14 +225,14 @@ impl<'a> ChatSession<'a> {
         self.renderer.configure_writer(&rendered, writer);
         let budget = self.renderer.reasoning_budget(&rendered, self.tokenizer)?;
         let prompt = self.prompt_that_fits(0)?;
-        if prompt.len() > self.session.context() {
+        if prompt.len() >= self.context() {
             bail!(self.too_long(prompt.len()));
         }
         let (mut generation, cached) = self.continue_from(prompt, &[], options, budget.as_ref(), writer)?;
         while generation.finish == Finish::Context && self.on_full == OnFull::Shift {
             let dropped_messages = self.first_visible;
             let prompt = self.prompt_that_fits(generation.ids.len())?;
-            if self.first_visible == dropped_messages || prompt.len() + generation.ids.len() >= self.session.context() {
+            if self.first_visible == dropped_messages || prompt.len() + generation.ids.len() >= self.context() {
                 break;
             }
             let (next, _) = self.continue_from(prompt, &generation.ids, options, budget.as_ref(), writer)?;
@@ -227,7 +242,7 @@ impl<'a> ChatSession<'a> {
     }
 
     /// Generates after a prompt and the tokens that were generated before the context was full. Also returns the number
-    /// of tokens that the session already held.
+    /// of tokens that were computed before.
     fn continue_from(
         &mut self,
         mut tokens: Vec<u32>,
@@ -237,25 +252,20 @@ impl<'a> ChatSession<'a> {
         writer: &mut ResponseWriter,
     ) -> anyhow::Result<(Generation, usize)> {
         tokens.extend(before);
-        let common = common_prefix(self.session.tokens(), &tokens);
-        self.session.rewind(common);
-        // Recurrent states cannot be rewound; then the session drops everything and processes it again.
-        let cached = self.session.position();
         let options = GenerateOptions {
             max_tokens: options.max_tokens.map(|limit| limit - before.len()),
             ..options.clone()
         };
-        let generated = match budget {
-            Some(budget) => {
-                let mut constraint = budget.around(None);
-                for &id in before {
-                    constraint.accept(id).map_err(anyhow::Error::msg)?;
-                }
-                self.session
-                    .generate_constrained(&tokens[common..], &options, constraint)?
+        let mut request = EngineRequest::new(tokens.clone(), options);
+        if let Some(budget) = budget {
+            let mut constraint = budget.around(None);
+            for &id in before {
+                constraint.accept(id).map_err(anyhow::Error::msg)?;
             }
-            None => self.session.generate(&tokens[common..], &options)?,
-        };
+            request.constraint = Some(constraint);
+        }
+        let cached = request.cached_tokens.clone();
+        let generated = self.engine.generate(request)?;
         let mut text = generated.text(self.tokenizer);
         let mut has_text = before.is_empty();
         while let Some(mut piece) = text.next().transpose()? {
@@ -267,13 +277,18 @@ impl<'a> ChatSession<'a> {
                 break;
             }
         }
-        Ok((text.end()?, cached))
+        let mut generation = text.end()?;
+        let cached = cached.load(Ordering::Relaxed);
+        generation.prompt_tokens = tokens.len() - cached;
+        self.tokens = tokens;
+        self.tokens.extend(&generation.ids);
+        Ok((generation, cached))
     }
 
     /// Renders the prompt as tokens. If it leaves no space for `more` tokens, drops the oldest messages until there is
     /// space for a good response, or only the last message is left.
     fn prompt_that_fits(&mut self, more: usize) -> anyhow::Result<Vec<u32>> {
-        let context = self.session.context();
+        let context = self.context();
         let mut tokens = self.tokens()?;
         if self.on_full == OnFull::Stop || tokens.len() + more < context {
             return Ok(tokens);
@@ -325,7 +340,7 @@ impl<'a> ChatSession<'a> {
     }
 
     fn too_long(&self, tokens: usize) -> String {
-        let context = self.session.context();
+        let context = self.context();
         match self.on_full {
             OnFull::Shift => format!(
                 "the message needs {tokens} tokens, but the context holds {context}: use /ctx N (or --ctx) for a longer one"
@@ -371,16 +386,6 @@ fn is_system(message: &Value) -> bool {
 
 fn is_by_user(message: &Value) -> bool {
     message["role"] == "user"
-}
-
-/// Number of tokens at the start that need no processing; the last token always does, for its logits.
-fn common_prefix(held: &[u32], tokens: &[u32]) -> usize {
-    let equal = held
-        .iter()
-        .zip(tokens)
-        .take_while(|(held, token)| held == token)
-        .count();
-    equal.min(tokens.len().saturating_sub(1))
 }
 
 #[cfg(test)]

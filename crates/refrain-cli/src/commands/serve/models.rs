@@ -4,17 +4,18 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{anyhow, bail};
+use anyhow::bail;
 use refrain_engine::{Engine, EngineOptions, Error as EngineError, Model, Reload, ReloadedModels, Speculation};
 use refrain_models::Checkpoint;
 use refrain_server::{EngineSource, LoadFailure, ModelRegistry, ServedModel, ServedText};
 
 use super::config::ModelEntry;
-use super::draft::DraftModel;
 use super::names::{ModelNames, model_names};
-use super::{Arguments, DEFAULT_CONTEXT, SpeculateArgument};
+use super::{Arguments, DEFAULT_CONTEXT};
 use crate::cache_args::CacheArguments;
+use crate::draft::DraftModel;
 use crate::output::{self, human_bytes};
+use crate::speculation_args::SpeculateArgument;
 use crate::{Global, device, load, model};
 
 /// A model and the settings to run it with.
@@ -212,8 +213,7 @@ impl ModelSetup {
     fn start(&self, device: &refrain::Device) -> anyhow::Result<Engine> {
         let cache = self.cache.types(device);
         let (context, speculation) = (self.options.context, self.speculation());
-        let loaded = load::load_speculating(&self.global, &self.checkpoint, device, cache, context, speculation);
-        let loaded = loaded.map_err(|why| self.with_hint(why))?;
+        let loaded = load::load_speculating(&self.global, &self.checkpoint, device, cache, context, speculation)?;
         // Before the cache is sized, which takes most of the memory that is left.
         let draft = self.draft.as_ref();
         let draft = draft.map(|draft| draft.load(&self.global, device, self.options.context));
@@ -262,30 +262,14 @@ impl ModelSetup {
         }
     }
 
-    /// Says how to load the model without its multi-token prediction head, if that is what cannot be loaded.
-    fn with_hint(&self, why: anyhow::Error) -> anyhow::Error {
-        let config = self.checkpoint.config();
-        let names_head = why
-            .to_string()
-            .split_whitespace()
-            .any(|word| config.is_mtp(word.trim_end_matches(':')));
-        if self.speculation().uses_mtp_head() && names_head {
-            anyhow!("{why}; --speculate off leaves out this multi-token prediction head")
-        } else {
-            why
-        }
-    }
-
     /// Why the engine does not speculate although it was asked to.
     fn speculation_obstacle(&self) -> Option<&'static str> {
-        let has_head = self.checkpoint.config().mtp_layers > 0;
         match self.speculate {
             SpeculateArgument::Auto | SpeculateArgument::Off => None,
             _ if self.options.deterministic => {
                 Some("the responses of a deterministic server come from steps of one size")
             }
-            SpeculateArgument::Mtp if !has_head => Some("its checkpoint has no multi-token prediction head"),
-            _ => None,
+            asked => asked.obstacle(self.checkpoint.config()),
         }
     }
 

@@ -116,9 +116,12 @@ fn usage_and_the_stop_sequence_are_reported() {
     let events = server.named_events("/v1/messages", &request);
     assert_eq!(events[0]["message"]["usage"]["input_tokens"], tokens);
     let delta = &events[events.len() - 2];
+    // The second request finds the prompt of the first: only its last token is input.
+    let usage = &delta["usage"];
+    let cached = usage["cache_read_input_tokens"].as_u64().unwrap();
     assert_eq!(
-        (&delta["type"], &delta["usage"]["input_tokens"]),
-        (&json!("message_delta"), &json!(tokens))
+        (&delta["type"], &usage["input_tokens"], cached + 1),
+        (&json!("message_delta"), &json!(1), tokens)
     );
     assert_eq!(delta["delta"]["stop_sequence"], " =");
 }

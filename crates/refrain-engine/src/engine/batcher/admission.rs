@@ -2,7 +2,8 @@
 //!
 //! A request is admitted if the pages of its prompt are available, and enough are left for the tokens that it and the
 //! running requests are expected to generate. A request waits while another one computes a prefix that it can share.
-//! If both have the same prompt, it is forked from the other: nothing of its prompt is computed again.
+//! If both have the same prompt, it is forked from the other: nothing of its prompt is computed again. What else of a page
+//! is shared is copied.
 
 use std::sync::atomic::Ordering;
 
@@ -10,6 +11,7 @@ use super::drafts::TextDrafts;
 use super::text_states::TextStates;
 use super::{Batcher, PAGE_SIZE, Runner, Running, Waiting};
 use crate::Error;
+use crate::engine::pages::CachedPrefix;
 
 impl<R: Runner> Batcher<R> {
     /// Gives waiting requests slots and the pages of their prompts. Clients take turns.
@@ -47,24 +49,42 @@ impl<R: Runner> Batcher<R> {
         }
         let tokens = request.tokens.len();
         // The last token is computed for its logits even if it is known.
-        let prefix = self.pool.lookup(&request.tokens[..tokens - 1]);
+        let mut prefix = self.pool.lookup(&request.tokens[..tokens - 1]);
         let known = prefix.pages.len();
         let forked = self.fork_source(&request.tokens, known);
         // A deterministic engine never preempts: a request has all its pages from the start.
         let positions = if self.deterministic { request.limit } else { tokens };
         let needed = self.pool.pages_for(positions) - known;
-        if needed.max(self.expected_pages(request) - known) + self.reserved_pages() > self.pool.available()
-            && (self.running().next().is_some() || needed > self.pool.available())
-        {
+        if forked.is_some() || !self.has_pages(request, known, needed) {
+            // The page may be one of those that are needed.
+            self.release_part(&mut prefix);
+        }
+        if !self.has_pages(&self.queue[index], known, needed) {
             self.pool.give_back(&prefix.pages);
             self.refused = Some((self.queue[index].number, self.pool.version()));
             return Ok(false);
         }
-        let mut pages = prefix.pages;
+        let mut pages = std::mem::take(&mut prefix.pages);
         pages.extend((0..needed).map_while(|_| self.pool.take()));
         debug_assert_eq!(pages.len(), known + needed, "these pages are available");
+        let forked = forked.map(|(from, page)| (from, page, tokens - 1));
+        let part = prefix
+            .part
+            .map(|(page, shared)| (slot, page, known * PAGE_SIZE + shared));
+        let mut copied = forked.or(part);
+        if let Some((from, page, _)) = copied {
+            match self.runner.fork([page, pages[known]], [from, slot]) {
+                // It is computed instead.
+                Err(error) if error.is_out_of_memory() => copied = None,
+                done => done?,
+            }
+        }
+        if let (None, Some(checkpoint)) = (copied, prefix.checkpoint) {
+            self.runner.restore_states(slot, checkpoint)?;
+        }
+        self.release_part(&mut prefix);
+        let cached = copied.map_or(known * PAGE_SIZE, |(_, _, cached)| cached);
         let mut request = self.queue.remove(index).expect("a waiting request");
-        let cached = forked.map_or(known * PAGE_SIZE, |_| tokens - 1);
         // A preempted request is admitted again, but its prompt counts once.
         if let Some(cached_tokens) = request.cached_tokens.take() {
             cached_tokens.store(cached, Ordering::Relaxed);
@@ -96,15 +116,20 @@ impl<R: Runner> Batcher<R> {
             dropped: 0,
             pages_written: 0,
         });
-        match (forked, prefix.checkpoint) {
-            (Some((from, page)), _) => {
-                let own = self.slots[slot].as_ref().expect("admitted").pages[known];
-                self.runner.fork([page, own], [from, slot])?;
-            }
-            (None, Some(checkpoint)) => self.runner.restore_states(slot, checkpoint)?,
-            (None, None) => {}
-        }
         Ok(true)
+    }
+
+    /// Whether there are pages for a request of whose tokens `known` pages are cached, and `needed` are not.
+    fn has_pages(&self, request: &Waiting, known: usize, needed: usize) -> bool {
+        let available = self.pool.available();
+        let expected = needed.max(self.expected_pages(request) - known) + self.reserved_pages();
+        expected <= available || self.running().next().is_none() && needed <= available
+    }
+
+    fn release_part(&mut self, prefix: &mut CachedPrefix) {
+        if let Some((page, _)) = prefix.part.take() {
+            self.pool.give_back(&[page]);
+        }
     }
 
     /// Returns the slot of a request that has computed all but the last of these tokens, and its page of those that fill no

@@ -225,7 +225,8 @@ impl<R: Runner> Batcher<R> {
         self.runner.leave(running.slot_id(slot));
         let held = running.prefilled.min(running.request.tokens.len() - 1);
         let tokens = &running.request.tokens[..held];
-        self.pool.insert(tokens, &running.pages, running.node);
+        let last = self.pool.insert(tokens, &running.pages, running.node);
+        self.pool.insert_part(tokens, &running.pages, last);
         self.pool.give_back(&running.pages);
         Some(running.request)
     }

@@ -62,6 +62,19 @@ impl Backpressure {
 }
 
 impl<R: Runner> Batcher<R> {
+    /// Preempts the request that arrived last: it waits again, and its tokens are recomputed later.
+    pub(super) fn make_room(&mut self) {
+        let last = self.running().max_by_key(|(_, r)| r.request.number);
+        let Some(slot) = last.map(|(slot, _)| slot) else {
+            return;
+        };
+        if let Some(request) = self.vacate(slot) {
+            self.counted.preemptions += 1;
+            self.growth.exceeded();
+            self.queue.push_front(request);
+        }
+    }
+
     /// Continues after memory ran out in a step: discards all programs, and preempts all requests. Fewer are admitted
     /// then. A request that repeatedly runs out of memory alone fails.
     ///

@@ -7,7 +7,7 @@ use crate::Error;
 use crate::engine::IDLE_BEFORE_WORK;
 use crate::engine::row_count::{rounded, widths};
 use crate::engine::speculation::DRAFT_WIDTHS;
-use crate::prefill::{SHORT_CHUNK, class_sizes};
+use crate::prefill::{SHORT_CHUNK, class_sizes, next_chunk};
 use crate::step::StepExtras;
 
 /// Widest decode step that is made before it is needed: wider ones take memory that may never be needed.
@@ -103,6 +103,44 @@ impl<R: Runner> Batcher<R> {
             self.prepare_next();
         }
         Ok(())
+    }
+
+    /// Makes the programs that a request needs of whose tokens `new` are not cached. `constrained` says whether its tokens are
+    /// restricted.
+    ///
+    /// # Errors
+    /// If there is too little memory, or the device fails.
+    pub fn prepare_request(&mut self, new: usize, constrained: bool) -> Result<(), Error> {
+        // The decode step sees the last token.
+        let mut left = new.saturating_sub(1);
+        while left > 0 {
+            let most = self.runner.max_chunk_tokens(self.backpressure.chunk(), new - left);
+            let chunk = self.runner.fit_chunk(next_chunk(left, most))?;
+            self.runner.prepare_chunk(chunk)?;
+            left -= chunk;
+        }
+        let extras = StepExtras {
+            allowed: constrained,
+            ..StepExtras::default()
+        };
+        self.runner.prepare_step((self.first_rows(), extras))?;
+        if self.speculator.is_some() && !constrained {
+            let extras = StepExtras {
+                draft_tokens: DRAFT_WIDTHS[0],
+                ..StepExtras::default()
+            };
+            self.runner.prepare_step((1, extras))?;
+        }
+        Ok(())
+    }
+
+    /// Returns the rows of the step for a single request.
+    fn first_rows(&self) -> usize {
+        if self.deterministic {
+            rounded(self.slots.len())
+        } else {
+            1
+        }
     }
 
     /// Makes the next program. After a failure, no more are made: the request that needs one reports why.

@@ -245,6 +245,10 @@ impl Runner for SimulatedRunner {
         self.made.contains(&kind)
     }
 
+    fn step_weight_bytes(&self) -> u64 {
+        0
+    }
+
     fn prepare_step(&mut self, kind: StepKind) -> Result<(), Error> {
         self.allocate()?;
         self.made.insert(kind);

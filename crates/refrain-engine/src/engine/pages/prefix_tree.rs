@@ -1,9 +1,13 @@
-//! The tree of cached prefixes: a node for each page whose tokens are known together with all tokens before them.
+//! The tree of cached prefixes: a node for each page whose tokens are known together with all tokens before them. A page
+//! that tokens do not fill has a node without children.
 
 use std::collections::{BTreeSet, HashMap};
 
 /// Identifies a node; never reused.
 pub type NodeId = u64;
+
+/// Children whose tokens are compared with others, at most: the newest.
+const MAX_COMPARED: usize = 16;
 
 /// Nodes by their parents and tokens, with the order in which they are evicted.
 ///
@@ -11,6 +15,8 @@ pub type NodeId = u64;
 #[derive(Clone, Default)]
 pub struct PrefixTree {
     ids: HashMap<(NodeId, Box<[u32]>), NodeId>,
+    /// Nodes by their parents and first tokens, the newest last.
+    by_first: HashMap<(NodeId, u32), Vec<NodeId>>,
     nodes: HashMap<NodeId, Node>,
     /// The node of each page; [`PrefixTree::ROOT`] for none.
     by_page: Vec<NodeId>,
@@ -82,6 +88,11 @@ impl PrefixTree {
         self.nodes[&node].page
     }
 
+    /// Returns the tokens of a node's page.
+    pub fn tokens(&self, node: NodeId) -> &[u32] {
+        &self.nodes[&node].tokens
+    }
+
     /// Returns all tokens up to the end of a node's page.
     pub fn prefix(&self, node: NodeId) -> Vec<u32> {
         let mut pages = vec![];
@@ -102,6 +113,17 @@ impl PrefixTree {
     /// Returns the node after `parent` with these tokens.
     pub fn child(&self, parent: NodeId, tokens: &[u32]) -> Option<NodeId> {
         self.ids.get(&(parent, tokens.into())).copied()
+    }
+
+    /// Returns the child of `parent` that shares most first tokens with `tokens`, and how many.
+    pub fn closest_child(&self, parent: NodeId, tokens: &[u32]) -> Option<(NodeId, usize)> {
+        let children = self.by_first.get(&(parent, *tokens.first()?))?;
+        let shared = |id: &NodeId| {
+            let pairs = self.nodes[id].tokens.iter().zip(tokens);
+            (*id, pairs.take_while(|(one, other)| one == other).count())
+        };
+        let newest = children.iter().rev().take(MAX_COMPARED);
+        newest.map(shared).max_by_key(|(_, shared)| *shared)
     }
 
     /// Returns the nodes of the cached full pages that `tokens` start with, of `size` tokens each.
@@ -139,6 +161,7 @@ impl PrefixTree {
             checkpoint: None,
         };
         self.ids.insert((parent, tokens.into()), id);
+        self.by_first.entry((parent, tokens[0])).or_default().push(id);
         self.nodes.insert(id, node);
         self.by_page[page as usize] = id;
         self.leaves.insert((self.clock, id));
@@ -147,6 +170,11 @@ impl PrefixTree {
             self.set_held(page, true);
         }
         id
+    }
+
+    /// Whether others need a node's page.
+    pub fn is_pinned(&self, id: NodeId) -> bool {
+        self.nodes[&id].is_pinned()
     }
 
     /// Notes whether requests hold the page of a node.
@@ -224,8 +252,16 @@ impl PrefixTree {
 
     /// Removes the least recently used node that is not pinned and has no children. Returns its page and checkpoint.
     pub fn evict(&mut self) -> Option<(u32, Option<u32>)> {
-        let key @ (_, id) = self.leaves.pop_first()?;
+        let (_, id) = *self.leaves.first()?;
+        Some(self.remove(id))
+    }
+
+    /// Removes a node that is not pinned and has no children. Returns its page and checkpoint.
+    pub fn remove(&mut self, id: NodeId) -> (u32, Option<u32>) {
         let node = self.nodes.remove(&id).expect("a node");
+        let key = (node.last_used, id);
+        let was_leaf = self.leaves.remove(&key);
+        debug_assert!(was_leaf, "others need the page");
         self.saved.remove(&key);
         self.unpinned -= 1;
         self.by_page[node.page as usize] = PrefixTree::ROOT;
@@ -235,7 +271,14 @@ impl PrefixTree {
                 self.leaves.insert((parent.last_used, node.parent));
             }
         }
+        let first = (node.parent, node.tokens[0]);
+        if let Some(siblings) = self.by_first.get_mut(&first) {
+            siblings.retain(|&sibling| sibling != id);
+            if siblings.is_empty() {
+                self.by_first.remove(&first);
+            }
+        }
         self.ids.remove(&(node.parent, node.tokens));
-        Some((node.page, node.checkpoint))
+        (node.page, node.checkpoint)
     }
 }

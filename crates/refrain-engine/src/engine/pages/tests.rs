@@ -82,14 +82,35 @@ fn counts_the_pages_that_can_be_taken() {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         (random >> 33) as usize % limit
     };
-    let mut pool = PagePool::new(24, 2, true).with_checkpoints(5);
+    let all = [
+        (2, PagePool::new(24, 2, true).with_checkpoints(5)),
+        (10, PagePool::new(24, 10, true)),
+    ];
+    for (size, pool) in all {
+        check_counts(size, pool, &mut below);
+    }
+}
+
+/// Takes, caches and gives back pages of `size` tokens at random.
+fn check_counts(size: usize, mut pool: PagePool, below: &mut impl FnMut(usize) -> usize) {
     let mut held: Vec<(Vec<u32>, Vec<u32>)> = vec![];
     let mut evicted = 0;
     for step in 0..3000 {
         match below(4) {
             0 | 1 => {
-                let tokens: Vec<u32> = (0..1 + below(14)).map(|_| below(2) as u32).collect();
-                let mut pages = pool.lookup(&tokens).pages;
+                // The tokens of a page are often equal.
+                let mut tokens: Vec<u32> = vec![];
+                for _ in 0..1 + below(7 * size) {
+                    let next = if tokens.len() % size < 2 {
+                        below(2) as u32
+                    } else {
+                        tokens[tokens.len() - 1]
+                    };
+                    tokens.push(next);
+                }
+                let found = pool.lookup(&tokens);
+                pool.give_back(found.part.map(|(page, _)| page).as_slice());
+                let mut pages = found.pages;
                 let needed = pool.pages_for(tokens.len()) - pages.len();
                 if needed <= pool.available() {
                     evicted += usize::from(needed > pool.free.len());
@@ -102,12 +123,13 @@ fn counts_the_pages_that_can_be_taken() {
             2 if !held.is_empty() => {
                 let (tokens, pages) = &held[below(held.len())];
                 pool.insert(tokens, pages, None);
-                let full = tokens.len() / 2 * 2;
+                let full = tokens.len() / size * size;
                 pool.save_states(&tokens[..full], |_| Ok::<(), ()>(())).expect("saves");
             }
             3 if !held.is_empty() => {
                 let (tokens, pages) = held.swap_remove(below(held.len()));
-                pool.insert(&tokens, &pages, None);
+                let last = pool.insert(&tokens, &pages, None);
+                pool.insert_part(&tokens, &pages, last);
                 pool.give_back(&pages);
             }
             _ => {}
@@ -186,4 +208,48 @@ fn states_that_could_not_be_saved_are_not_found() {
     assert_eq!(pool.save_states(&[1], |_| Err("no memory")), Err("no memory"));
     assert_eq!(lookup(&mut pool, &[1]), (0, None, 1));
     assert_eq!(save(&mut pool, &[1]), Some(0));
+}
+
+#[test]
+fn finds_the_page_that_begins_with_most_of_the_tokens() {
+    let mut pool = PagePool::new(4, 16, true);
+    let pages = take_pages(&mut pool, 3);
+    let tokens: Vec<u32> = (0..40).collect();
+    let last = pool.insert(&tokens, &pages, None);
+    pool.insert_part(&tokens, &pages, last);
+    pool.give_back(&pages);
+    // Of a full page, of one that is not filled, and too few.
+    for (shared, full, part) in [
+        (12, 0, Some((pages[0], 12))),
+        (31, 1, Some((pages[1], 15))),
+        (40, 2, Some((pages[2], 8))),
+        (39, 2, None),
+        (7, 0, None),
+    ] {
+        let found = pool.lookup(&(0..shared).chain(100..120).collect::<Vec<u32>>());
+        assert_eq!((&found.pages[..], found.part), (&pages[..full], part), "{shared}");
+        let held = full + usize::from(part.is_some());
+        assert_eq!(pool.available(), 4 - held, "{shared}");
+        pool.give_back(&found.pages);
+        pool.give_back(found.part.map(|(page, _)| page).as_slice());
+    }
+}
+
+#[test]
+fn a_longer_text_replaces_the_part_of_a_shorter_one() {
+    let mut pool = PagePool::new(3, 16, true);
+    let [first, second, third] = [8, 12, 10].map(|length| {
+        let (tokens, pages) = ((0..length).collect::<Vec<u32>>(), take_pages(&mut pool, 1));
+        pool.insert_part(&tokens, &pages, None);
+        pool.give_back(&pages);
+        pages[0]
+    });
+    // The first was free for the last, which is part of the second.
+    assert_eq!((first, third, pool.free.len()), (0, 0, 2));
+    let tokens: Vec<u32> = (0..14).collect();
+    assert_eq!(pool.lookup(&tokens).part, Some((second, 12)));
+    // A page that others read is not replaced.
+    let pages = take_pages(&mut pool, 1);
+    pool.insert_part(&tokens, &pages, None);
+    assert_eq!((pool.available(), pool.lookup(&tokens).part), (1, Some((pages[0], 14))));
 }

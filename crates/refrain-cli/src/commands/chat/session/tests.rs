@@ -1,8 +1,13 @@
-use refrain_engine::{Device, LoadOptions, Model};
+use refrain_engine::{Device, EngineOptions, LoadOptions, Model};
 use refrain_text::ChatTemplate;
 
 use super::*;
 use refrain_models::demo;
+
+/// Starts an engine for one request at a time.
+fn start(model: &Model, context: usize) -> anyhow::Result<Engine> {
+    Ok(Engine::start(model, &EngineOptions::single(context))?)
+}
 
 /// Chats with the demo model using `template`; returns the responses and the numbers of cached tokens.
 fn chat(template: &str, messages: &[&str]) -> (Vec<String>, Vec<usize>) {
@@ -14,8 +19,8 @@ fn chat(template: &str, messages: &[&str]) -> (Vec<String>, Vec<usize>) {
         source => ChatTemplate::new(source, Default::default()),
     };
     let (tokenizer, renderer) = PromptRenderer::new(template, tokenizer, None);
-    let session = Session::new(&model, 256).unwrap();
-    let mut chat_session = ChatSession::new(session, &tokenizer, renderer, Conversation::default(), OnFull::Shift);
+    let engine = start(&model, 256).unwrap();
+    let mut chat_session = ChatSession::new(engine, &tokenizer, renderer, Conversation::default(), OnFull::Shift);
     let options = greedy(&tokenizer, Some(40));
     let mut answer = |message: &&str| {
         chat_session.add_message(message);
@@ -31,7 +36,7 @@ const QUESTIONS: [&str; 2] = ["What is 12 + 30?", "What is 5 + 4?"];
 fn processes_only_new_tokens() {
     let (answers, cached) = chat("", &QUESTIONS);
     assert_eq!(answers, ["12 + 30 = 42", "5 + 4 = 9"]);
-    // All of the first turn but the token that ended it.
+    // All of the first turn but its last tokens.
     assert!(cached[0] == 0 && cached[1] > 20, "{cached:?}");
 }
 
@@ -42,7 +47,7 @@ fn follows_a_template_that_rewrites_earlier_turns() {
         {%- if m.role == 'assistant' %}{{- '-' }}{%- else %}{{- m.content }}{%- endif %}\
         {{- '<|im_end|>\\n' }}{%- endfor %}{{- '<|im_start|>assistant\\n' }}";
     let (answers, cached) = chat(rewriting, &QUESTIONS);
-    // As if processed from scratch: the session rewound to the dash.
+    // As if processed from scratch: what precedes the dash was cached.
     let checkpoint = demo::checkpoint().unwrap();
     let tokenizer = checkpoint.tokenizer().unwrap();
     let turn = format!("<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n", QUESTIONS[0]);
@@ -64,10 +69,10 @@ fn with_chat_session(context: usize, on_full: OnFull, work: impl FnOnce(&mut Cha
     let model = Model::load(&checkpoint, &Device::cpu(), &LoadOptions::default()).unwrap();
     let template = checkpoint.chat_template().unwrap().unwrap();
     let (tokenizer, renderer) = PromptRenderer::new(template, checkpoint.tokenizer().unwrap(), None);
-    let session = Session::new(&model, context).unwrap();
+    let engine = start(&model, context).unwrap();
     let conversation = Conversation::default();
     work(
-        &mut ChatSession::new(session, &tokenizer, renderer, conversation, on_full),
+        &mut ChatSession::new(engine, &tokenizer, renderer, conversation, on_full),
         &tokenizer,
     );
 }
@@ -141,7 +146,8 @@ fn response_continues_after_the_context_was_full() {
 #[test]
 fn longer_context_restores_dropped_messages() {
     with_chat_session(48, OnFull::Shift, |chat_session, tokenizer| {
-        let model = chat_session.engine_session().model().clone();
+        let checkpoint = demo::checkpoint().unwrap();
+        let model = Model::load(&checkpoint, &Device::cpu(), &LoadOptions::default()).unwrap();
         for question in [QUESTIONS, QUESTIONS].concat() {
             chat_session.add_message(question);
             chat_session
@@ -149,46 +155,28 @@ fn longer_context_restores_dropped_messages() {
                 .unwrap();
         }
         assert!(chat_session.dropped_messages() > 0);
-        assert!(
-            chat_session
-                .resize(1 << 30, |context| Session::new(&model, context))
-                .is_err()
-        );
-        assert_eq!(chat_session.engine_session().context(), 48);
-        chat_session
-            .resize(512, |context| Session::new(&model, context))
-            .unwrap();
-        assert_eq!(
-            (chat_session.dropped_messages(), chat_session.engine_session().context()),
-            (0, 512)
-        );
+        assert!(chat_session.resize(1 << 30, |context| start(&model, context)).is_err());
+        assert_eq!(chat_session.context(), 48);
+        chat_session.resize(512, |context| start(&model, context)).unwrap();
+        assert_eq!((chat_session.dropped_messages(), chat_session.context()), (0, 512));
     });
 }
 
 #[test]
-fn always_processes_the_last_token() {
-    assert_eq!(common_prefix(&[1, 2, 3], &[1, 2, 4, 5]), 2);
-    assert_eq!(common_prefix(&[1, 2, 3], &[1, 2]), 1);
-    assert_eq!(common_prefix(&[], &[1]), 0);
-}
-
-#[test]
-fn compiles_for_the_first_response_ahead() {
+fn responds_as_usual_after_compiling_ahead() {
     let checkpoint = demo::checkpoint().unwrap();
     let model = Model::load(&checkpoint, &Device::cpu(), &LoadOptions::default()).unwrap();
     // A known message, and one that is yet to be typed.
     for known in [QUESTIONS[0], ""] {
         let tokenizer = checkpoint.tokenizer().unwrap();
         let (tokenizer, renderer) = PromptRenderer::new(checkpoint.chat_template().unwrap().unwrap(), tokenizer, None);
-        let session = Session::new(&model, 256).unwrap();
-        let mut chat_session = ChatSession::new(session, &tokenizer, renderer, Conversation::default(), OnFull::Shift);
+        let engine = start(&model, 256).unwrap();
+        let mut chat_session = ChatSession::new(engine, &tokenizer, renderer, Conversation::default(), OnFull::Shift);
         chat_session.prepare(known).unwrap();
-        let made = chat_session.engine_session().model_calls();
-        assert!(chat_session.conversation().messages.is_empty() && chat_session.engine_session().position() == 0);
+        assert!(chat_session.conversation().messages.is_empty() && chat_session.used() == 0);
         chat_session.add_message(QUESTIONS[0]);
         let options = greedy(&tokenizer, Some(40));
         let answer = chat_session.respond(&options, &mut ResponseWriter::silent()).unwrap();
         assert_eq!(answer.generation.text, "12 + 30 = 42");
-        assert_eq!((made, chat_session.engine_session().model_calls()), (2, 2), "{known:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! The draft model of `--draft`: checks that it suits the served models, and loads it beside each.
+//! The draft model of `--draft`: checks that it suits a model, and loads it beside that.
 
 use anyhow::anyhow;
 use refrain::Device;
@@ -10,8 +10,8 @@ use refrain_text::Tokenizer;
 use crate::cache_args::CacheArguments;
 use crate::{Global, load, model};
 
-/// A smaller model that guesses tokens of the served models.
-pub(super) struct DraftModel {
+/// A smaller model that guesses tokens of others.
+pub(crate) struct DraftModel {
     pub name: String,
     checkpoint: Checkpoint,
     tokenizer: Tokenizer,
@@ -19,7 +19,7 @@ pub(super) struct DraftModel {
 }
 
 impl DraftModel {
-    /// Opens the model, downloading it if needed. Its weights are loaded with each served model.
+    /// Opens the model, downloading it if needed. Its weights are loaded with each other model.
     ///
     /// # Errors
     /// If it cannot be opened, or has no tokenizer.
