@@ -4,7 +4,7 @@ use rayon::prelude::*;
 use refrain_quant::{GgufBlock, QuantRecord};
 
 use crate::Tensor;
-use crate::tensor::{Span, TensorStorage};
+use crate::storage::{Span, TensorStorage};
 
 /// Order of a tensor's rows in a file.
 #[derive(Debug, Clone, Copy, PartialEq)]

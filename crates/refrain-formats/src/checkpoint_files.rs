@@ -9,8 +9,8 @@ use crate::config::Quantisation;
 use crate::directory;
 use crate::files::{FileBytes, FileSet, JsonObject};
 use crate::gguf::{self, Gguf, GgufFiles, GgufKeys};
+use crate::storage::TensorStorage;
 use crate::synthetic::RandomTensor;
-use crate::tensor::TensorStorage;
 use crate::write::contents::{CONFIG, SIDE_FILES};
 use crate::{Encoding, Error, GenerationConfig, Metadata, Tensor, TensorInfo};
 
@@ -235,6 +235,18 @@ impl CheckpointFiles {
             Some(pair) => Err(Error::tensor(&self.name, &pair[0].0.name, "is duplicated")),
             None => Ok(()),
         }
+    }
+
+    /// Replaces the tensors `names` by one that is made of them.
+    pub(crate) fn replace(&mut self, names: [&str; 2], info: TensorInfo, storage: TensorStorage) {
+        self.tensors.retain(|(info, _)| !names.contains(&&info.name[..]));
+        self.tensors.push((info, storage));
+        self.index();
+    }
+
+    /// A tensor's description and storage, by its name.
+    pub(crate) fn stored(&self, name: &str) -> Option<&(TensorInfo, TensorStorage)> {
+        self.tensors.get(*self.by_name.get(name)?)
     }
 
     fn index(&mut self) {

@@ -4,7 +4,7 @@ use half::{bf16, f16};
 use refrain_quant::{QuantPlanes, ScaleType};
 
 use crate::blocks::{Blocks, RowOrder};
-use crate::tensor::TensorStorage;
+use crate::storage::TensorStorage;
 use crate::{Encoding, Error, Tensor};
 
 impl Tensor<'_> {

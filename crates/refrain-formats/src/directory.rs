@@ -11,7 +11,8 @@ use crate::files::{FileBytes, FileSet};
 use crate::microscaling;
 use crate::mlx::{self, RawTensor};
 use crate::safetensors;
-use crate::tensor::{Span, TensorInfo, TensorStorage};
+use crate::storage::{Span, TensorStorage};
+use crate::tensor::TensorInfo;
 
 const SINGLE_FILE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";

@@ -2,7 +2,8 @@
 
 use crate::Encoding;
 use crate::blocks::{RowOrder, for_units, in_chunks};
-use crate::tensor::{Span, Tensor, TensorInfo, TensorStorage};
+use crate::storage::{Span, TensorStorage};
+use crate::tensor::{Tensor, TensorInfo};
 
 /// Bytes of a value as it appears.
 const FLOAT_BYTES: usize = 4;

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 
 use crate::blocks::RowOrder;
 use crate::mlx::RawTensor;
-use crate::tensor::{TensorInfo, TensorStorage};
+use crate::storage::TensorStorage;
+use crate::tensor::TensorInfo;
 use crate::{Encoding, Error};
 
 /// Suffixes of the two tensors.

@@ -8,7 +8,8 @@ use refrain_quant::QuantFormat;
 use crate::blocks::RowOrder;
 use crate::config::Quantisation;
 use crate::doubles;
-use crate::tensor::{Span, TensorInfo, TensorStorage};
+use crate::storage::{Span, TensorStorage};
+use crate::tensor::TensorInfo;
 use crate::{Encoding, Error};
 
 /// A tensor as its file has it, before quantised layers are assembled.

@@ -1,14 +1,13 @@
 //! A tensor of a checkpoint, and its planes in the layout that kernels read.
 
 use std::borrow::Cow;
-use std::ops::Range;
 
 use refrain_quant::{GgufBlock, QuantRecord, ScaleType};
 
 use crate::blocks::{Blocks, RowOrder, for_units, in_chunks, write_quants};
 use crate::doubles::DOUBLE_BYTES;
 use crate::files::FileBytes;
-use crate::synthetic::RandomTensor;
+use crate::storage::{Span, TensorStorage};
 use crate::{Encoding, Error};
 
 /// Name, shape and storage of a tensor.
@@ -49,34 +48,6 @@ impl TensorInfo {
     pub fn values(&self) -> usize {
         self.shape.iter().product()
     }
-}
-
-/// A byte range of one of the checkpoint's files.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Span {
-    pub file: usize,
-    pub range: Range<usize>,
-}
-
-/// Location and order of a tensor's bytes.
-#[derive(Debug, Clone)]
-pub(crate) enum TensorStorage {
-    /// Unquantised values.
-    Plain { data: Span, rows: RowOrder },
-    /// Unquantised F64 values, which appear as F32.
-    Doubles { data: Span, rows: RowOrder },
-    /// GGUF blocks of scale and quants.
-    Blocks { data: Span, rows: RowOrder },
-    /// Separate planes of quants, scales and optional biases.
-    Planes {
-        quants: Span,
-        scales: Span,
-        biases: Option<Span>,
-        scale_encoding: Encoding,
-        rows: RowOrder,
-    },
-    /// No file: generated on each read.
-    Synthetic(RandomTensor),
 }
 
 /// A tensor of a checkpoint, borrowed from the mapped files.
@@ -122,7 +93,7 @@ impl<'a> Tensor<'a> {
     /// MLX: F16, BF16 or F32.
     pub fn scale_encoding(&self) -> Option<Encoding> {
         match self.storage {
-            TensorStorage::Plain { .. } | TensorStorage::Doubles { .. } => None,
+            TensorStorage::Plain { .. } | TensorStorage::Doubles { .. } | TensorStorage::Joined(_) => None,
             TensorStorage::Blocks { .. } => {
                 let record = self.info.encoding.quantised()?;
                 Some(Encoding::from_scale_type(record.format.scale_type()))
@@ -137,6 +108,7 @@ impl<'a> Tensor<'a> {
         match self.storage {
             TensorStorage::Plain { data, .. } => data.range.len() as u64,
             TensorStorage::Doubles { data, .. } => data.range.len() as u64 / 2,
+            TensorStorage::Joined(_) => (self.info.values() * self.stored_value_bytes()) as u64,
             TensorStorage::Synthetic(random) => random.data_bytes(),
             _ => 0,
         }
@@ -151,7 +123,7 @@ impl<'a> Tensor<'a> {
     /// Bytes of the scales plane; 0 for tensors that are not quantised.
     pub fn scales_bytes(&self) -> u64 {
         match self.storage {
-            TensorStorage::Plain { .. } | TensorStorage::Doubles { .. } => 0,
+            TensorStorage::Plain { .. } | TensorStorage::Doubles { .. } | TensorStorage::Joined(_) => 0,
             TensorStorage::Blocks { .. } => {
                 let format = self.info.encoding.quantised().map(|record| record.format);
                 format.map_or(0, |format| {
@@ -201,6 +173,7 @@ impl<'a> Tensor<'a> {
         match self.storage {
             TensorStorage::Plain { data, rows } => self.copy_rows(data, *rows, start()?, out),
             TensorStorage::Doubles { data, rows } => self.write_rounded(data, *rows, start()?, out),
+            TensorStorage::Joined(pair) => self.write_joined(pair, start()?, out)?,
             TensorStorage::Synthetic(random) if !self.is_quantised() => random.write_data(start()?, out),
             _ => return Err(self.error("is quantised: it has no plain data")),
         }
@@ -251,9 +224,6 @@ impl<'a> Tensor<'a> {
         let start = self.check_range("quants", byte_offset, out.len(), self.quants_bytes())?;
         match self.storage {
             TensorStorage::Synthetic(random) if self.is_quantised() => random.write_quants(start, out),
-            TensorStorage::Plain { .. } | TensorStorage::Doubles { .. } | TensorStorage::Synthetic(_) => {
-                return Err(self.error("is not quantised: it has no quants"));
-            }
             TensorStorage::Planes { quants, rows, .. } => self.copy_rows(quants, *rows, start, out),
             TensorStorage::Blocks { data, rows } => {
                 let blocks = Blocks::new(self, data, *rows);
@@ -263,6 +233,7 @@ impl<'a> Tensor<'a> {
                     });
                 }
             }
+            _ => return Err(self.error("is not quantised: it has no quants")),
         }
         Ok(())
     }
@@ -280,9 +251,6 @@ impl<'a> Tensor<'a> {
                 random.write_scales(start, out);
                 return Ok(());
             }
-            TensorStorage::Plain { .. } | TensorStorage::Doubles { .. } | TensorStorage::Synthetic(_) => {
-                return Err(self.error("is not quantised: it has no scales"));
-            }
             TensorStorage::Planes { scales, rows, .. } => self.copy_rows(scales, *rows, start, out),
             TensorStorage::Blocks { data, rows } => {
                 let blocks = Blocks::new(self, data, *rows);
@@ -291,6 +259,7 @@ impl<'a> Tensor<'a> {
                     for_units(size, start, out, |index, unit| (block.scale)(blocks.block(index), unit));
                 }
             }
+            _ => return Err(self.error("is not quantised: it has no scales")),
         }
         self.check_scales_finite(start, out)
     }
@@ -347,16 +316,7 @@ impl<'a> Tensor<'a> {
     /// Lets the operating system drop the tensor's pages, which keeps the process small while a large checkpoint
     /// loads. They are read again on access.
     pub fn discard(&self) {
-        let spans = match self.storage {
-            TensorStorage::Plain { data, .. }
-            | TensorStorage::Doubles { data, .. }
-            | TensorStorage::Blocks { data, .. } => vec![data],
-            TensorStorage::Planes {
-                quants, scales, biases, ..
-            } => [quants, scales].into_iter().chain(biases).collect(),
-            TensorStorage::Synthetic(_) => Vec::new(),
-        };
-        for span in spans {
+        for span in self.storage.spans() {
             self.files[span.file].discard(span.range.clone());
         }
     }
@@ -367,13 +327,7 @@ impl<'a> Tensor<'a> {
 
     /// Returns an error about this tensor.
     pub fn error(&self, reason: impl Into<String>) -> Error {
-        let file = match self.storage {
-            TensorStorage::Plain { data, .. }
-            | TensorStorage::Doubles { data, .. }
-            | TensorStorage::Blocks { data, .. } => data.file,
-            TensorStorage::Planes { quants, .. } => quants.file,
-            TensorStorage::Synthetic(_) => 0,
-        };
+        let file = self.storage.spans().first().map_or(0, |span| span.file);
         Error::tensor(self.labels[file].clone(), self.info.name.clone(), reason)
     }
 

@@ -111,7 +111,8 @@ impl Checkpoint {
         let family = family::find(&metadata, families)?;
         keys::check(&metadata, family)?;
         let mut config = (family.read)(&metadata)?;
-        if let Some(quantisation) = config.quantisation.as_mut().filter(|_| is_text_part) {
+        let is_nested = is_text_part || family.wrapper.is_some();
+        if let Some(quantisation) = config.quantisation.as_mut().filter(|_| is_nested) {
             let overrides = std::mem::take(&mut quantisation.overrides).into_iter();
             quantisation.overrides = overrides
                 .filter_map(|(layer, own)| Some((wrapper::text_name(&layer)?, own)))
@@ -156,8 +157,12 @@ impl Checkpoint {
     }
 
     /// Whether the output head has other values than the token embedding although the configuration ties them.
-    /// transformers (since version 5) and llama.cpp follow the weights then; mlx-lm follows the configuration.
+    /// transformers (since version 5) and llama.cpp follow the weights then; mlx-lm follows the configuration of most
+    /// families.
     fn has_untied_head(&self) -> bool {
+        if self.format() == Format::Mlx && self.config.family.mlx_keeps_head {
+            return self.tensor("lm_head.weight").is_some();
+        }
         let named = |name: &str| self.tensor(name).filter(|tensor| !tensor.is_quantised());
         let (Some(embedding), Some(head)) = (named("model.embed_tokens.weight"), named("lm_head.weight")) else {
             return false;
@@ -294,8 +299,10 @@ fn is_beyond(name: &str, prefix: &str, layers: usize) -> bool {
 /// Reads the weights of a directory under the names and shapes of transformers, whichever tool wrote them. Experts in
 /// one tensor are `mlp.experts.PART` `[E, N, K]`; weights of short convolutions are `[C, W]`.
 fn read_directory(files: &mut CheckpointFiles, config: &mut ModelConfig, is_text_part: bool) -> Result<(), Error> {
+    // mlx-lm saves these families as a part of the multimodal model, whatever the configuration is.
+    let is_nested = is_text_part || config.family.wrapper.is_some();
     let own = |name: &str| {
-        if is_text_part {
+        if is_nested {
             wrapper::text_name(name)
         } else {
             Some(name.to_owned())
@@ -348,9 +355,21 @@ fn read_directory(files: &mut CheckpointFiles, config: &mut ModelConfig, is_text
         }
         Ok(Some(TensorOrder::from(RowOrder::AsStored)))
     })?;
+    if config.attention.mla.is_some() {
+        join_latent_projections(files, config)?;
+    }
     if is_text_part {
         // The configurations of the multimodal and the text model contradict each other here.
         config.tie_word_embeddings = files.tensor("lm_head.weight").is_none();
+    }
+    Ok(())
+}
+
+/// Joins the projections from latent vectors to keys and to values, which mlx-lm stores apart, to transformers' one.
+fn join_latent_projections(files: &mut CheckpointFiles, config: &ModelConfig) -> Result<(), Error> {
+    for number in 0..config.layers + config.mtp_layers {
+        let name = |part: &str| format!("{}.self_attn.{part}.weight", config.layer_name(number));
+        files.join_heads(&name("kv_b_proj"), [&name("embed_q"), &name("unembed_out")])?;
     }
     Ok(())
 }

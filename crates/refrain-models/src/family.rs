@@ -30,6 +30,8 @@ pub struct Family {
     /// Class and `model_type` of the multimodal model, if MLX's checkpoints keep the text decoder under its
     /// `text_config`.
     pub wrapper: Option<[&'static str; 2]>,
+    /// Whether a head in a file that mlx-lm saved counts, although the configuration ties it to the embedding.
+    pub mlx_keeps_head: bool,
     /// Reads the hyperparameters from `config.json` or GGUF.
     pub read: fn(&Metadata<'_>) -> Result<ModelConfig, Error>,
     /// Lists the tensors of a model.

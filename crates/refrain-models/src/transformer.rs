@@ -245,6 +245,7 @@ impl Family {
         eps: EPS,
         partial_rotary: false,
         wrapper: None,
+        mlx_keeps_head: false,
         read: |metadata| Err(metadata.unsupported("this family has no reader")),
         tensors: |config| TransformerStyle::DEFAULT.tensors(config),
         config_json: |_| Value::Null,

@@ -13,7 +13,8 @@ use std::collections::HashSet;
 use crate::Error;
 use crate::blocks::RowOrder;
 use crate::doubles;
-use crate::tensor::{Span, TensorInfo, TensorStorage};
+use crate::storage::{Span, TensorStorage};
+use crate::tensor::TensorInfo;
 
 pub(crate) use describe::describe;
 pub use entries::{ALIGNMENT, MetadataEntries, MetadataValue};

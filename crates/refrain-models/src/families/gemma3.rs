@@ -30,6 +30,7 @@ pub(super) static GEMMA3: Family = Family {
         ignored: &["hidden_act", "use_qk_norm"],
         supported_in_gguf: &[SLIDING_WINDOW.gguf, LOGIT_CAP.gguf],
     },
+    mlx_keeps_head: true,
     read,
     tensors: |config| STYLE.tensors(config),
     build: |loader| STYLE.build(loader),

@@ -375,3 +375,26 @@ fn rejects_invalid_sizes() {
         assert!(found.contains(expected), "{changed}: {found}");
     }
 }
+
+/// mlx-lm names the text model like the whole, or has no configuration of the whole; its tensors are nested either way.
+#[test]
+fn text_models_by_mlx_lm_need_no_configuration_of_the_whole() {
+    let folder = fixtures().join("qwen3.5-moe-mlx4");
+    let read = |name: &str| std::fs::read(folder.join(name)).unwrap();
+    let nested: serde_json::Value = serde_json::from_slice(&read("config.json")).unwrap();
+    let mut renamed = nested.clone();
+    renamed["text_config"]["model_type"] = json!("qwen3_5_moe");
+    let mut flat = nested["text_config"].clone();
+    flat["model_type"] = json!("qwen3_5_moe");
+    flat["quantization"] = nested["quantization"].clone();
+    let expected = open("qwen3.5-moe-mlx4");
+    for config in [renamed, flat] {
+        let files = [
+            ("config.json", config.to_string().into_bytes()),
+            ("model.safetensors", read("model.safetensors")),
+        ];
+        let found = Checkpoint::from_files(files).unwrap();
+        assert!(found.tensors().eq(expected.tensors()));
+        assert_eq!(found.config().quantisation, expected.config().quantisation);
+    }
+}

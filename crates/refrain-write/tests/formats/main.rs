@@ -15,6 +15,7 @@ mod directory;
 mod doubles;
 mod fetched;
 mod fixtures;
+mod heads;
 mod hybrid;
 mod llama_cpp;
 mod planes;
