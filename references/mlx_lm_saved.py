@@ -2,12 +2,11 @@
 
     pip install 'mlx[cpu]==0.32.4' mlx-lm==0.32.2
     python references/mlx_lm_saved.py target/saved --refrain target/release/refrain
-    python references/mlx_lm_saved.py target/saved --fixtures          writes those of tests/fixtures that mlx-lm saved
+    python references/mlx_lm_saved.py target/saved --fixtures      writes those of tests/fixtures that mlx-lm saves
 
-The originals are those of tests/fixtures that mlx-lm can read, and some of mlx_lm_families.py. `mlx_lm.convert` converts
-each to several formats; mlx-lm computes the logits with all floats widened to float32, for Refrain computes with float32
-too. Refrain must compute the same logits, and generate the same tokens where the two best logits lie further apart than
-rounding reaches.
+The originals are those of tests/fixtures that mlx-lm can read, and some of mlx_lm_families.py. `mlx_lm.convert` writes
+each in several formats; mlx-lm computes the logits with all floats widened to float32, as Refrain computes. Refrain must
+compute the same logits, and generate the same tokens where the two best logits lie further apart than rounding reaches.
 """
 
 import argparse

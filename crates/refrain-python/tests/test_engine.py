@@ -124,3 +124,62 @@ def test_a_program_of_five_lines():
     program = f"import refrain\nmodel = refrain.load('demo', device={DEVICE!r})\nprint(model.chat('{QUESTION}', temperature=0))"
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert "42" in result.stdout
+
+
+def test_options_that_do_not_exist_are_errors(model):
+    with pytest.raises(TypeError, match=r"generate\(\) has no option 'max_token': did you mean 'max_tokens'\?"):
+        model.generate("Once upon", max_token=5)
+    with pytest.raises(TypeError, match=r"chat\(\) has no option 'qwertz'$"):
+        model.chat(QUESTION, qwertz=1)
+    with pytest.raises(TypeError, match=r"stream\(\) has no option 'temprature': did you mean 'temperature'"):
+        model.stream("Once upon", temprature=0)
+    with pytest.raises(TypeError, match=r"call stream\(\)"):
+        model.generate("Once upon", stream=True)
+    with pytest.raises(TypeError, match="has no option 'tools'"):
+        model.generate("Once upon", tools=[])
+    with pytest.raises(TypeError, match="has no option 'model'"):
+        model.chat(QUESTION, model="other")
+    assert model.chat(QUESTION, tools=None, max_tokens=None, temperature=0).text
+    with refrain.serve("demo", port=0, api_key="secret", device=DEVICE, context=256) as server:
+        with pytest.raises(TypeError, match="max_tokens"):
+            server.chat(QUESTION, max_token=5)
+        body = json.dumps({"prompt": "Once upon", "max_tokens": 1, "max_token": 5}).encode()
+        request = urllib.request.Request(f"{server.url}/v1/completions", body, {"Authorization": "Bearer secret"})
+        with urllib.request.urlopen(request) as response:
+            assert response.status == 200
+
+
+@pytest.mark.parametrize("value", [-1, -1.0])
+def test_negative_numbers_of_tokens_are_errors(model, value):
+    for name in ("max_tokens", "max_completion_tokens", "min_tokens"):
+        with pytest.raises(ValueError, match=f"{name} must not be negative"):
+            model.generate("Once upon", **{name: value})
+    with pytest.raises(TypeError, match="max_tokens must be an integer, not '5'"):
+        model.generate("Once upon", max_tokens="5")
+
+
+def test_prompts_must_be_texts_tokens_or_messages(model):
+    for call in (model.generate, model.stream):
+        for prompt in (None, 5, b"text", {"role": "user"}):
+            with pytest.raises(TypeError, match="the prompt must be a text or token ids, not"):
+                call(prompt)
+        with pytest.raises(TypeError, match="token 1 of the prompt must be an integer, not str"):
+            call([5, "six"])
+        with pytest.raises(ValueError, match="token 0 of the prompt is -1"):
+            call([-1])
+        with pytest.raises(ValueError, match=r"the prompt has the surrogate '\\ud800' at 2"):
+            call("ab\ud800")
+    with pytest.raises(TypeError, match="messages must be a text or a list of dictionaries, not None"):
+        model.chat(None)
+    with pytest.raises(TypeError, match=r"messages\[0\] must be a dictionary, not int"):
+        model.chat([5])
+    with pytest.raises(ValueError, match=r"messages\[0\]\['content'\] has the surrogate"):
+        model.chat("\ud800")
+    with pytest.raises(ValueError, match=r"stop\[1\] has the surrogate"):
+        model.chat(QUESTION, stop=["a", "\udfff"])
+    with pytest.raises(TypeError, match="texts must be a text or a list of texts, not None"):
+        model.embed(None)
+    with pytest.raises(TypeError, match=r"texts\[1\] must be a text, not int"):
+        model.embed(["a", 5])
+    with pytest.raises(ValueError, match=r"texts\[0\] has the surrogate"):
+        model.embed("\ud800")

@@ -15,8 +15,12 @@ from pathlib import Path
 from typing import Any, Self, TypeAlias
 
 from refrain._core import _Server
+from refrain.arguments import checked_options, messages_of, prompt_of, texts_of
 from refrain.transport import Error as Error
 from refrain.transport import Transport
+
+COMPLETIONS = "/v1/completions"
+CHAT = "/v1/chat/completions"
 
 Message: TypeAlias = Mapping[str, Any]
 """A message of a conversation, as in OpenAI's API: `{"role": "user", "content": "Hello"}`."""
@@ -57,15 +61,18 @@ class Model:
         self.name = name
         self._transport = transport
         self._server = server
+        self._known: dict[str, frozenset[str]] = {}
         self._close = weakref.finalize(self, _stop, server, folder)
 
     def generate(self, prompt: str | Sequence[int], **options: Any) -> Answer:
         """Continues a text, or token ids.
 
         Options are the fields of OpenAI's completions API and their extensions by vLLM: `max_tokens`, `temperature`,
-        `top_p`, `top_k`, `min_p`, `seed`, `stop`, `repetition_penalty`, `response_format` and others.
+        `top_p`, `top_k`, `min_p`, `seed`, `stop`, `repetition_penalty`, `response_format` and others. Others than these
+        raise TypeError.
         """
-        response = self._transport.post("/v1/completions", self._body(options, prompt=_prompt(prompt)))
+        body = self._body("generate", COMPLETIONS, options, prompt=prompt_of(prompt))
+        response = self._transport.post(COMPLETIONS, body)
         choice = response["choices"][0]
         return Answer(choice["text"], choice["finish_reason"], *_usage(response))
 
@@ -75,15 +82,21 @@ class Model:
         The request is cancelled when the iterator is closed. Options are those of `generate` and `chat`.
         """
         if _is_conversation(prompt):
-            for event in self._transport.stream("/v1/chat/completions", self._body(options, messages=list(prompt))):
-                for choice in event["choices"]:
-                    if text := choice["delta"].get("content"):
-                        yield text
-        else:
-            for event in self._transport.stream("/v1/completions", self._body(options, prompt=_prompt(prompt))):
-                for choice in event["choices"]:
-                    if choice["text"]:
-                        yield choice["text"]
+            body = self._body("stream", CHAT, options, messages=messages_of(prompt))
+            return self._answer(body)
+        return self._continuation(self._body("stream", COMPLETIONS, options, prompt=prompt_of(prompt)))
+
+    def _answer(self, body: dict[str, Any]) -> Iterator[str]:
+        for event in self._transport.stream(CHAT, body):
+            for choice in event["choices"]:
+                if text := choice["delta"].get("content"):
+                    yield text
+
+    def _continuation(self, body: dict[str, Any]) -> Iterator[str]:
+        for event in self._transport.stream(COMPLETIONS, body):
+            for choice in event["choices"]:
+                if choice["text"]:
+                    yield choice["text"]
 
     def chat(self, messages: str | Sequence[Message], **options: Any) -> Answer:
         """Answers a question, or the last of several messages.
@@ -91,9 +104,8 @@ class Model:
         Options are the fields of OpenAI's chat completions API: those of `generate`, `tools`, `tool_choice`,
         `response_format`, `reasoning_effort` and others.
         """
-        if isinstance(messages, str):
-            messages = [{"role": "user", "content": messages}]
-        response = self._transport.post("/v1/chat/completions", self._body(options, messages=list(messages)))
+        body = self._body("chat", CHAT, options, messages=messages_of(messages))
+        response = self._transport.post(CHAT, body)
         choice = response["choices"][0]
         message = choice["message"]
         return Answer(
@@ -106,8 +118,7 @@ class Model:
 
     def embed(self, texts: str | Sequence[str]) -> list[list[float]]:
         """Returns a vector of unit length for each text."""
-        texts = [texts] if isinstance(texts, str) else list(texts)
-        response = self._transport.post("/v1/embeddings", self._body({}, input=texts))
+        response = self._transport.post("/v1/embeddings", {"model": self.name, "input": texts_of(texts)})
         return [item["embedding"] for item in response["data"]]
 
     def close(self) -> None:
@@ -123,7 +134,12 @@ class Model:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
 
-    def _body(self, options: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    def _body(self, method: str, path: str, options: dict[str, Any], **fields: Any) -> dict[str, Any]:
+        """A request's body. Options that the server would ignore are errors."""
+        if options:
+            if path not in self._known:
+                self._known[path] = self._transport.fields(path)
+            options = checked_options(method, options, self._known[path])
         return {"model": self.name, **fields, **options}
 
 
@@ -237,11 +253,7 @@ def _show_progress(done: int, total: int) -> None:
 
 
 def _is_conversation(prompt: Any) -> bool:
-    return not isinstance(prompt, str) and len(prompt) > 0 and isinstance(prompt[0], Mapping)
-
-
-def _prompt(prompt: Any) -> str | list[int]:
-    return prompt if isinstance(prompt, str) else list(prompt)
+    return isinstance(prompt, Sequence) and len(prompt) > 0 and isinstance(prompt[0], Mapping)
 
 
 def _usage(response: Mapping[str, Any]) -> tuple[int, int]:

@@ -41,13 +41,22 @@ class Transport:
 
     def post(self, path: str, body: dict[str, Any]) -> Any:
         """Returns the JSON of the response."""
-        connection, response = self._send(path, body)
+        connection, response = self._send("POST", path, body)
         with connection:
             return json.loads(response.read())
 
+    def fields(self, path: str) -> frozenset[str]:
+        """The names of all fields of a request to `path`, as the server describes them."""
+        connection, response = self._send("GET", "/openapi.json")
+        with connection:
+            document = json.loads(response.read())
+        content = document["paths"][path]["post"]["requestBody"]["content"]
+        name = content["application/json"]["schema"]["$ref"].rpartition("/")[2]
+        return frozenset(document["components"]["schemas"][name]["properties"])
+
     def stream(self, path: str, body: dict[str, Any]) -> Iterator[Any]:
         """Yields the JSON of each event. Closing the iterator cancels the request."""
-        connection, response = self._send(path, body | {"stream": True})
+        connection, response = self._send("POST", path, body | {"stream": True})
         with connection:
             for line in response:
                 data = line.removeprefix(b"data: ").strip()
@@ -58,10 +67,12 @@ class Transport:
                     raise Error(_message(event), 500)
                 yield event
 
-    def _send(self, path: str, body: dict[str, Any]) -> "tuple[_Closing, http.client.HTTPResponse]":
+    def _send(
+        self, method: str, path: str, body: dict[str, Any] | None = None
+    ) -> "tuple[_Closing, http.client.HTTPResponse]":
         connection = self._connection()
         try:
-            connection.request("POST", path, json.dumps(body), self._headers)
+            connection.request(method, path, None if body is None else json.dumps(body), self._headers)
             response = connection.getresponse()
             if response.status != 200:
                 raise Error(_message(response.read()), response.status)
