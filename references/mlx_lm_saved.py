@@ -5,7 +5,7 @@
     python references/mlx_lm_saved.py target/saved --fixtures      writes those of tests/fixtures that mlx-lm saves
 
 The originals are those of tests/fixtures that mlx-lm can read, and some of mlx_lm_families.py. `mlx_lm.convert` writes
-each in several formats; mlx-lm computes the logits with all floats widened to float32, as Refrain computes. Refrain must
+each in several formats; mlx-lm computes the logits with all floats widened to float32, as Refrain computes. It must
 compute the same logits, and generate the same tokens where the two best logits lie further apart than rounding reaches.
 """
 
@@ -43,7 +43,11 @@ FORMATS = {
 }
 
 # Checkpoints of tests/fixtures that this script writes: original and format.
-SAVED = {"deepseek-v3-mlx4-group32": ("made-deepseek-v3", "affine4")}
+SAVED = {
+    "deepseek-v3-mlx4-group32": ("made-deepseek-v3", "affine4"),
+    "qwen3-mlx-mxfp8": ("qwen3-bf16", "mxfp8"),
+    "qwen3-mlx-nvfp4": ("qwen3-bf16", "nvfp4"),
+}
 
 # Rounding moves float32 logits by less.
 BOUND = 1e-3

@@ -29,6 +29,7 @@ mod mlx;
 mod mmap;
 mod platform;
 mod safetensors;
+mod small_floats;
 mod state;
 mod storage;
 pub mod synthetic;
@@ -37,7 +38,7 @@ pub mod write;
 
 pub use blocks::{RowOrder, TensorOrder, store_block};
 pub use checkpoint_files::{CheckpointFiles, Format, NamedFiles, TextSource};
-pub use config::{GenerationConfig, Quantisation};
+pub use config::{GenerationConfig, LayerFormat, Quantisation};
 pub use dequantise::widen;
 pub use description::Description;
 pub use encoding::Encoding;
@@ -55,6 +56,7 @@ pub use platform::{
     return_free_memory, separate_process_group, terminate_process, tune_allocator_for_servers,
 };
 pub use refrain_quant::QuantRecord;
+pub use small_floats::SmallFloats;
 pub use state::{Plane, SnapshotKey, State};
 pub use tensor::{Tensor, TensorInfo};
 pub use write::{AtomicFile, WriteProgress};

@@ -6,11 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use refrain_quant::QuantFormat;
 
 use crate::blocks::RowOrder;
-use crate::config::Quantisation;
-use crate::doubles;
+use crate::config::{LayerFormat, Quantisation};
 use crate::storage::{Span, TensorStorage};
 use crate::tensor::TensorInfo;
 use crate::{Encoding, Error};
+use crate::{doubles, small_floats};
 
 /// A tensor as its file has it, before quantised layers are assembled.
 #[derive(Debug, Clone)]
@@ -142,14 +142,24 @@ fn assemble_layer(
 ) -> Result<(TensorInfo, TensorStorage), Error> {
     let error =
         |tensor: &RawTensor, reason: String| Error::tensor(&labels[tensor.span.file], &tensor.info.name, reason);
-    let record = quantisation.of(layer);
-    let has_biases = record.is_none_or(|record| record.format.has_biases());
+    let format = quantisation.of(layer);
+    let has_biases = match format {
+        Some(LayerFormat::Quantised(record)) => record.format.has_biases(),
+        Some(LayerFormat::Floats(_)) => false,
+        None => true,
+    };
     let parts = QuantisedLayer::take(raw, layer, has_biases, labels)?;
-    let Some(record) = record else {
-        return Err(error(
-            &parts.scales,
-            "has scales, but config.json says that the layer is not quantised".to_owned(),
-        ));
+    let record = match format {
+        Some(LayerFormat::Quantised(record)) => record,
+        Some(LayerFormat::Floats(floats)) => {
+            return small_floats::assemble(floats, parts.weight, parts.scales, labels);
+        }
+        None => {
+            return Err(error(
+                &parts.scales,
+                "has scales, but config.json says that the layer is not quantised".to_owned(),
+            ));
+        }
     };
     parts
         .mismatch(record.format)

@@ -5,6 +5,7 @@ use std::ops::Range;
 use crate::Encoding;
 use crate::blocks::RowOrder;
 use crate::heads::HeadPair;
+use crate::small_floats::SmallFloats;
 use crate::synthetic::RandomTensor;
 
 /// A byte range of one of the checkpoint's files.
@@ -31,6 +32,12 @@ pub(crate) enum TensorStorage {
         scale_encoding: Encoding,
         rows: RowOrder,
     },
+    /// Floats of a few bits with a scale per group, which appear as BF16.
+    SmallFloats {
+        quants: Span,
+        scales: Span,
+        kind: SmallFloats,
+    },
     /// Two tensors that appear as one.
     Joined(Box<HeadPair>),
     /// No file: generated on each read.
@@ -47,6 +54,7 @@ impl TensorStorage {
             TensorStorage::Planes {
                 quants, scales, biases, ..
             } => [quants, scales].into_iter().chain(biases).collect(),
+            TensorStorage::SmallFloats { quants, scales, .. } => vec![quants, scales],
             TensorStorage::Joined(pair) => pair.parts().flat_map(|(_, storage)| storage.spans()).collect(),
             TensorStorage::Synthetic(_) => Vec::new(),
         }

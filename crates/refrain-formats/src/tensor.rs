@@ -93,13 +93,13 @@ impl<'a> Tensor<'a> {
     /// MLX: F16, BF16 or F32.
     pub fn scale_encoding(&self) -> Option<Encoding> {
         match self.storage {
-            TensorStorage::Plain { .. } | TensorStorage::Doubles { .. } | TensorStorage::Joined(_) => None,
             TensorStorage::Blocks { .. } => {
                 let record = self.info.encoding.quantised()?;
                 Some(Encoding::from_scale_type(record.format.scale_type()))
             }
             TensorStorage::Planes { scale_encoding, .. } => Some(*scale_encoding),
             TensorStorage::Synthetic(random) => random.scale_encoding(),
+            _ => None,
         }
     }
 
@@ -108,7 +108,9 @@ impl<'a> Tensor<'a> {
         match self.storage {
             TensorStorage::Plain { data, .. } => data.range.len() as u64,
             TensorStorage::Doubles { data, .. } => data.range.len() as u64 / 2,
-            TensorStorage::Joined(_) => (self.info.values() * self.stored_value_bytes()) as u64,
+            TensorStorage::SmallFloats { .. } | TensorStorage::Joined(_) => {
+                (self.info.values() * self.stored_value_bytes()) as u64
+            }
             TensorStorage::Synthetic(random) => random.data_bytes(),
             _ => 0,
         }
@@ -123,7 +125,6 @@ impl<'a> Tensor<'a> {
     /// Bytes of the scales plane; 0 for tensors that are not quantised.
     pub fn scales_bytes(&self) -> u64 {
         match self.storage {
-            TensorStorage::Plain { .. } | TensorStorage::Doubles { .. } | TensorStorage::Joined(_) => 0,
             TensorStorage::Blocks { .. } => {
                 let format = self.info.encoding.quantised().map(|record| record.format);
                 format.map_or(0, |format| {
@@ -132,6 +133,7 @@ impl<'a> Tensor<'a> {
             }
             TensorStorage::Planes { scales, .. } => scales.range.len() as u64,
             TensorStorage::Synthetic(random) => random.scales_bytes(),
+            _ => 0,
         }
     }
 
@@ -173,6 +175,9 @@ impl<'a> Tensor<'a> {
         match self.storage {
             TensorStorage::Plain { data, rows } => self.copy_rows(data, *rows, start()?, out),
             TensorStorage::Doubles { data, rows } => self.write_rounded(data, *rows, start()?, out),
+            TensorStorage::SmallFloats { quants, scales, kind } => {
+                self.write_small_floats(*kind, [quants, scales], start()?, out)?;
+            }
             TensorStorage::Joined(pair) => self.write_joined(pair, start()?, out)?,
             TensorStorage::Synthetic(random) if !self.is_quantised() => random.write_data(start()?, out),
             _ => return Err(self.error("is quantised: it has no plain data")),

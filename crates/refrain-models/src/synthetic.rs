@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use refrain_formats::synthetic::{self, RandomTensor, SyntheticFormat};
-use refrain_formats::{CheckpointFiles, Error, Format, Quantisation, RowOrder, TensorInfo, TensorOrder};
+use refrain_formats::{CheckpointFiles, Error, Format, LayerFormat, Quantisation, RowOrder, TensorInfo, TensorOrder};
 
 use crate::config::{ModelConfig, is_norm, is_router};
 use crate::families::FAMILIES;
@@ -92,7 +92,7 @@ impl SyntheticSpec {
     /// The model's hyperparameters.
     pub fn config(&self) -> ModelConfig {
         let quantisation = self.weights.affine().map(|format| Quantisation {
-            format,
+            format: LayerFormat::Quantised(format),
             overrides: BTreeMap::new(),
         });
         let mut config = (self.config)();

@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use refrain_quant::{QuantFormat, QuantRecord};
+use refrain_quant::QuantFormat;
 use serde_json::Value;
 
-use crate::config::Quantisation;
+use crate::config::{LayerFormat, Quantisation};
 use crate::files::{JsonObject, json_kind};
+use crate::small_floats::SmallFloats;
 use crate::{Error, Metadata};
 
 /// Parses MLX's `quantization` object. Other quantisation methods are errors that name the method.
@@ -48,9 +49,14 @@ pub(crate) fn read(metadata: &Metadata<'_>) -> Result<Option<Quantisation>, Erro
 }
 
 /// Finds the format with the object's `mode`, `bits` and `group_size`. A null or missing value is MLX's default.
-fn settings(metadata: &Metadata<'_>, object: &JsonObject, what: &str) -> Result<&'static QuantRecord, Error> {
+fn settings(metadata: &Metadata<'_>, object: &JsonObject, what: &str) -> Result<LayerFormat, Error> {
     let given = |key: &str| object.get(key).filter(|value| !value.is_null());
-    let modes = BTreeSet::from_iter(refrain_quant::records().filter_map(|record| record.mode));
+    let floats = SmallFloats::ALL.map(SmallFloats::mode);
+    let modes = refrain_quant::records().filter_map(|record| record.mode);
+    let modes = BTreeSet::from_iter(modes.chain(floats));
+    if given("global_scale").is_some_and(|value| value != &Value::Bool(false)) {
+        return Err(metadata.unsupported(format!("quantization of {what} with a global_scale is not supported")));
+    }
     let mode = match given("mode") {
         None => "affine",
         Some(mode) => *modes.iter().find(|known| mode.as_str() == Some(known)).ok_or_else(|| {
@@ -60,6 +66,16 @@ fn settings(metadata: &Metadata<'_>, object: &JsonObject, what: &str) -> Result<
             ))
         })?,
     };
+    if let Some(floats) = SmallFloats::ALL.into_iter().find(|floats| floats.mode() == mode) {
+        for (key, only) in [("bits", floats.bits()), ("group_size", floats.group())] {
+            if let Some(value) = given(key).filter(|value| value.as_u64() != Some(only.into())) {
+                return Err(metadata.unsupported(format!(
+                    "quantization {key} {value} of {what} is not supported for {mode} (supported: {only})"
+                )));
+            }
+        }
+        return Ok(LayerFormat::Floats(floats));
+    }
     let records = || refrain_quant::records().filter(|record| record.mode == Some(mode));
     let choose = |key: &str, default: u64, of: fn(&QuantFormat) -> u32| {
         let supported = BTreeSet::from_iter(records().map(|record| u64::from(of(&record.format))));
@@ -77,7 +93,8 @@ fn settings(metadata: &Metadata<'_>, object: &JsonObject, what: &str) -> Result<
     let bits = choose("bits", 4, |format| format.bits)?;
     let group = choose("group_size", 64, |format| format.group)?;
     let fits = |format: QuantFormat| [format.bits, format.group].map(u64::from) == [bits, group];
-    records().find(|record| fits(record.format)).ok_or_else(|| {
+    let found = records().find(|record| fits(record.format));
+    found.map(LayerFormat::Quantised).ok_or_else(|| {
         metadata.unsupported(format!(
             "quantization of {what} in {bits} bits and groups of {group} is not supported"
         ))

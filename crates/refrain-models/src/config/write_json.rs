@@ -1,6 +1,6 @@
 //! Writes `config.json` as published with models of each family.
 
-use refrain_formats::{Encoding, QuantRecord, Quantisation};
+use refrain_formats::{Encoding, LayerFormat, Quantisation};
 use serde_json::{Map, Value, json};
 
 use super::{ModelConfig, RopeScaling};
@@ -84,19 +84,19 @@ pub fn dtype(numbers: Encoding) -> &'static str {
 
 /// Adds MLX's quantisation: MLX reads the first entry, transformers the second.
 pub fn add_quantisation(fields: &mut Map<String, Value>, quantisation: &Quantisation) {
-    let settings = |record: &QuantRecord| {
+    let settings = |format: LayerFormat| {
         let mut own = Map::new();
-        own.insert("group_size".to_owned(), json!(record.format.group));
-        own.insert("bits".to_owned(), json!(record.format.bits));
-        if !record.is_mlx_affine() {
-            own.insert("mode".to_owned(), json!(record.mode));
+        own.insert("group_size".to_owned(), json!(format.group()));
+        own.insert("bits".to_owned(), json!(format.bits()));
+        if format.mode() != Some("affine") {
+            own.insert("mode".to_owned(), json!(format.mode()));
         }
         own
     };
     let mut own = settings(quantisation.format);
     for (layer, format) in &quantisation.overrides {
         let value = match format {
-            Some(record) => Value::Object(settings(record)),
+            Some(own) => Value::Object(settings(*own)),
             None => json!(false),
         };
         own.insert(layer.clone(), value);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use refrain_formats::write::Target;
-use refrain_formats::{Encoding, Error, Quantisation};
+use refrain_formats::{Encoding, Error, LayerFormat, Quantisation};
 use refrain_models::config::{RopeScaling, write_json};
 use refrain_models::{Checkpoint, ModelConfig};
 use serde_json::{Value, json};
@@ -185,7 +185,7 @@ fn quantisation(conversions: &[Conversion<'_>], options: &ConvertOptions<'_>) ->
     let left = matrices.filter(|conversion| conversion.to.quantised().is_none());
     let layers = left.filter_map(|conversion| conversion.name.strip_suffix(".weight"));
     Some(Quantisation {
-        format: affine,
+        format: LayerFormat::Quantised(affine),
         overrides: layers.map(|layer| (layer.to_owned(), None)).collect::<BTreeMap<_, _>>(),
     })
 }

@@ -230,7 +230,16 @@ fn rejects_unsupported_quantisations() {
         ),
         (
             json!({"quantization": {"bits": 4, "group_size": 32, "mode": "nvfp4"}}),
-            r#"quantization mode "nvfp4" of the model is not supported"#,
+            "quantization group_size 32 of the model is not supported for nvfp4 (supported: 16)",
+        ),
+        (
+            json!({"quantization": {"bits": 4, "group_size": 16, "mode": "nvfp4", "lm_head": {
+                "bits": 4, "group_size": 16, "mode": "nvfp4", "global_scale": true}}}),
+            "quantization of lm_head with a global_scale is not supported",
+        ),
+        (
+            json!({"quantization": {"bits": 4, "group_size": 32, "mode": "nvfp8"}}),
+            r#"quantization mode "nvfp8" of the model is not supported"#,
         ),
         (
             json!({"quantization": {"bits": 4, "group_size": 32, "lm_head": {"bits": 1, "group_size": 32}}}),
@@ -335,7 +344,7 @@ fn missing_mlx_quantisation_keys_have_defaults() {
     ] {
         let checkpoint = open_config(config(json!({"quantization": quantization}))).unwrap();
         let found = checkpoint.config().quantisation.clone().unwrap();
-        assert_eq!((found.format.format.bits, found.format.format.group), expected);
+        assert_eq!((found.format.bits(), found.format.group()), expected);
     }
     // As `mlx_lm.convert --quant-predicate mixed_4_6` writes it.
     let mixed = json!({"quantization": {
@@ -345,7 +354,7 @@ fn missing_mlx_quantisation_keys_have_defaults() {
     }});
     let checkpoint = open_config(config(mixed)).unwrap();
     let found = checkpoint.config().quantisation.clone().unwrap();
-    let of = |layer: &str| found.of(layer).map(|record| (record.format.bits, record.format.group));
+    let of = |layer: &str| found.of(layer).map(|format| (format.bits(), format.group()));
     assert_eq!(of("model.embed_tokens"), Some((6, 64)));
     assert_eq!(of("lm_head"), Some((6, 64)));
     assert_eq!(of("model.layers.0.mlp.up_proj"), None);

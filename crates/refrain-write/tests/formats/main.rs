@@ -20,6 +20,7 @@ mod hybrid;
 mod llama_cpp;
 mod planes;
 mod replaced;
+mod small_floats;
 mod split;
 mod support;
 mod template;
