@@ -52,6 +52,9 @@ SAVED = {
 # Rounding moves float32 logits by less.
 BOUND = 1e-3
 
+# mlx-lm rounds the factor of Gemma's embeddings to bfloat16: sqrt(48) here.
+ROUNDED = {"gemma3-bf16": 1e-2}
+
 # mlx-lm ignores the windows of these families, so they are compared without.
 WINDOWLESS = ("qwen2", "mistral", "phi3", "starcoder2")
 
@@ -196,7 +199,7 @@ def write_fixture(path, fixture):
     mx.save_safetensors(str(fixture / "logits.safetensors"), {"logits": mx.array(logits)})
 
 
-def compare(refrain, path):
+def compare(refrain, path, bound):
     """Compares a checkpoint that mlx-lm saved; returns whether it passed, and what is to be said."""
     model = widened(path)
     rows = json.loads((path / "tokens.json").read_text())["input_ids"]
@@ -209,9 +212,9 @@ def compare(refrain, path):
         return False, str(error)
     relative = float(np.linalg.norm(ours - theirs) / np.linalg.norm(theirs))
     best = np.sort(kept, axis=-1)[:, -2:]
-    clear = best[:, 1] - best[:, 0] > 8 * BOUND * np.sqrt(np.mean(kept**2))
+    clear = best[:, 1] - best[:, 0] > 8 * bound * np.sqrt(np.mean(kept**2))
     wrong = int((clear & (ours_kept.argmax(-1) != kept.argmax(-1))).sum())
-    return relative <= BOUND and wrong == 0, f"relative L2 {relative:.1e}, {wrong} of {int(clear.sum())} tokens differ"
+    return relative <= bound and wrong == 0, f"relative L2 {relative:.1e}, {wrong} of {int(clear.sum())} tokens differ"
 
 
 def convert_one(name, source, kind, folder):
@@ -253,7 +256,7 @@ def main():
                 continue
             path = convert_one(name, source, kind, options.folder)
             if path is not None and options.refrain is not None:
-                passed, detail = compare(options.refrain, path)
+                passed, detail = compare(options.refrain, path, ROUNDED.get(name, BOUND))
                 failures += not passed
                 print(f"{'ok  ' if passed else 'FAIL'} {name}, {kind}: {detail}", flush=True)
     print(f"{failures} failures")
