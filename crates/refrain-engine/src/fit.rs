@@ -68,7 +68,7 @@ pub fn mtp_bytes(checkpoint: &Checkpoint) -> u64 {
 
 fn bytes(checkpoint: &Checkpoint, of_head: bool) -> u64 {
     let own = |tensor: &&TensorInfo| checkpoint.config().is_mtp(&tensor.name) == of_head;
-    checkpoint.tensors().filter(own).map(|tensor| tensor.bytes).sum()
+    checkpoint.tensors().filter(own).map(TensorInfo::memory_bytes).sum()
 }
 
 fn bytes_read_per_token(checkpoint: &Checkpoint, tensor: &TensorInfo) -> u64 {
@@ -78,9 +78,9 @@ fn bytes_read_per_token(checkpoint: &Checkpoint, tensor: &TensorInfo) -> u64 {
         return 0;
     }
     match moe.filter(|_| tensor.name.contains(".mlp.experts.")) {
-        Some(moe) => tensor.bytes * moe.router.experts_per_token as u64 / moe.experts as u64,
+        Some(moe) => tensor.memory_bytes() * moe.router.experts_per_token as u64 / moe.experts as u64,
         None if tensor.name == "model.embed_tokens.weight" && !config.tie_word_embeddings => 0,
-        None => tensor.bytes,
+        None => tensor.memory_bytes(),
     }
 }
 

@@ -44,6 +44,14 @@ impl TensorInfo {
         }
     }
 
+    /// Size in memory in bytes. Values may be wider there than in the files.
+    pub fn memory_bytes(&self) -> u64 {
+        let values = self.values() as u64;
+        self.encoding
+            .value_bytes()
+            .map_or(self.bytes, |bytes| values * bytes as u64)
+    }
+
     /// Number of values.
     pub fn values(&self) -> usize {
         self.shape.iter().product()

@@ -54,13 +54,15 @@ pub(super) fn measure(
         measure_once(&engine, model, &test, repetition)
     };
     let cold = run()?;
-    wait_for_programs(&engine);
     let is_gpu = !model.device().is_cpu() && !model.device().is_software();
-    let (warm, mut runs) = (Instant::now(), 1);
-    while runs < WARM_UP_RUNS || is_gpu && warm.elapsed() < WARM_UP {
-        run()?;
+    let (mut runs, mut loaded_for) = (1, Duration::ZERO);
+    while runs < WARM_UP_RUNS || is_gpu && loaded_for < WARM_UP {
+        // A burst of another width may need others.
+        wait_for_programs(&engine);
+        loaded_for += Duration::from_secs_f64(run()?.seconds);
         runs += 1;
     }
+    wait_for_programs(&engine);
     let (calls, mut before) = (engine.load().decode_steps, model.counters());
     let mut repeated = vec![];
     for _ in 0..repetitions {
