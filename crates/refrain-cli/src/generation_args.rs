@@ -4,7 +4,7 @@ use std::cell::OnceCell;
 use std::path::PathBuf;
 
 use clap::Args;
-use refrain_engine::{Engine, EngineOptions, Model};
+use refrain_engine::{EngineOptions, Model, Speculation};
 use refrain_grammar::{
     Grammar, GrammarCompiler, GrammarError, ReasoningBudget, ReasoningSource, ReasoningTokens, SpecialTokens,
 };
@@ -135,24 +135,22 @@ impl GenerationArguments {
         self.speculation.guesser(global, checkpoint, self.cache)
     }
 
-    /// Starts an engine for one request at a time, with a context of `context` tokens.
-    ///
-    /// # Errors
-    /// If there is too little memory, or the draft model cannot be loaded.
-    pub fn start_engine(
+    /// Returns the options of an engine for one request at a time, with a context of `context` tokens. `draft` is the model
+    /// that guesses, if one does.
+    pub fn engine_options(
         &self,
-        global: &Global,
         model: &Model,
         context: usize,
-        guesser: &Guesser,
-    ) -> anyhow::Result<Engine> {
+        speculation: Speculation,
+        draft: Option<Model>,
+    ) -> EngineOptions {
         let mut options = EngineOptions {
-            speculation: guesser.speculation,
-            draft: guesser.load(global, model.device(), context)?,
+            speculation,
+            draft,
             ..EngineOptions::single(context)
         };
         self.decoding.apply_to(&mut options, model);
-        Ok(Engine::start(model, &options)?)
+        options
     }
 
     /// The requested context length in tokens.

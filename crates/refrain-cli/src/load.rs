@@ -22,8 +22,8 @@ const SLOW_TOKENS_PER_S: f64 = 20.0;
 const FAST_BYTES_PER_TOKEN: u64 = 64 << 20;
 
 /// Notice that a saved state does not fit this session and is recomputed.
-pub(crate) const STATE_RECOMPUTED: &str = "the state was saved on another kind of device, with another --kv-type, \
-     or with another context length that this model's positions depend on: its tokens are recomputed";
+pub(crate) const STATE_RECOMPUTED: &str = "the state was saved on another kind of device, by another version, with another \
+     --kv-type or --speculate, or with another context length that this model's positions depend on: its tokens are recomputed";
 
 /// A loaded model and its loading time.
 pub(crate) struct Loaded {
@@ -167,7 +167,10 @@ fn warning(fit: &Fit) -> Option<String> {
 }
 
 /// Fails early if a model cannot fit. On the CPU nothing else does: the system kills programs that run out of memory.
-fn check_memory(needed: u64, free: Option<u64>) -> anyhow::Result<()> {
+///
+/// # Errors
+/// If more is needed than is free.
+pub(crate) fn check_memory(needed: u64, free: Option<u64>) -> anyhow::Result<()> {
     if let Some(free) = free.filter(|free| needed > *free) {
         let (needed, free) = (human_bytes(needed), human_bytes(free));
         bail!(

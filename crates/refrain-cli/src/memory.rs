@@ -27,7 +27,7 @@ pub(crate) struct MemoryUse {
 }
 
 impl MemoryUse {
-    /// Measures the current use. Nothing is known of an engine that has failed.
+    /// Measures the current use: that of the process, and of an engine, if one generated.
     pub fn of(model: &Model, engine: Option<EngineMemory>) -> Self {
         let counters = model.device().as_vulkan().map(|vulkan| vulkan.counters());
         Self {

@@ -3,12 +3,12 @@
 use anyhow::bail;
 use clap::{Args, ValueEnum};
 use refrain::Device;
-use refrain_engine::{Model, Speculation};
+use refrain_engine::{CacheTypes, Model, Speculation};
 use refrain_models::{Checkpoint, ModelConfig};
 
 use crate::cache_args::CacheArguments;
 use crate::draft::DraftModel;
-use crate::{Global, output};
+use crate::{Global, load, output};
 
 /// Values of `--speculate`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -87,6 +87,25 @@ pub(crate) struct Guesser {
 }
 
 impl Guesser {
+    /// Fails early if a model and what guesses its tokens cannot fit.
+    ///
+    /// # Errors
+    /// If there is too little memory.
+    pub fn check_memory(
+        &self,
+        checkpoint: &Checkpoint,
+        device: &Device,
+        cache: CacheTypes,
+        context: usize,
+    ) -> anyhow::Result<()> {
+        let of_draft = self
+            .draft
+            .as_ref()
+            .map_or(0, |draft| draft.memory_needed(device, context, 1));
+        let of_model = load::memory_needed(checkpoint, cache, context, self.speculation);
+        load::check_memory(of_model + of_draft, device.free_memory())
+    }
+
     /// Loads the draft model, if there is one.
     ///
     /// # Errors

@@ -52,7 +52,7 @@ use std::time::Duration;
 
 use batcher::Batcher;
 use calls::Command;
-pub use calls::EngineMemory;
+pub use calls::{EngineMemory, Masks};
 use constraint::Constraint;
 pub use prefix_store::PrefixStoreOptions;
 use prefix_store::StoredPrefix;
@@ -99,6 +99,8 @@ pub struct EngineOptions {
     /// Target for the longest time between two tokens of a text while prompts of other requests are computed. It
     /// decides how many tokens of a prompt a step computes. Steps that take longer by themselves exceed it.
     pub target_gap: Duration,
+    /// Whether programs for later requests are made while there are no requests.
+    pub prepares: bool,
     /// How decode steps are executed. [`Mode::Auto`] measures nothing: it is the device's default executor.
     pub mode: Mode,
     /// Limit of the decode steps of one submit; `None` for as many as fit in 10 ms.
@@ -121,6 +123,7 @@ impl Default for EngineOptions {
             prefix_store: None,
             deterministic: false,
             target_gap: DEFAULT_TARGET_GAP,
+            prepares: true,
             mode: Mode::Auto,
             tokens_per_submit: None,
             speculation: Speculation::Off,

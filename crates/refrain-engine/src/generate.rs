@@ -121,7 +121,7 @@ pub struct Generation {
     pub time_to_first: Duration,
     /// Time from the first to the last sampled token.
     pub decode_time: Duration,
-    /// Tokens sampled during `decode_time`: all after the first, a stop token included.
+    /// Tokens sampled during `decode_time`: all after the first. A session counts the stop token, too.
     pub decoded: usize,
 }
 

@@ -9,18 +9,18 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use crate::{Error, Model, Session};
 
-/// The state of a session at one position: keys and values, convolution windows, recurrent states. It lies in host
-/// memory and can be restored into any session of the same model.
+/// What was computed of some tokens: keys and values, convolution windows, recurrent states. It lies in host memory. One
+/// that an engine made can be restored into any engine with the same model, one of a session into any such session.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Snapshot(pub(crate) State);
 
 /// How a snapshot was restored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Restored {
-    /// The session continues from the snapshot's states.
+    /// What was computed is used.
     Resumed,
-    /// The states belong to a session with another context length on which rotary embeddings depend, or with
-    /// another encoding of keys and values. The session recomputes the tokens before its next operation.
+    /// The states belong to another context length on which rotary embeddings depend, to another encoding of keys and values,
+    /// or do not fit. The tokens are computed again when they are needed.
     Recompute,
 }
 

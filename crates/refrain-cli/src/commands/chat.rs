@@ -12,14 +12,13 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use clap::Args;
-use refrain_engine::{Finish, GenerateOptions, Restored, Sampler, SamplerOptions};
+use refrain_engine::{Engine, EngineOptions, Finish, GenerateOptions, Restored, Sampler, SamplerOptions};
 use refrain_models::{Checkpoint, demo};
 use refrain_text::{Conversation, Tokenizer};
 
 use crate::generation_args::{GenerationArguments, PromptRenderer};
 use crate::load::{self, Loaded};
 use crate::memory::MemoryUse;
-use crate::speculation_args::Guesser;
 use crate::{Global, Usage, device, error_hints, hyphen_text, interrupt, model, output, response, sampling};
 use command::{ChatCommand, HELP};
 use line_reader::{Input, LineReader};
@@ -131,8 +130,11 @@ pub(crate) fn run_chat(
     let cache = generation.cache.types(&device);
     load::warn_if_slow(global, checkpoint, &device, cache);
     let guesser = generation.guesser(global, checkpoint)?;
+    guesser.check_memory(checkpoint, &device, cache, context)?;
     let loaded = load::load_speculating(global, checkpoint, &device, cache, context, guesser.speculation)?;
-    let engine = generation.start_engine(global, &loaded.model, context, &guesser)?;
+    let draft = guesser.load(global, &device, context)?;
+    let engine_options = generation.engine_options(&loaded.model, context, guesser.speculation, draft);
+    let engine = Engine::start(&loaded.model, &engine_options)?;
     let on_full = options.on_full.unwrap_or_default();
     let mut session = ChatSession::new(engine, tokenizer, renderer, conversation, on_full);
     if let Some(system) = &generation.system {
@@ -145,7 +147,7 @@ pub(crate) fn run_chat(
         checkpoint,
         tokenizer,
         loaded: &loaded,
-        guesser: &guesser,
+        options: engine_options,
         session,
         settings: ChatSettings {
             sampling: generation.sampling.clone(),
@@ -176,7 +178,8 @@ struct Chat<'a> {
     checkpoint: &'a Checkpoint,
     tokenizer: &'a Tokenizer,
     loaded: &'a Loaded,
-    guesser: &'a Guesser,
+    /// Those of the engine.
+    options: EngineOptions,
     session: ChatSession<'a>,
     settings: ChatSettings,
     /// The settings resolved for the model.
@@ -327,7 +330,14 @@ impl Chat<'_> {
         }
         let more = tokens.saturating_sub(self.session.context());
         load::check_context(model, more)?;
-        let start = |context| self.generation.start_engine(self.global, model, context, self.guesser);
+        let start = |context| {
+            let options = EngineOptions {
+                context,
+                cache_tokens: context,
+                ..self.options.clone()
+            };
+            Engine::start(model, &options)
+        };
         self.session.resize(tokens, start)?;
         self.note(&format!("the context length is now {tokens} tokens"));
         Ok(())

@@ -9,8 +9,8 @@ use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 use refrain_engine::{
-    Device, Engine, EngineMemory, EngineRequest, Finish, Freeze, GenerateOptions, Generation, Restored, Sampler,
-    Snapshot, Speculation, TokenConstraint, Verified,
+    Device, Engine, EngineMemory, EngineOptions, EngineRequest, Finish, Freeze, GenerateOptions, Generation, Masks,
+    Restored, Sampler, Snapshot, Speculation, TokenConstraint, Verified,
 };
 use refrain_formats::{AtomicFile, State};
 use refrain_grammar::{Grammar, ReasoningBudget, ReasoningTokens};
@@ -57,13 +57,13 @@ pub(crate) struct Arguments {
     check: CheckArguments,
 }
 
-/// Options to load and save the session's state.
+/// Options to load and save what was computed.
 #[derive(Debug, Args)]
 struct StateArguments {
     /// Continue from a state saved with --save-state; the prompt is appended to it
     #[arg(long, value_name = "FILE")]
     load_state: Option<PathBuf>,
-    /// Save the session's state (tokens and KV cache) to this file at the end
+    /// Save the state (tokens and KV cache) to this file at the end
     #[arg(long, value_name = "FILE")]
     save_state: Option<PathBuf>,
 }
@@ -78,7 +78,7 @@ impl StateArguments {
 #[derive(Debug, Args)]
 struct CheckArguments {
     /// Compare replay with eager execution and stop at the first step that differs
-    #[arg(long, conflicts_with_all = ["load_state", "save_state", "mode", "tokens_per_submit"])]
+    #[arg(long, conflicts_with_all = ["load_state", "save_state", "mode", "tokens_per_submit", "speculate", "draft"])]
     verify: bool,
     /// With --verify: corrupt the result of this replay step (a number, or a region such as sample:0)
     #[arg(long, value_name = "REGION", requires = "verify")]
@@ -181,14 +181,35 @@ impl Task<'_> {
         tokens.extend(&self.prompt);
         let context = self.context(tokens.len())?;
         let guesser = generation.guesser(self.global, &self.checkpoint)?;
+        let cache = generation.cache.types(&self.device);
+        guesser.check_memory(&self.checkpoint, &self.device, cache, context)?;
         let mut loaded = self.load(context, guesser.speculation)?;
+        let draft = guesser.load(self.global, &self.device, context)?;
         // Deferred until the end, so that Ctrl-C does not interrupt saving the state.
         let _deferred = interrupt::defer()?;
-        let engine = generation.start_engine(self.global, &loaded.model, context, &guesser)?;
+        let options = EngineOptions {
+            // There is no other request.
+            prepares: false,
+            ..generation.engine_options(&loaded.model, context, guesser.speculation, draft)
+        };
+        let engine = Engine::start(&loaded.model, &options)?;
+        let held_tokens = tokens.len() - self.prompt.len();
         if let Some(held) = held {
             restore(&engine, held, self.global.quiet)?;
         }
-        loaded.prepare(|| engine.prepare(self.prompt.len(), constraint.is_some()))?;
+        let masks = Masks::of(constraint.as_deref());
+        loaded.prepare(|| engine.prepare((held_tokens, self.prompt.len()), masks))?;
+        if self.options.max_tokens == Some(0) && state.save_state.is_some() {
+            // The state is to hold the prompt.
+            let options = GenerateOptions {
+                max_tokens: Some(1),
+                ..GenerateOptions::default()
+            };
+            engine
+                .generate(EngineRequest::new(tokens.clone(), options))?
+                .next()
+                .transpose()?;
+        }
         let request = EngineRequest {
             constraint,
             ..EngineRequest::new(tokens.clone(), self.options.clone())
@@ -260,7 +281,7 @@ impl Task<'_> {
 /// The generated tokens that a state holds: all but the last one that was sampled.
 fn held_ids(generation: &Generation) -> &[u32] {
     match (generation.finish, &generation.ids[..]) {
-        // The last one ended the text.
+        // After them a stop token was sampled, or a grammar was complete.
         (Finish::Stop, ids) => ids,
         (_, [ids @ .., _]) => ids,
         (_, []) => &[],

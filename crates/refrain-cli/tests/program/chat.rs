@@ -73,6 +73,11 @@ fn saves_and_resumes_a_conversation() {
         "{again:?}"
     );
     assert_eq!(again.done(), "5 + 4 = 9\n");
+    // Saving what was loaded keeps its state.
+    let state = fs::read(format!("{path}.state")).unwrap();
+    let loaded = chat(&["--load", path], &format!("/stats\n/save {path}\n"));
+    assert!(!loaded.stderr.contains(", 0 of "), "{loaded:?}");
+    assert_eq!(fs::read(format!("{path}.state")).unwrap().len(), state.len());
     fs::write(format!("{path}.state"), "damaged").unwrap();
     let again = chat(&["--load", path], "/regenerate\n/stats\n");
     assert!(again.stderr.contains("will be recomputed: "), "{again:?}");

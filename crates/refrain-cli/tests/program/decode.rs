@@ -289,6 +289,14 @@ fn state_continues_in_the_next_run_and_a_damaged_one_is_rejected() {
     // The state holds the prompt but not the last generated token.
     let rest = ids(ask(&[" time", "-n", "12", "--load-state", path]));
     assert_eq!(rest, whole);
+    // A state without a response holds the computed prompt.
+    let whole_size = std::fs::metadata(&state).unwrap().len();
+    let nothing = ids(ask(&["Once upon a", "-n", "0", "--save-state", path]));
+    assert_eq!(
+        (nothing, std::fs::metadata(&state).unwrap().len()),
+        (serde_json::json!([]), whole_size)
+    );
+    assert_eq!(ids(ask(&[" time", "-n", "12", "--load-state", path])), whole);
     let mut bytes = std::fs::read(&state).unwrap();
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;

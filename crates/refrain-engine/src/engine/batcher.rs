@@ -250,7 +250,7 @@ impl<R: Runner> Batcher<R> {
                 None => preparation,
             },
             speculator,
-            mask_threads: MaskThreads::new(token_bitmask_words(runner.vocabulary())),
+            mask_threads: MaskThreads::new(token_bitmask_words(runner.vocabulary()), slots == 1),
             counted: EngineLoad::default(),
             runner,
         }

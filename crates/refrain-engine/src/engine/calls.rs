@@ -6,7 +6,7 @@ use refrain_formats::State;
 
 use super::Engine;
 use super::batcher::Batcher;
-use super::request::Waiting;
+use super::request::{TokenConstraint, Waiting};
 use super::runner::DeviceRunner;
 use crate::Error;
 use crate::snapshot::{Restored, Snapshot, check_model, key};
@@ -32,6 +32,28 @@ impl Command {
     }
 }
 
+/// When the tokens of a request are restricted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Masks {
+    /// Never: it has no constraint.
+    Never,
+    /// Later, perhaps: its constraint allows all tokens at first.
+    Later,
+    /// From its first token on.
+    Always,
+}
+
+impl Masks {
+    /// Returns when a constraint restricts the tokens.
+    pub fn of(constraint: Option<&dyn TokenConstraint>) -> Masks {
+        match constraint.map(TokenConstraint::restricts) {
+            None => Masks::Never,
+            Some(false) => Masks::Later,
+            Some(true) => Masks::Always,
+        }
+    }
+}
+
 /// Memory of an engine in bytes, beside the weights. Sampling state and copies of recurrent states are not counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EngineMemory {
@@ -44,16 +66,16 @@ pub struct EngineMemory {
 }
 
 impl Engine {
-    /// Compiles what a request needs of whose tokens `new` are not cached, so that it waits for nothing else. `constrained`
-    /// says whether its tokens are restricted.
+    /// Compiles what a request needs of whose tokens `cached` are computed and `new` are not, so that it waits for nothing
+    /// else. Not to be called by a listener.
     ///
     /// # Errors
     /// If there is too little memory, or the device fails.
-    pub fn prepare(&self, new: usize, constrained: bool) -> Result<(), Error> {
-        self.call(move |batcher| batcher.prepare_request(new, constrained))
+    pub fn prepare(&self, (cached, new): (usize, usize), masks: Masks) -> Result<(), Error> {
+        self.call(move |batcher| batcher.prepare_request((cached, new), masks))
     }
 
-    /// Returns its memory.
+    /// Returns its memory. Not to be called by a listener.
     ///
     /// # Errors
     /// If the device has failed.
@@ -61,7 +83,7 @@ impl Engine {
         self.call(|batcher| Ok(batcher.memory()))
     }
 
-    /// Copies what is cached of `tokens` to host memory.
+    /// Copies what is cached of `tokens` to host memory. Not to be called by a listener.
     ///
     /// # Errors
     /// If the device fails.
@@ -77,7 +99,7 @@ impl Engine {
     }
 
     /// Caches what a snapshot holds. A request that begins with its tokens does not compute them again, as far as they were
-    /// cached when it was made.
+    /// cached when it was made. Not to be called by a listener.
     ///
     /// # Errors
     /// [`Error::Snapshot`] for a snapshot of another model, [`Error::ContextFull`] if it does not fit, or if the

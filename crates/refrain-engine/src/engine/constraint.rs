@@ -10,6 +10,8 @@ use super::request::TokenConstraint;
 
 /// Longest wait for a mask. Unoptimised builds are slower.
 const MASK_TIMEOUT: Duration = Duration::from_secs(if cfg!(debug_assertions) { 20 } else { 2 });
+/// The same where no other request waits.
+const SINGLE_MASK_TIMEOUT: Duration = Duration::from_secs(600);
 /// Bounds of the number of threads that compute masks.
 const MIN_THREADS: usize = 2;
 const MAX_THREADS: usize = 8;
@@ -63,11 +65,11 @@ pub(super) struct MaskThreads {
 }
 
 impl MaskThreads {
-    /// Creates none yet, for masks of so many words.
-    pub fn new(words: usize) -> MaskThreads {
+    /// Creates none yet, for masks of so many words. `single` says whether there is one request at a time.
+    pub fn new(words: usize, single: bool) -> MaskThreads {
         MaskThreads {
             words,
-            timeout: MASK_TIMEOUT,
+            timeout: if single { SINGLE_MASK_TIMEOUT } else { MASK_TIMEOUT },
             jobs: None,
         }
     }
@@ -244,7 +246,7 @@ mod tests {
 
     #[test]
     fn masks_are_computed_at_the_same_time() {
-        let mut threads = MaskThreads::new(1);
+        let mut threads = MaskThreads::new(1, false);
         let barrier = Arc::new(Barrier::new(2));
         let mut both = [3, 5].map(|token| {
             let barrier = barrier.clone();
@@ -263,7 +265,7 @@ mod tests {
 
     #[test]
     fn slow_and_broken_constraints_fail_alone() {
-        let mut threads = MaskThreads::new(1);
+        let mut threads = MaskThreads::new(1, false);
         threads.timeout = Duration::from_millis(10);
         let (release, released) = channel::<()>();
         let mut slow = single(1, move || released.recv().unwrap_or_default());

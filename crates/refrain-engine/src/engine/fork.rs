@@ -1,4 +1,4 @@
-//! Forks of requests: a copy of what no page of the prefix tree holds.
+//! Copies from which requests go on: of a page of which they need the beginning, and of the recurrent states of others.
 
 use refrain::{Array, Executor};
 use refrain_models::LayerState;

@@ -53,8 +53,8 @@ pub(super) trait Runner {
     fn save_states(&mut self, slot: usize, checkpoint: u32) -> Result<(), Error>;
     /// Restores the recurrent states of a slot.
     fn restore_states(&mut self, slot: usize, checkpoint: u32) -> Result<(), Error>;
-    /// Copies what the last page of a slot's prompt holds into another page, and the slot's recurrent states into another
-    /// slot.
+    /// Copies what a page holds into another page, and a slot's recurrent states into another slot, each given as
+    /// `[from, to]`.
     fn fork(&mut self, pages: [u32; 2], slots: [usize; 2]) -> Result<(), Error>;
 
     /// Reads what a page holds of each layer.

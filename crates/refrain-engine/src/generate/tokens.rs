@@ -51,6 +51,7 @@ pub struct GeneratedTokens<'s> {
     finish: Option<Finish>,
     start: Instant,
     first_sampled: Option<Instant>,
+    last_sampled: Option<Instant>,
     decoded: usize,
     end: Option<Instant>,
 }
@@ -76,6 +77,7 @@ impl<'s> GeneratedTokens<'s> {
             ids: vec![],
             start,
             first_sampled: None,
+            last_sampled: None,
             decoded: 0,
             end: None,
         }
@@ -138,6 +140,8 @@ impl<'s> GeneratedTokens<'s> {
         };
         let Some(id) = source.next()? else {
             let finish = source.finish();
+            // What is sampled then is no token of the text.
+            self.end = self.last_sampled;
             self.stop(match finish {
                 Some(finish) => finish,
                 None if self.max_tokens == Some(self.ids.len()) => Finish::Length,
@@ -150,8 +154,10 @@ impl<'s> GeneratedTokens<'s> {
             let position = self.position + self.ids.len() - 1;
             return Err(Error::NotANumber { position });
         }
+        let now = Instant::now();
+        self.last_sampled = Some(now);
         match self.first_sampled {
-            None => self.first_sampled = Some(Instant::now()),
+            None => self.first_sampled = Some(now),
             Some(_) => self.decoded += 1,
         }
         if self.stop_ids.contains(&id) {

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use refrain_engine::{Device, Engine, EngineRequest, Error, Finish, Restored, Snapshot};
+use refrain_engine::{Device, Engine, EngineOptions, EngineRequest, Error, Finish, Masks, Restored, Snapshot};
 use refrain_formats::{Encoding, State};
 
 use super::common::{TestGpu, model};
@@ -130,12 +130,18 @@ fn a_text_that_is_dropped_makes_room_for_the_next() {
 #[test]
 fn preparing_makes_what_a_request_needs() {
     let gpu = TestGpu::open();
-    let model = model("qwen3-bf16", &gpu.device);
-    let engine = Engine::start(&model, &options(1, 256)).expect("starts");
-    engine.prepare(100, false).expect("compiles");
-    let before = model.counters();
-    generated(&engine, &prompt(1, 100), 3);
-    let made = model.counters() - before;
-    assert_eq!((made.pipelines_compiled, made.pipeline_cache_hits), (0, 0));
+    for name in ["qwen3-bf16", "qwen3.5-moe-bf16"] {
+        let model = model(name, &gpu.device);
+        let options = EngineOptions {
+            prepares: false,
+            ..options(1, 256)
+        };
+        let engine = Engine::start(&model, &options).expect("starts");
+        engine.prepare((0, 100), Masks::Never).expect("compiles");
+        let before = model.counters();
+        generated(&engine, &prompt(1, 100), 3);
+        let made = model.counters() - before;
+        assert_eq!((made.pipelines_compiled, made.pipeline_cache_hits), (0, 0), "{name}");
+    }
     gpu.assert_silent();
 }

@@ -1,14 +1,17 @@
 //! Requests to the engine that serves: several at once, or with drafts.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use cpu_time::ProcessTime;
 use refrain_engine::{
-    Engine, EngineEvent, EngineLoad, EngineOptions, EngineRequest, EngineTicket, GenerateOptions, Model, Session,
+    Engine, EngineEvent, EngineLoad, EngineOptions, EngineRequest, EngineTicket, GenerateOptions, Mode, Model, Session,
     Speculation,
 };
 
+use super::Arguments;
 use super::measure::{Measurement, Test, TestKind, WARM_UP, synthetic_tokens};
 use crate::load::Loaded;
 
@@ -34,18 +37,19 @@ pub(super) fn measure(
     loaded: &Loaded,
     test: Test,
     speculation: Speculation,
-    repetitions: u32,
+    arguments: &Arguments,
 ) -> anyhow::Result<Measurement> {
     let model = &loaded.model;
     let context = test.context().min(model.config().max_position);
     let start = Instant::now();
-    let options = EngineOptions {
+    let mut options = EngineOptions {
         context,
         streams: test.batch,
         cache_tokens: test.batch * context,
         speculation,
         ..EngineOptions::default()
     };
+    arguments.decoding.apply_to(&mut options, model);
     let engine = Engine::start(model, &options)?;
     let prepared = start.elapsed();
     let mut repetition = 0;
@@ -65,13 +69,15 @@ pub(super) fn measure(
     wait_for_programs(&engine);
     let (calls, mut before) = (engine.load().decode_steps, model.counters());
     let mut repeated = vec![];
-    for _ in 0..repetitions {
+    for _ in 0..arguments.repetitions {
         before = model.counters();
         repeated.push(run()?);
     }
     let tokens = test.tokens as f64 * repeated.len() as f64;
     let host: Duration = repeated.iter().map(|repetition| repetition.host).sum();
     let first = repeated.iter().map(|repetition| repetition.first.as_secs_f64());
+    // The load is that of the last whole step.
+    engine.memory()?;
     let EngineLoad {
         decode_steps,
         step_weight_bytes,
@@ -82,7 +88,10 @@ pub(super) fn measure(
     let is_plain = test.kind == TestKind::Generate && speculation == Speculation::Off;
     Ok(Measurement {
         test,
-        mode: model.device().executors()[0].name(),
+        mode: match options.mode {
+            Mode::Fixed(executor) => executor.name(),
+            Mode::Auto => model.device().executors()[0].name(),
+        },
         seconds: repeated.iter().map(|repetition| repetition.seconds).collect(),
         steps: match test.kind {
             TestKind::Prompt => test.tokens,
@@ -121,8 +130,14 @@ fn prompt(test: &Test, request: usize, repetition: usize, vocabulary: usize) -> 
     }
 }
 
-/// A request, and when its tokens arrived.
-type Submitted = (EngineTicket, Receiver<Result<Instant, String>>);
+/// A request.
+struct Submitted {
+    _ticket: EngineTicket,
+    /// When its tokens arrived.
+    arrivals: Receiver<Result<Instant, String>>,
+    /// Tokens of its prompt that were cached.
+    cached: Arc<AtomicUsize>,
+}
 
 fn submit(engine: &Engine, prompt: Vec<u32>, tokens: usize) -> anyhow::Result<Submitted> {
     let options = GenerateOptions {
@@ -138,8 +153,13 @@ fn submit(engine: &Engine, prompt: Vec<u32>, tokens: usize) -> anyhow::Result<Su
             EngineEvent::End(_) | EngineEvent::Embedding(_) => Ok(()),
         };
     };
-    let ticket = engine.submit(EngineRequest::new(prompt, options), Box::new(listener))?;
-    Ok((ticket, arrivals))
+    let request = EngineRequest::new(prompt, options);
+    let cached = request.cached_tokens.clone();
+    Ok(Submitted {
+        _ticket: engine.submit(request, Box::new(listener))?,
+        arrivals,
+        cached,
+    })
 }
 
 fn measure_once(engine: &Engine, model: &Model, test: &Test, repetition: usize) -> anyhow::Result<Repetition> {
@@ -149,13 +169,12 @@ fn measure_once(engine: &Engine, model: &Model, test: &Test, repetition: usize) 
         TestKind::Prompt => 1,
         TestKind::Generate => test.tokens,
     };
-    let cached = engine.load().cached_tokens;
     let (host, start) = (ProcessTime::now(), Instant::now());
     let requests = prompts.into_iter().map(|prompt| submit(engine, prompt, tokens));
     let requests: Vec<Submitted> = requests.collect::<anyhow::Result<_>>()?;
     let mut arrivals = vec![];
-    for (_ticket, received) in &requests {
-        let tokens: Result<Vec<Instant>, String> = received.iter().collect();
+    for request in &requests {
+        let tokens: Result<Vec<Instant>, String> = request.arrivals.iter().collect();
         arrivals.push(tokens.map_err(anyhow::Error::msg)?);
     }
     let begin = arrivals.iter().filter_map(|tokens| tokens.first()).max();
@@ -164,7 +183,8 @@ fn measure_once(engine: &Engine, model: &Model, test: &Test, repetition: usize) 
     let (time, counted, steps) = match test.kind {
         TestKind::Prompt => {
             // Tokens after the last cached page are computed again.
-            let cached = (engine.load().cached_tokens - cached) as usize;
+            let cached = requests.iter().map(|request| request.cached.load(Ordering::Relaxed));
+            let cached: usize = cached.sum();
             let computed = test.batch * (test.depth + test.tokens) - cached;
             (begin - start, computed, test.tokens)
         }

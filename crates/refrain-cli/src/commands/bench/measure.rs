@@ -83,7 +83,7 @@ pub(super) fn measure_all(loaded: &Loaded, tests: &[Test], arguments: &Arguments
         .iter()
         .map(|test| match test.speculation {
             None if test.batch == 1 => measure_test(loaded, *test, arguments),
-            speculation => engine::measure(loaded, *test, speculation.unwrap_or_default(), arguments.repetitions),
+            speculation => engine::measure(loaded, *test, speculation.unwrap_or_default(), arguments),
         })
         .collect()
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use anyhow::{anyhow, bail};
 use clap::ValueEnum;
-use refrain_engine::{Engine, EngineRequest, Error, Finish, GenerateOptions, Generation, Restored, Snapshot};
+use refrain_engine::{Engine, EngineRequest, Error, Finish, GenerateOptions, Generation, Masks, Restored, Snapshot};
 use refrain_grammar::ReasoningBudget;
 use refrain_text::{Conversation, Tokenizer};
 use serde_json::{Value, json};
@@ -102,11 +102,11 @@ impl<'a> ChatSession<'a> {
     ///
     /// # Errors
     /// If memory is too short. Then the context length is unchanged.
-    pub fn resize(&mut self, context: usize, start: impl Fn(usize) -> anyhow::Result<Engine>) -> anyhow::Result<()> {
+    pub fn resize(&mut self, context: usize, start: impl Fn(usize) -> Result<Engine, Error>) -> Result<(), Error> {
         let before = self.context();
-        self.tokens.clear();
         // Memory may not suffice for two engines, so the old one ends first.
         self.engine = start(1)?;
+        self.tokens.clear();
         match start(context) {
             Ok(engine) => self.engine = engine,
             Err(error) => {
@@ -137,7 +137,11 @@ impl<'a> ChatSession<'a> {
     /// # Errors
     /// If the file is damaged, or does not fit the model or context. Then nothing changes.
     pub fn restore_state(&mut self, path: &Path) -> Result<Restored, Error> {
-        self.engine.restore(Snapshot::open(path)?)
+        let snapshot = Snapshot::open(path)?;
+        let tokens = snapshot.tokens().to_vec();
+        let restored = self.engine.restore(snapshot)?;
+        self.tokens = tokens;
+        Ok(restored)
     }
 
     /// Removes all messages but the system message.
@@ -193,17 +197,21 @@ impl<'a> ChatSession<'a> {
         let Ok(tokens) = self.tokens_of(&visible) else {
             return Ok(());
         };
+        let cached = common_prefix(&self.tokens, &tokens);
         let unknown = if message.is_empty() { TYPICAL_MESSAGE_TOKENS } else { 0 };
-        let most = self.context();
-        self.engine
-            .prepare((tokens.len() + unknown).min(most), self.renderer.budget.is_some())
+        let new = (tokens.len() + unknown).min(self.context()).saturating_sub(cached);
+        let masks = match self.renderer.budget {
+            Some(_) => Masks::Later,
+            None => Masks::Never,
+        };
+        self.engine.prepare((cached, new), masks)
     }
 
     /// Generates a response to the last message. If that fails or the response is empty, the message is removed, so
     /// that user and assistant messages keep alternating.
     ///
     /// # Errors
-    /// If the template rejects the conversation, the context is full, or session or writer fail.
+    /// If the template rejects the conversation, the context is full, or engine or writer fail.
     pub fn respond(&mut self, options: &GenerateOptions, writer: &mut ResponseWriter) -> anyhow::Result<Response> {
         let response = self.generate(options, writer);
         let response = response.and_then(|response| writer.finish().map(|()| response));
@@ -343,11 +351,11 @@ impl<'a> ChatSession<'a> {
         let context = self.context();
         match self.on_full {
             OnFull::Shift => format!(
-                "the message needs {tokens} tokens, but the context holds {context}: use /ctx N (or --ctx) for a longer one"
+                "the message needs {tokens} tokens, but the context holds {context}, response included: use /ctx N (or --ctx) for a longer one"
             ),
             OnFull::Stop => format!(
-                "the conversation has {tokens} tokens, but the context holds {context}: use /clear to start over, /ctx N \
-                 (or --ctx) for a longer context, or /set on-full shift to drop the oldest messages"
+                "the conversation has {tokens} tokens, but the context holds {context}, response included: use /clear to \
+                 start over, /ctx N (or --ctx) for a longer context, or /set on-full shift to drop the oldest messages"
             ),
         }
     }
@@ -365,6 +373,13 @@ fn continuation_text(tokenizer: &Tokenizer, before: &[u32], new: &[u32], text: &
     } else {
         text.to_owned()
     }
+}
+
+/// Number of tokens at the start that both have, but not all of `tokens`: the last one is always computed.
+fn common_prefix(held: &[u32], tokens: &[u32]) -> usize {
+    let pairs = held.iter().zip(tokens);
+    let equal = pairs.take_while(|(held, token)| held == token).count();
+    equal.min(tokens.len().saturating_sub(1))
 }
 
 /// Appends what was generated after the context was full. Processing the prompt again counts as decoding time.

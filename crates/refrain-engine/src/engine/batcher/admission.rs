@@ -67,23 +67,15 @@ impl<R: Runner> Batcher<R> {
         let mut pages = std::mem::take(&mut prefix.pages);
         pages.extend((0..needed).map_while(|_| self.pool.take()));
         debug_assert_eq!(pages.len(), known + needed, "these pages are available");
-        let forked = forked.map(|(from, page)| (from, page, tokens - 1));
-        let part = prefix
-            .part
-            .map(|(page, shared)| (slot, page, known * PAGE_SIZE + shared));
-        let mut copied = forked.or(part);
-        if let Some((from, page, _)) = copied {
-            match self.runner.fork([page, pages[known]], [from, slot]) {
-                // It is computed instead.
-                Err(error) if error.is_out_of_memory() => copied = None,
-                done => done?,
-            }
-        }
-        if let (None, Some(checkpoint)) = (copied, prefix.checkpoint) {
-            self.runner.restore_states(slot, checkpoint)?;
-        }
+        let copied = self.copy_prefix(slot, &prefix, forked, (known, tokens), pages[known]);
         self.release_part(&mut prefix);
-        let cached = copied.map_or(known * PAGE_SIZE, |(_, _, cached)| cached);
+        let cached = match copied {
+            Ok(cached) => cached,
+            Err(error) => {
+                self.pool.give_back(&pages);
+                return Err(error);
+            }
+        };
         let mut request = self.queue.remove(index).expect("a waiting request");
         // A preempted request is admitted again, but its prompt counts once.
         if let Some(cached_tokens) = request.cached_tokens.take() {
@@ -117,6 +109,33 @@ impl<R: Runner> Batcher<R> {
             pages_written: 0,
         });
         Ok(true)
+    }
+
+    /// Copies what a request in `slot` can go on after into its page `own` and its states: what `forked` has computed, or the
+    /// beginning of a page, or the states behind the `known` pages. Returns how many of its `tokens` tokens are computed.
+    fn copy_prefix(
+        &mut self,
+        slot: usize,
+        prefix: &CachedPrefix,
+        forked: Option<(usize, u32)>,
+        (known, tokens): (usize, usize),
+        own: u32,
+    ) -> Result<usize, Error> {
+        let forked = forked.map(|(from, page)| (from, page, tokens - 1));
+        let part = prefix
+            .part
+            .map(|(page, shared)| (slot, page, known * PAGE_SIZE + shared));
+        if let Some((from, page, computed)) = forked.or(part) {
+            match self.runner.fork([page, own], [from, slot]) {
+                // It is computed instead.
+                Err(error) if error.is_out_of_memory() => {}
+                copied => return copied.map(|()| computed),
+            }
+        }
+        if let Some(checkpoint) = prefix.checkpoint {
+            self.runner.restore_states(slot, checkpoint)?;
+        }
+        Ok(known * PAGE_SIZE)
     }
 
     /// Whether there are pages for a request of whose tokens `known` pages are cached, and `needed` are not.

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use super::{Batcher, EngineOptions, Runner};
+use super::{Batcher, EngineOptions, PAGE_SIZE, Runner};
 use crate::Error;
 use crate::engine::IDLE_BEFORE_WORK;
+use crate::engine::calls::Masks;
 use crate::engine::row_count::{rounded, widths};
 use crate::engine::speculation::DRAFT_WIDTHS;
 use crate::prefill::{SHORT_CHUNK, class_sizes, next_chunk};
@@ -33,8 +34,14 @@ pub(super) struct Preparation {
 }
 
 impl Preparation {
-    /// Returns the programs that requests without optional parts need.
+    /// Returns the programs that requests without optional parts need, unless none are made ahead.
     pub fn of(options: &EngineOptions) -> Preparation {
+        if !options.prepares {
+            return Preparation {
+                programs: vec![],
+                widest: usize::MAX,
+            };
+        }
         let most = rounded(options.streams.max(1));
         let fewest = if options.deterministic { most } else { 1 };
         let steps: Vec<usize> = widths()
@@ -59,7 +66,9 @@ impl Preparation {
 
     /// Adds the programs that a single request with drafts needs, after all others.
     pub fn with_drafts(mut self) -> Preparation {
-        self.programs.splice(0..0, DRAFT_WIDTHS.map(NeededProgram::Drafts));
+        if self.widest != usize::MAX {
+            self.programs.splice(0..0, DRAFT_WIDTHS.map(NeededProgram::Drafts));
+        }
         self
     }
 
@@ -105,33 +114,45 @@ impl<R: Runner> Batcher<R> {
         Ok(())
     }
 
-    /// Makes the programs that a request needs of whose tokens `new` are not cached. `constrained` says whether its tokens are
-    /// restricted.
+    /// Makes the programs that a request needs of whose tokens `cached` are computed, and `new` are not.
     ///
     /// # Errors
     /// If there is too little memory, or the device fails.
-    pub fn prepare_request(&mut self, new: usize, constrained: bool) -> Result<(), Error> {
+    pub fn prepare_request(&mut self, (cached, new): (usize, usize), masks: Masks) -> Result<(), Error> {
         // The decode step sees the last token.
-        let mut left = new.saturating_sub(1);
-        while left > 0 {
-            let most = self.runner.max_chunk_tokens(self.backpressure.chunk(), new - left);
-            let chunk = self.runner.fit_chunk(next_chunk(left, most))?;
-            self.runner.prepare_chunk(chunk)?;
-            left -= chunk;
-        }
-        let extras = StepExtras {
-            allowed: constrained,
-            ..StepExtras::default()
-        };
-        self.runner.prepare_step((self.first_rows(), extras))?;
-        if self.speculator.is_some() && !constrained {
-            let extras = StepExtras {
-                draft_tokens: DRAFT_WIDTHS[0],
-                ..StepExtras::default()
+        let end = (cached + new).saturating_sub(1);
+        let mut at = cached;
+        while at < end {
+            // Recurrent states are saved where the last page ends.
+            let saved = end / PAGE_SIZE * PAGE_SIZE;
+            let next = if self.pool.saves_states() && at < saved {
+                saved
+            } else {
+                end
             };
-            self.runner.prepare_step((1, extras))?;
+            let most = self.runner.max_chunk_tokens(self.backpressure.chunk(), at);
+            let chunk = self.runner.fit_chunk(next_chunk(next - at, most))?;
+            self.runner.prepare_chunk(chunk)?;
+            at += chunk;
         }
-        Ok(())
+        let rows = self.first_rows();
+        let plain = StepExtras::default();
+        if masks != Masks::Always {
+            self.runner.prepare_step((rows, plain))?;
+        }
+        if masks != Masks::Never {
+            self.runner
+                .prepare_step((rows, StepExtras { allowed: true, ..plain }))?;
+        }
+        if self.speculator.is_none() || masks == Masks::Always {
+            return Ok(());
+        }
+        let draft_tokens = DRAFT_WIDTHS[0];
+        match self.runner.prepare_step((1, StepExtras { draft_tokens, ..plain })) {
+            // The request goes on without drafts.
+            Err(error) if error.is_out_of_memory() => Ok(()),
+            prepared => prepared,
+        }
     }
 
     /// Returns the rows of the step for a single request.

@@ -34,8 +34,8 @@ impl PagePool {
         self.version += 1;
     }
 
-    /// Finds the page after `last`, or the first page, that begins with most of `tokens`, and holds it. Also returns how many
-    /// of them it begins with.
+    /// Finds a page after `last`, or a first page, that begins with many of `tokens`, and holds it. Also returns how many of
+    /// them it begins with.
     pub(super) fn hold_part(&mut self, last: Option<NodeId>, tokens: &[u32]) -> Option<(u32, usize)> {
         let (Some(tree), None) = (&mut self.tree, &self.free_checkpoints) else {
             return None;

@@ -16,7 +16,7 @@ const MAX_COMPARED: usize = 16;
 pub struct PrefixTree {
     ids: HashMap<(NodeId, Box<[u32]>), NodeId>,
     /// Nodes by their parents and first tokens, the newest last.
-    by_first: HashMap<(NodeId, u32), Vec<NodeId>>,
+    by_first: HashMap<(NodeId, u32), BTreeSet<NodeId>>,
     nodes: HashMap<NodeId, Node>,
     /// The node of each page; [`PrefixTree::ROOT`] for none.
     by_page: Vec<NodeId>,
@@ -115,7 +115,8 @@ impl PrefixTree {
         self.ids.get(&(parent, tokens.into())).copied()
     }
 
-    /// Returns the child of `parent` that shares most first tokens with `tokens`, and how many.
+    /// Returns the child of `parent` that shares most first tokens with `tokens`, and how many: of the newest ones that
+    /// share the first.
     pub fn closest_child(&self, parent: NodeId, tokens: &[u32]) -> Option<(NodeId, usize)> {
         let children = self.by_first.get(&(parent, *tokens.first()?))?;
         let shared = |id: &NodeId| {
@@ -161,7 +162,7 @@ impl PrefixTree {
             checkpoint: None,
         };
         self.ids.insert((parent, tokens.into()), id);
-        self.by_first.entry((parent, tokens[0])).or_default().push(id);
+        self.by_first.entry((parent, tokens[0])).or_default().insert(id);
         self.nodes.insert(id, node);
         self.by_page[page as usize] = id;
         self.leaves.insert((self.clock, id));
@@ -273,12 +274,16 @@ impl PrefixTree {
         }
         let first = (node.parent, node.tokens[0]);
         if let Some(siblings) = self.by_first.get_mut(&first) {
-            siblings.retain(|&sibling| sibling != id);
+            siblings.remove(&id);
             if siblings.is_empty() {
                 self.by_first.remove(&first);
             }
         }
-        self.ids.remove(&(node.parent, node.tokens));
+        let key = (node.parent, node.tokens);
+        // Two pages that tokens do not fill may begin with the same ones.
+        if self.ids.get(&key) == Some(&id) {
+            self.ids.remove(&key);
+        }
         (node.page, node.checkpoint)
     }
 }

@@ -5,8 +5,8 @@ use super::*;
 use refrain_models::demo;
 
 /// Starts an engine for one request at a time.
-fn start(model: &Model, context: usize) -> anyhow::Result<Engine> {
-    Ok(Engine::start(model, &EngineOptions::single(context))?)
+fn start(model: &Model, context: usize) -> Result<Engine, Error> {
+    Engine::start(model, &EngineOptions::single(context))
 }
 
 /// Chats with the demo model using `template`; returns the responses and the numbers of cached tokens.
