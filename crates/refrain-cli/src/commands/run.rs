@@ -6,6 +6,7 @@ mod response_format;
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
 use refrain_engine::{
@@ -199,23 +200,17 @@ impl Task<'_> {
         }
         let masks = Masks::of(constraint.as_deref());
         loaded.prepare(|| engine.prepare((held_tokens, self.prompt.len()), masks))?;
-        if self.options.max_tokens == Some(0) && state.save_state.is_some() {
-            // The state is to hold the prompt.
-            let options = GenerateOptions {
-                max_tokens: Some(1),
-                ..GenerateOptions::default()
-            };
-            engine
-                .generate(EngineRequest::new(tokens.clone(), options))?
-                .next()
-                .transpose()?;
-        }
+        let prompt_time = match self.options.max_tokens {
+            Some(0) => Some(compute(&engine, &tokens)?),
+            _ => None,
+        };
         let request = EngineRequest {
             constraint,
             ..EngineRequest::new(tokens.clone(), self.options.clone())
         };
         let mut generation = self.writer.push_all(engine.generate(request)?.text(&self.tokenizer))?;
         generation.prompt_tokens = self.prompt.len();
+        generation.time_to_first = prompt_time.unwrap_or(generation.time_to_first);
         let code = self.finish(&loaded, &generation, engine.memory().ok())?;
         // Last, so that the response is shown even if the file cannot be written.
         if let Some(path) = &state.save_state {
@@ -276,6 +271,18 @@ impl Task<'_> {
             _ => ExitCode::SUCCESS,
         })
     }
+}
+
+/// Computes a prompt without a response, for its state and its speed; returns how long that took.
+fn compute(engine: &Engine, prompt: &[u32]) -> anyhow::Result<Duration> {
+    let start = Instant::now();
+    let options = GenerateOptions {
+        max_tokens: Some(1),
+        ..GenerateOptions::default()
+    };
+    let mut tokens = engine.generate(EngineRequest::new(prompt.to_vec(), options))?;
+    tokens.next().transpose()?;
+    Ok(start.elapsed())
 }
 
 /// The generated tokens that a state holds: all but the last one that was sampled.

@@ -31,6 +31,8 @@ pub(super) struct Preparation {
     programs: Vec<NeededProgram>,
     /// Rows up to which steps are made or on the list.
     widest: usize,
+    /// Whether any are made ahead.
+    enabled: bool,
 }
 
 impl Preparation {
@@ -39,7 +41,8 @@ impl Preparation {
         if !options.prepares {
             return Preparation {
                 programs: vec![],
-                widest: usize::MAX,
+                widest: 0,
+                enabled: false,
             };
         }
         let most = rounded(options.streams.max(1));
@@ -61,12 +64,13 @@ impl Preparation {
         Preparation {
             programs: all,
             widest: MAX_PREPARED_ROWS,
+            enabled: true,
         }
     }
 
     /// Adds the programs that a single request with drafts needs, after all others.
     pub fn with_drafts(mut self) -> Preparation {
-        if self.widest != usize::MAX {
+        if self.enabled {
             self.programs.splice(0..0, DRAFT_WIDTHS.map(NeededProgram::Drafts));
         }
         self
@@ -80,6 +84,9 @@ impl Preparation {
     /// Notes that a step of so many rows is used. Once such a burst is over, somewhat narrower steps are made for the next
     /// one: they take as much memory as two such steps.
     pub fn used(&mut self, rows: usize) {
+        if !self.enabled {
+            return;
+        }
         let between = widths().skip_while(|&narrower| narrower <= self.widest);
         let mut between: Vec<usize> = between.take_while(|&narrower| narrower < rows).collect();
         let mut left = 2 * rows;
@@ -216,6 +223,14 @@ mod tests {
         preparation.programs.clear();
         [32, 64, 48].into_iter().for_each(|rows| preparation.used(rows));
         assert_eq!(preparation.programs, [Step(56), Step(48)]);
+
+        let never = EngineOptions {
+            prepares: false,
+            ..options.clone()
+        };
+        let mut never = Preparation::of(&never).with_drafts();
+        never.used(64);
+        assert_eq!(never.left(), 0);
 
         let mut batcher = Batcher::new(&model(), &options).expect("fits");
         let mut steps = 0;
