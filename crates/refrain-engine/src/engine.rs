@@ -59,7 +59,9 @@ use prefix_store::StoredPrefix;
 use recovery::{Recovery, fail, guarded};
 pub use recovery::{Reload, ReloadedModels};
 use request::Waiting;
-pub use request::{EngineEvent, EngineListener, EngineRequest, EngineTicket, PickedToken, TokenConstraint};
+pub use request::{
+    EngineEvent, EngineListener, EngineRequest, EngineTicket, PickedToken, PromptOutputs, TokenConstraint,
+};
 use runner::DeviceRunner;
 pub use speculation::{MAX_DRAFTS, Speculation, draft_memory, draft_obstacle};
 
@@ -99,6 +101,8 @@ pub struct EngineOptions {
     /// Target for the longest time between two tokens of a text while prompts of other requests are computed. It
     /// decides how many tokens of a prompt a step computes. Steps that take longer by themselves exceed it.
     pub target_gap: Duration,
+    /// Limit of the tokens of prompts that a step computes; `None` for what suits the device.
+    pub max_chunk: Option<usize>,
     /// Whether programs for later requests are made while there are no requests.
     pub prepares: bool,
     /// How decode steps are executed. [`Mode::Auto`] measures nothing: it is the device's default executor.
@@ -123,6 +127,7 @@ impl Default for EngineOptions {
             prefix_store: None,
             deterministic: false,
             target_gap: DEFAULT_TARGET_GAP,
+            max_chunk: None,
             prepares: true,
             mode: Mode::Auto,
             tokens_per_submit: None,
@@ -264,6 +269,11 @@ impl Engine {
         &self.options
     }
 
+    /// Returns its model's vocabulary size: the length of a row of logits.
+    pub fn vocabulary(&self) -> usize {
+        self.vocabulary
+    }
+
     /// Returns its current load.
     pub fn load(&self) -> EngineLoad {
         *lock(&self.shared.load)
@@ -291,6 +301,7 @@ impl Engine {
             options,
             top_logprobs,
             constraint,
+            prompt_outputs,
             embeds,
             client,
             cached_tokens,
@@ -299,13 +310,16 @@ impl Engine {
         if prompt.is_empty() {
             return Err(Error::EmptyPrompt);
         }
+        let has_text = !embeds && options.max_tokens != Some(0);
         // A text needs room for a generated token.
-        let tokens = prompt.len() + usize::from(!embeds);
+        let tokens = prompt.len() + usize::from(has_text);
         if tokens > context {
             return Err(Error::ContextFull { tokens, context });
         }
         check_ids(&prompt, self.vocabulary)?;
-        if options.max_tokens == Some(0) {
+        let prompt_outputs = prompt_outputs.map(|outputs| (outputs, outputs.tokens(prompt.len(), has_text)));
+        let prompt_outputs = prompt_outputs.filter(|(_, tokens)| !tokens.is_empty());
+        if !has_text && !embeds && prompt_outputs.is_none() {
             listener(EngineEvent::End(Finish::Length));
             return Ok(EngineTicket(cancelled));
         }
@@ -331,6 +345,7 @@ impl Engine {
             settings,
             top_logprobs,
             constraint: constraint.map(Constraint::new),
+            prompt_outputs,
             embeds,
             client,
             cached_tokens: Some(cached_tokens),

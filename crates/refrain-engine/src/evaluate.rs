@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use crate::{Error, Session};
+use crate::{Engine, Error};
 
 /// Bytes of logits that are held at a time.
 const MAX_LOGIT_BYTES: usize = 64 << 20;
@@ -140,58 +140,51 @@ impl Divergence {
     }
 }
 
-/// Scores `session`'s model on `tokens`. `progress` receives the number of tokens predicted so far.
+/// Scores an engine's model on `tokens`. `progress` receives the number of tokens predicted so far.
 ///
 /// # Errors
-/// As [`Session::prefill`], or if logits are not finite.
+/// As [`Engine::logprobs`], or if logits are not finite.
 pub fn perplexity(
-    session: &mut Session,
+    engine: &Engine,
     tokens: &[u32],
     windows: &Windows,
     progress: &dyn Fn(usize),
 ) -> Result<Score, Error> {
     let mut score = Score::default();
-    session.model().check_ids(tokens)?;
     for window in windows.over(tokens.len()) {
         let seen = windows.tokens(tokens, &window);
-        let mut position = start_window(session, &seen, &window)?;
-        while position + 1 < seen.len() {
-            let logits = next_logits(session, &seen, position)?;
-            let vocabulary = session.vocabulary();
-            let rows = logits.par_chunks_exact(vocabulary).zip(&seen[position + 1..]);
-            let token_nlls: Vec<f64> = rows.map(|(row, &token)| token_nll(row, token)).collect();
-            for token_nll in token_nlls {
-                position += 1;
-                check(token_nll, window.tokens.start + position)?;
-                score.add(token_nll);
-            }
-            progress(score.tokens);
+        let before = window.first - window.tokens.start - 1;
+        for (logprob, position) in engine.logprobs(&seen, before)?.into_iter().zip(window.first..) {
+            let token_nll = -f64::from(logprob);
+            check(token_nll, position)?;
+            score.add(token_nll);
         }
+        progress(score.tokens);
     }
     Ok(score)
 }
 
-/// Compares the predictions of `session`'s model with those of `reference`'s, which must have the same vocabulary.
+/// Compares the predictions of an engine's model with those of `reference`'s, which must have the same vocabulary.
 ///
 /// # Errors
 /// As [`perplexity`].
 pub fn divergence(
-    session: &mut Session,
-    reference: &mut Session,
+    engine: &Engine,
+    reference: &Engine,
     tokens: &[u32],
     windows: &Windows,
     progress: &dyn Fn(usize),
 ) -> Result<Divergence, Error> {
     let mut result = Divergence::default();
-    session.model().check_ids(tokens)?;
+    let vocabulary = engine.vocabulary();
     for window in windows.over(tokens.len()) {
         let seen = windows.tokens(tokens, &window);
-        let mut position = start_window(session, &seen, &window)?;
-        start_window(reference, &seen, &window)?;
+        let mut position = window.first - window.tokens.start - 1;
         while position + 1 < seen.len() {
-            let logits = next_logits(session, &seen, position)?;
-            let expected = next_logits(reference, &seen, position)?;
-            let vocabulary = session.vocabulary();
+            // What is before a part is in the engine's prefix cache.
+            let end = (position + rows_at_once(vocabulary)).min(seen.len() - 1);
+            let [logits, expected] = [engine, reference].map(|engine| engine.logits(&seen[..end], position));
+            let (logits, expected) = (logits?, expected?);
             let pairs = logits
                 .par_chunks_exact(vocabulary)
                 .zip(expected.par_chunks_exact(vocabulary));
@@ -219,25 +212,11 @@ pub fn divergence(
     Ok(result)
 }
 
-/// Starts a window: prefills the tokens before the one from which the first prediction is made. Returns that
-/// token's index in the window.
-fn start_window(session: &mut Session, seen: &[u32], window: &Window) -> Result<usize, Error> {
-    session.rewind(0);
-    let before = window.first - window.tokens.start - 1;
-    if before > 0 {
-        session.prefill(&seen[..before])?;
-    }
-    Ok(before)
-}
-
-/// Returns the logits after the tokens from `position` on, as many as may be held at a time, excluding the last
-/// token.
-fn next_logits(session: &mut Session, seen: &[u32], position: usize) -> Result<Vec<f32>, Error> {
-    let rows = (MAX_LOGIT_BYTES / size_of::<f32>() / session.vocabulary()).clamp(16, 512);
+/// Returns how many rows of logits are held at a time.
+fn rows_at_once(vocabulary: usize) -> usize {
+    let rows = (MAX_LOGIT_BYTES / size_of::<f32>() / vocabulary).clamp(16, 512);
     // Powers of two need no padding.
-    let rows = 1 << rows.ilog2();
-    let end = (position + rows).min(seen.len() - 1);
-    session.extend_logits(&seen[position..end])
+    1 << rows.ilog2()
 }
 
 fn check(number: f64, position: usize) -> Result<(), Error> {
@@ -353,9 +332,9 @@ mod tests {
         let checkpoint = refrain_models::Checkpoint::synthetic("tiny:f32").expect("a checkpoint");
         let options = crate::LoadOptions::default();
         let model = crate::Model::load(&checkpoint, &refrain::Device::cpu(), &options).expect("loads");
-        let mut session = Session::new(&model, 16).expect("fits");
-        let beyond = session.vocabulary() as u32;
-        let score = perplexity(&mut session, &[1, 2, beyond], &windows(8, 8), &|_| {});
+        let engine = Engine::start(&model, &crate::EngineOptions::single(16)).expect("starts");
+        let beyond = engine.vocabulary() as u32;
+        let score = perplexity(&engine, &[1, 2, beyond], &windows(8, 8), &|_| {});
         assert!(
             matches!(score, Err(Error::TokenRange { id, .. }) if id == beyond),
             "{score:?}"

@@ -5,7 +5,8 @@ use refrain_models::{CacheTypes, LayerState, ModelConfig, Pages};
 use crate::mode::{Mode, ModeCache, ModeChoice, ModeTrial};
 use crate::pace::Pace;
 use crate::prefill::{
-    MAX_CHUNK, PrefillChunk, PrefillPiece, PrefillPrograms, SHORT_CHUNK, default_chunk, max_chunk_tokens, next_chunk,
+    MAX_CHUNK, PrefillChunk, PrefillPiece, PrefillPrograms, RowOutput, SHORT_CHUNK, default_chunk, max_chunk_tokens,
+    next_chunk,
 };
 use crate::rollback::Rollback;
 use crate::step::{DecodeStep, StepExtras};
@@ -285,7 +286,7 @@ impl Session {
         let mut hidden = Vec::with_capacity(tokens.len() * self.model.config().hidden_size);
         let mut rest = tokens;
         while let Some(chunk) = self.next_chunk(&mut rest, tokens.len())? {
-            let rows = self.compute(chunk, chunk.len(), true);
+            let rows = self.compute(chunk, chunk.len(), RowOutput::Hidden);
             hidden.extend(self.extended(chunk, rows)?);
         }
         Ok(hidden)
@@ -346,7 +347,7 @@ impl Session {
     /// Runs the model on a chunk of new tokens; returns the logits after its last `wanted` ones, of the
     /// last sequence.
     fn extend(&mut self, chunk: &[u32], wanted: usize) -> Result<Vec<f32>, Error> {
-        let logits = self.compute(chunk, wanted, false);
+        let logits = self.compute(chunk, wanted, RowOutput::Logits);
         self.extended(chunk, logits)
     }
 
@@ -362,10 +363,9 @@ impl Session {
     }
 
     /// Computes a chunk. Returns the logits or hidden states of its last `wanted` tokens, of the last sequence.
-    fn compute(&mut self, chunk: &[u32], wanted: usize, hidden: bool) -> Result<Vec<f32>, Error> {
+    fn compute(&mut self, chunk: &[u32], wanted: usize, output: RowOutput) -> Result<Vec<f32>, Error> {
         let pages: Vec<u32> = (0..(self.sequences * self.pages.per_sequence) as u32).collect();
-        let config = self.model.config();
-        let width = if hidden { config.hidden_size } else { config.vocab_size };
+        let width = output.width(self.model.config());
         let mut rows = vec![];
         for sequence in 0..self.sequences {
             let piece = PrefillPiece {
@@ -374,7 +374,7 @@ impl Session {
                 position: self.tokens.len(),
                 next: None,
             };
-            let chunk = PrefillChunk::single(piece, wanted, hidden);
+            let chunk = PrefillChunk::single(piece, wanted, output);
             let function = self.prompts.run(&self.model, &self.states, &chunk, &pages)?;
             if wanted > 0 && sequence + 1 == self.sequences {
                 rows = function.read_range(0, 0, wanted * width)?;

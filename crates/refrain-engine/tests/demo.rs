@@ -4,8 +4,8 @@ mod common;
 
 use std::path::Path;
 
-use common::{TestGpu, relative_l2};
-use refrain_engine::{Device, LoadOptions, Model, Session};
+use common::{TestGpu, engine, relative_l2};
+use refrain_engine::{Device, LoadOptions, Model};
 use refrain_models::Checkpoint;
 
 fn story_logits(device: &Device, chunk: usize) -> Vec<f32> {
@@ -19,9 +19,9 @@ fn story_logits(device: &Device, chunk: usize) -> Vec<f32> {
         .expect("tokens");
     assert!(tokens.len() > 200, "only {} tokens", tokens.len());
     let model = Model::load(&checkpoint, device, &LoadOptions::default()).expect("loads");
-    let mut session = Session::new(&model, tokens.len()).expect("fits");
-    session.set_chunk(chunk);
-    session.logits(&tokens).expect("computes")
+    engine(&model, tokens.len(), chunk)
+        .logits(&tokens, 0)
+        .expect("computes")
 }
 
 #[test]

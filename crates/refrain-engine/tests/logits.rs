@@ -4,8 +4,8 @@ mod common;
 
 use std::path::{Path, PathBuf};
 
-use common::{TestGpu, relative_l2};
-use refrain_engine::{Device, LoadOptions, Model, Session};
+use common::{TestGpu, engine, relative_l2};
+use refrain_engine::{Device, Engine, EngineEvent, EngineRequest, LoadOptions, Model};
 use refrain_models::Checkpoint;
 use refrain_testing::sample;
 use safetensors::SafeTensors;
@@ -49,11 +49,10 @@ fn check(fixtures: &[PathBuf], device: &Device, chunk: usize, bound: f64) {
     for fixture in fixtures {
         let model = Model::load(&open(fixture), device, &LoadOptions::default()).expect("loads");
         let (rows, reference) = expected(fixture);
-        let mut session = Session::new(&model, rows.iter().map(Vec::len).max().expect("rows")).expect("fits");
-        session.set_chunk(chunk);
+        let engine = engine(&model, rows.iter().map(Vec::len).max().expect("rows"), chunk);
         let logits: Vec<f32> = rows
             .iter()
-            .flat_map(|row| session.logits(row).expect("computes"))
+            .flat_map(|row| engine.logits(row, 0).expect("computes"))
             .collect();
         let error = relative_l2(&logits, &reference);
         let name = fixture.file_name().expect("a name").to_string_lossy().into_owned();
@@ -95,7 +94,7 @@ fn vulkan_agrees_with_transformers_in_small_chunks() {
     gpu.assert_silent();
 }
 
-/// Compares hidden states after the last norm; prompts are cut into chunks of `chunk` tokens.
+/// Compares embeddings: hidden states after the last norm. Texts are cut into chunks of `chunk` tokens.
 fn check_hidden(device: &Device, chunk: usize, bound: f64) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures");
     let bytes = std::fs::read(root.join("hidden_states.safetensors")).expect("hidden states");
@@ -107,18 +106,24 @@ fn check_hidden(device: &Device, chunk: usize, bound: f64) {
         let model = Model::load(&open(&fixture), device, &LoadOptions::default()).expect("loads");
         let row = &expected(&fixture).0[0];
         let reference: Vec<f32> = bytemuck::allocation::pod_collect_to_vec(tensor.data());
-        let mut session = Session::new(&model, row.len()).expect("fits");
-        session.set_chunk(chunk);
-        let hidden = session.hidden_states(row).expect("computes");
-        let error = relative_l2(&hidden, &reference);
-        println!("{name}: {error:.2e}");
-        assert!(error <= bound, "{name} on {}: {error:.2e} > {bound:.0e}", device.name());
-        // The sequence continues from hidden states as from logits.
-        let before = session.logits(&row[..4]).expect("computes");
-        session.hidden_states(&row[..3]).expect("computes");
-        let after = session.prefill(&row[3..4]).expect("computes");
-        let last = &before[before.len() - session.vocabulary()..];
-        assert!(relative_l2(&after, last) <= bound, "{name}");
+        let engine = engine(&model, row.len(), chunk);
+        let width = model.config().hidden_size;
+        for tokens in [1, row.len() / 2, row.len()] {
+            let expected = &reference[(tokens - 1) * width..tokens * width];
+            let error = relative_l2(&embedding(&engine, &row[..tokens]), expected);
+            println!("{name}, {tokens} tokens: {error:.2e}");
+            assert!(error <= bound, "{name} on {}: {error:.2e} > {bound:.0e}", device.name());
+        }
+    }
+}
+
+fn embedding(engine: &Engine, text: &[u32]) -> Vec<f32> {
+    let (sender, events) = std::sync::mpsc::channel();
+    let request = EngineRequest::embedding(text.to_vec());
+    let _ticket = engine.submit(request, Box::new(move |event| drop(sender.send(event))));
+    match events.recv().expect("the engine answers") {
+        EngineEvent::Embedding(hidden) => hidden,
+        other => panic!("{other:?}"),
     }
 }
 

@@ -62,7 +62,7 @@ impl Submitted {
                 EngineEvent::Token(token) => tokens.push(token.id),
                 EngineEvent::End(finish) => return Ok((tokens, finish)),
                 EngineEvent::Failed(error) => return Err(error),
-                EngineEvent::Embedding(_) => panic!("a text was requested"),
+                EngineEvent::Embedding(_) | EngineEvent::Logits(_) => panic!("a text was requested"),
             }
         }
     }

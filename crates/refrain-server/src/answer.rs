@@ -158,7 +158,7 @@ impl Pieces<'_> {
                 EngineEvent::End(finish) => (self.finish(finish)?, Some(finish)),
                 EngineEvent::Failed(error) => return Err(error.into()),
                 // Requests for text have none.
-                EngineEvent::Embedding(_) => return Err(Refusal::Silence),
+                EngineEvent::Embedding(_) | EngineEvent::Logits(_) => return Err(Refusal::Silence),
             };
             if let Some(finish) = end {
                 self.record.add_end(finish, self.cached_tokens.load(Ordering::Relaxed));

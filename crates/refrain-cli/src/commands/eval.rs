@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::bail;
 use clap::Args;
 use refrain::Device;
-use refrain_engine::{CacheTypes, Divergence, Score, Session, Windows, divergence, perplexity};
+use refrain_engine::{CacheTypes, Divergence, Engine, EngineOptions, Score, Windows, divergence, perplexity};
 use refrain_models::Checkpoint;
 use serde_json::{Value, json};
 
@@ -56,18 +56,17 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
     let device = device::open(global)?;
     let cache = arguments.cache.types(&device);
     let loaded = load::load(global, &checkpoint, &device, cache, windows.context)?;
-    let mut session = Session::new(&loaded.model, windows.context)?;
+    let engine = Engine::start(&loaded.model, &engine_options(&windows))?;
     let bar = load::count_bar(global, "evaluating");
     let total = windows.predicted(tokens.len());
     let progress = |done: usize| load::update_bar(&bar, done, total);
     let result = match &reference {
         None => {
-            let score = perplexity(&mut session, &tokens, &windows, &progress)?;
+            let score = perplexity(&engine, &tokens, &windows, &progress)?;
             Evaluation::Perplexity(score)
         }
         Some(reference) => {
-            let divergence =
-                measure_divergence(global, &device, reference, &mut session, &tokens, &windows, &progress)?;
+            let divergence = measure_divergence(global, &device, reference, &engine, &tokens, &windows, &progress)?;
             Evaluation::Divergence(divergence)
         }
     };
@@ -89,7 +88,7 @@ fn measure_divergence(
     global: &Global,
     device: &Device,
     reference: &Checkpoint,
-    session: &mut Session,
+    engine: &Engine,
     tokens: &[u32],
     windows: &Windows,
     progress: &dyn Fn(usize),
@@ -101,8 +100,16 @@ fn measure_divergence(
         CacheTypes::of_device(device),
         windows.context,
     )?;
-    let mut reference = Session::new(&loaded.model, windows.context)?;
-    Ok(divergence(session, &mut reference, tokens, windows, progress)?)
+    let reference = Engine::start(&loaded.model, &engine_options(windows))?;
+    Ok(divergence(engine, &reference, tokens, windows, progress)?)
+}
+
+/// The options of an engine for windows. They need no programs but their own.
+fn engine_options(windows: &Windows) -> EngineOptions {
+    EngineOptions {
+        prepares: false,
+        ..EngineOptions::single(windows.context)
+    }
 }
 
 fn read(path: &Path) -> anyhow::Result<String> {

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{anyhow, bail};
 use clap::Args;
-use refrain_engine::{CacheTypes, Session};
+use refrain_engine::{CacheTypes, Engine, EngineOptions};
 use refrain_formats::AtomicFile;
 use refrain_models::ModelConfig;
 use serde_json::{Value, json};
@@ -40,14 +40,16 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<Exit
     AtomicFile::try_create(&arguments.out)?;
     let device = device::open(global)?;
     let loaded = load::load(global, &checkpoint, &device, CacheTypes::of_device(&device), length)?;
-    let mut session = Session::new(&loaded.model, length)?;
-    if let Some(chunk) = arguments.chunk {
-        session.set_chunk(chunk as usize);
-    }
+    let options = EngineOptions {
+        max_chunk: arguments.chunk.map(|tokens| tokens as usize),
+        prepares: false,
+        ..EngineOptions::single(length)
+    };
+    let engine = Engine::start(&loaded.model, &options)?;
     let deferred = interrupt::defer()?;
     let mut out = create(&arguments.out, [rows.len(), length, config.vocab_size])?;
     for row in &rows {
-        out.append(bytemuck::cast_slice(&session.logits(row)?))?;
+        out.append(bytemuck::cast_slice(&engine.logits(row, 0)?))?;
         if interrupt::requested() {
             return Ok(interrupt::EXIT_CODE.into());
         }

@@ -19,7 +19,9 @@ mod output;
 mod preemption;
 mod prefill;
 mod preparing;
+mod prompt_outputs;
 mod rows;
+mod running;
 #[cfg(test)]
 mod simulated_tests;
 #[cfg(test)]
@@ -36,16 +38,16 @@ use std::time::{Duration, Instant};
 use refrain_lm::token_bitmask_words;
 use refrain_models::Pages;
 
-use self::drafts::{Speculator, TextDrafts};
+use self::drafts::Speculator;
 use self::mixing::Mixing;
 use self::preemption::Backpressure;
 use self::preparing::Preparation;
+use self::running::Running;
 use self::stored_prefixes::AttachedStore;
-use self::text_states::TextStates;
 use super::constraint::MaskThreads;
 use super::fair_queue::FairQueue;
 use super::growth::GrowthEstimate;
-use super::pages::{NodeId, PagePool};
+use super::pages::PagePool;
 use super::prefix_store::{PrefixStore, StoredPrefix};
 use super::request::Waiting;
 use super::row_count::RowCount;
@@ -59,41 +61,6 @@ use crate::{Error, Model};
 
 /// Longest device time of a submit. A new request waits for up to two submits.
 const MAX_SUBMIT_TIME: Duration = Duration::from_millis(10);
-
-/// A request with a slot and pages.
-struct Running {
-    request: Waiting,
-    pages: Vec<u32>,
-    /// Tokens whose keys and values are computed or submitted.
-    prefilled: usize,
-    /// Numbers of tokens after which recurrent states are saved, if the model has any.
-    save_states_at: Vec<usize>,
-    /// The last cached page of its tokens in the prefix tree.
-    node: Option<NodeId>,
-    text_states: TextStates,
-    drafts: TextDrafts,
-    /// Tokens at admission, and how many of them were cached.
-    prompt: usize,
-    cached: usize,
-    admitted: Instant,
-    /// Runs in flight that continue it.
-    ahead: usize,
-    /// Those of them whose tokens are dropped: they were sampled before its constraint began to restrict them.
-    dropped: usize,
-    /// Pages that the device knows.
-    pages_written: usize,
-}
-
-impl Running {
-    /// Whether all tokens but the last are computed, so that the request decodes.
-    fn decodes(&self) -> bool {
-        self.prefilled + 1 >= self.request.tokens.len()
-    }
-
-    fn slot_id(&self, slot: usize) -> SlotId {
-        (slot, self.request.number)
-    }
-}
 
 /// Runs that were submitted together.
 struct InFlight<T> {
@@ -144,6 +111,8 @@ pub(super) struct Batcher<R: Runner> {
     chunk: Option<usize>,
     /// Number of chunks so far.
     chunks: u64,
+    /// Whether the last step computed outputs of a prompt.
+    reported_prompt: bool,
     mixing: Mixing,
     backpressure: Backpressure,
     preparation: Preparation,
@@ -200,11 +169,10 @@ impl Batcher<DeviceRunner> {
 
     /// Returns the memory that it uses.
     pub fn memory(&self) -> EngineMemory {
-        let chunk = self.backpressure.chunk();
         EngineMemory {
             kv_bytes: self.runner.kv_bytes(),
             scratch_bytes: self.runner.scratch_bytes(),
-            shorter_chunk: Some(chunk).filter(|chunk| *chunk < self.runner.default_chunk()),
+            shorter_chunk: self.backpressure.shorter_chunk(),
         }
     }
 }
@@ -243,8 +211,9 @@ impl<R: Runner> Batcher<R> {
             step_times: StepTimes::new(options.target_gap),
             chunk: None,
             chunks: 0,
+            reported_prompt: false,
             mixing: Mixing::new(options),
-            backpressure: Backpressure::new(runner.default_chunk()),
+            backpressure: Backpressure::new(options.max_chunk.unwrap_or(runner.default_chunk()).max(1)),
             preparation: match speculator {
                 Some(_) => preparation.with_drafts(),
                 None => preparation,
@@ -324,7 +293,7 @@ impl<R: Runner> Batcher<R> {
         self.begin_step_of_store();
         self.drop_cancelled();
         self.admit()?;
-        if !self.choose_mixing()? && self.prefill()? {
+        if !self.report_prompt()? && !self.choose_mixing()? && self.prefill()? {
             // What waits for a prompt that is computed now can be forked before the states go on.
             self.admit()?;
         }

@@ -1,5 +1,6 @@
 //! Requests to an engine, and the events that it reports.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -23,6 +24,8 @@ pub struct EngineRequest {
     pub top_logprobs: Option<usize>,
     /// Restricts the tokens, as a grammar does. Requests in the same batch are then decoded one token a submit.
     pub constraint: Option<Box<dyn TokenConstraint>>,
+    /// What is reported of the prompt's tokens before the text. With [`GenerateOptions::max_tokens`] of 0 no text follows.
+    pub prompt_outputs: Option<PromptOutputs>,
     /// Whether the prompt's embedding is requested instead of text: the model's hidden state after the last token.
     pub embeds: bool,
     /// Identifies the client. Clients share the engine fairly while requests wait.
@@ -39,6 +42,7 @@ impl EngineRequest {
             options,
             top_logprobs: None,
             constraint: None,
+            prompt_outputs: None,
             embeds: false,
             client: 0,
             cached_tokens: Arc::default(),
@@ -50,6 +54,34 @@ impl EngineRequest {
         EngineRequest {
             embeds: true,
             ..EngineRequest::new(text, GenerateOptions::default())
+        }
+    }
+}
+
+/// What is reported of a prompt's tokens.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PromptOutputs {
+    /// The tokens after index `from` as [`EngineEvent::Token`], with the log-probabilities of
+    /// [`EngineRequest::top_logprobs`].
+    Logprobs {
+        /// The first token after which they are computed.
+        from: usize,
+    },
+    /// The logits after each token from index `from` on, in [`EngineEvent::Logits`]. Those after the last token are among
+    /// them only if no text follows.
+    Logits {
+        /// The first token after which they are computed.
+        from: usize,
+    },
+}
+
+impl PromptOutputs {
+    /// Returns the indices of the tokens after which outputs are computed.
+    pub(super) fn tokens(self, prompt: usize, has_text: bool) -> Range<usize> {
+        match self {
+            PromptOutputs::Logits { from } => from..prompt - usize::from(has_text),
+            // None follows the last.
+            PromptOutputs::Logprobs { from } => from..prompt - 1,
         }
     }
 }
@@ -87,11 +119,13 @@ pub struct PickedToken {
     pub logprobs: Option<Box<Logprobs>>,
 }
 
-/// An event of a request: tokens, if it asks for text, then exactly one of the others.
+/// An event of a request: what it asks for of its prompt, then tokens, if it asks for text, then exactly one of the others.
 #[derive(Debug)]
 pub enum EngineEvent {
     /// The next token.
     Token(PickedToken),
+    /// Logits after the next tokens of the prompt, f32 `[N, vocabulary]`.
+    Logits(Vec<f32>),
     /// The text ended.
     End(Finish),
     /// The embedding: f32 `[hidden]` of the prompt's last token after the last norm, not normalised to length 1.
@@ -127,6 +161,8 @@ pub(super) struct Waiting {
     pub settings: refrain_lm::sample::Settings,
     pub top_logprobs: Option<usize>,
     pub constraint: Option<Constraint>,
+    /// The tokens of its prompt whose outputs are still to be reported.
+    pub prompt_outputs: Option<(PromptOutputs, Range<usize>)>,
     pub embeds: bool,
     pub client: u64,
     /// Receives the number of cached tokens when the request is admitted for the first time.
@@ -149,6 +185,14 @@ impl Waiting {
     pub fn emit(&mut self, event: EngineEvent) {
         if guarded(|| (self.listener)(event)).is_err() {
             self.cancelled.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns how many of its tokens may be found computed: no outputs of them are needed.
+    pub fn reusable(&self) -> usize {
+        match &self.prompt_outputs {
+            Some((_, tokens)) => tokens.start,
+            None => self.tokens.len() - 1,
         }
     }
 

@@ -5,8 +5,21 @@ use std::ops::Range;
 use refrain::{Array, DType, Executor, Function, Tape, Write};
 use refrain_formats::Plane;
 
+use super::PAGE_SIZE;
 use crate::Error;
 use crate::snapshot::encoding;
+
+/// The rows of a page in the arrays of keys and values.
+pub(super) fn page_rows(page: u32) -> Range<usize> {
+    let page = page as usize;
+    page * PAGE_SIZE..(page + 1) * PAGE_SIZE
+}
+
+/// The row of a checkpoint in the arrays of copies.
+pub(super) fn checkpoint_rows(checkpoint: u32) -> Range<usize> {
+    let checkpoint = checkpoint as usize;
+    checkpoint..checkpoint + 1
+}
 
 /// A program that copies rows of arrays into rows of others, or of the same.
 pub(super) struct RowCopy {

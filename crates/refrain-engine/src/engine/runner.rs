@@ -2,7 +2,6 @@
 //!
 //! The batch decides who runs; a [`Runner`] computes it. Tests replace the device by a model of one.
 
-use std::ops::Range;
 use std::time::Instant;
 
 use refrain::{Array, Run, SharedScratch, Write};
@@ -13,11 +12,11 @@ use refrain_models::{LayerState, Pages};
 use super::PAGE_SIZE;
 use super::checkpoints::StateCheckpoints;
 use super::fork::Forks;
-use super::row_copy::{read_rows, write_rows};
+use super::row_copy::{checkpoint_rows, page_rows, read_rows, write_rows};
 use super::speculation::Draft;
 use super::steps::{DecodeSteps, RowRequest, SlotId};
 use crate::pace::Pace;
-use crate::prefill::{PrefillChunk, PrefillPiece, PrefillPrograms, default_chunk, max_chunk_tokens};
+use crate::prefill::{PrefillChunk, PrefillPiece, PrefillPrograms, RowOutput, default_chunk, max_chunk_tokens};
 use crate::step::{StepExtras, page_table};
 use crate::{Error, Mode, Model};
 
@@ -72,8 +71,13 @@ pub(super) trait Runner {
     fn prepare_chunk(&mut self, tokens: usize) -> Result<(), Error>;
     /// Computes pieces of prompts into the pages of `table`. Returns whether a program was made since the last call.
     fn prefill(&mut self, pieces: Vec<PrefillPiece<'_>>, table: &[u32]) -> Result<bool, Error>;
-    /// Computes pieces of one token each, and returns the hidden states after them.
-    fn hidden_states(&mut self, pieces: Vec<PrefillPiece<'_>>, table: &[u32]) -> Result<Vec<Vec<f32>>, Error>;
+    /// As `prefill`, and returns what it computes after each of the tokens, a row each, once that is done.
+    fn rows_after(
+        &mut self,
+        pieces: Vec<PrefillPiece<'_>>,
+        output: RowOutput,
+        table: &[u32],
+    ) -> Result<Vec<Vec<f32>>, Error>;
 
     /// Returns the requests in the rows of the step in use.
     fn rows(&self) -> &[Option<SlotId>];
@@ -124,18 +128,6 @@ pub(super) trait Runner {
     fn logprobs(&mut self, output: u64, row: usize) -> Result<Option<Logprobs>, Error>;
     /// Discards all programs.
     fn release(&mut self);
-}
-
-/// The rows of a page in the arrays of keys and values.
-fn page_rows(page: u32) -> Range<usize> {
-    let page = page as usize;
-    page * PAGE_SIZE..(page + 1) * PAGE_SIZE
-}
-
-/// The row of a checkpoint in the arrays of copies.
-fn checkpoint_rows(checkpoint: u32) -> Range<usize> {
-    let checkpoint = checkpoint as usize;
-    checkpoint..checkpoint + 1
 }
 
 /// Computes on a device.
@@ -325,23 +317,29 @@ impl Runner for DeviceRunner {
         let chunk = PrefillChunk {
             pieces,
             wanted: vec![],
-            hidden: false,
+            output: RowOutput::default(),
         };
         self.prompts.run(&self.model, &self.states, &chunk, table)?;
         let before = std::mem::replace(&mut self.traced, self.prompts.traced());
         Ok(self.traced > before)
     }
 
-    fn hidden_states(&mut self, pieces: Vec<PrefillPiece<'_>>, table: &[u32]) -> Result<Vec<Vec<f32>>, Error> {
-        let (count, width) = (pieces.len(), self.model.config().hidden_size);
+    fn rows_after(
+        &mut self,
+        pieces: Vec<PrefillPiece<'_>>,
+        output: RowOutput,
+        table: &[u32],
+    ) -> Result<Vec<Vec<f32>>, Error> {
+        let count: usize = pieces.iter().map(|piece| piece.tokens.len()).sum();
+        let width = output.width(self.model.config());
         let chunk = PrefillChunk {
             pieces,
             wanted: (0..count as u32).collect(),
-            hidden: true,
+            output,
         };
         let function = self.prompts.run(&self.model, &self.states, &chunk, table)?;
-        let hidden: Vec<f32> = function.read_range(0, 0, count * width)?;
-        Ok(hidden.chunks_exact(width).map(<[f32]>::to_vec).collect())
+        let rows: Vec<f32> = function.read_range(0, 0, count * width)?;
+        Ok(rows.chunks_exact(width).map(<[f32]>::to_vec).collect())
     }
 
     fn rows(&self) -> &[Option<SlotId>] {

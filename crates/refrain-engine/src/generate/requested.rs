@@ -1,10 +1,10 @@
-//! Generation by an engine, for callers that wait for the tokens.
+//! Requests to an engine by callers that wait for the answers.
 
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Instant;
 
-use super::{GeneratedTokens, TokenSource};
-use crate::{Engine, EngineEvent, EngineRequest, EngineTicket, Error, Finish};
+use super::{GenerateOptions, GeneratedTokens, TokenSource};
+use crate::{Engine, EngineEvent, EngineRequest, EngineTicket, Error, Finish, PickedToken, PromptOutputs};
 
 /// The tokens of a request, as they arrive.
 struct RequestedTokens {
@@ -22,7 +22,7 @@ impl TokenSource for RequestedTokens {
                 Ok(None)
             }
             Ok(EngineEvent::Failed(error)) => Err(error),
-            Ok(EngineEvent::Embedding(_)) | Err(_) => Err(Error::EngineFailed),
+            Ok(EngineEvent::Embedding(_) | EngineEvent::Logits(_)) | Err(_) => Err(Error::EngineFailed),
         }
     }
 
@@ -53,5 +53,59 @@ impl Engine {
             start,
             &options,
         ))
+    }
+
+    /// Returns the log-probability of each token behind `tokens[from]`, given all before it.
+    ///
+    /// # Errors
+    /// As [`Engine::submit`], or if the request fails.
+    pub fn logprobs(&self, tokens: &[u32], from: usize) -> Result<Vec<f32>, Error> {
+        let outputs = PromptOutputs::Logprobs { from };
+        self.prompt_outputs(tokens, outputs, |event, logprobs| {
+            if let EngineEvent::Token(PickedToken {
+                logprobs: Some(token), ..
+            }) = event
+            {
+                logprobs.push(token.sampled);
+            }
+        })
+    }
+
+    /// Returns the logits `[T, vocabulary]` after each token from `tokens[from]` on.
+    ///
+    /// # Errors
+    /// As [`Engine::submit`], or if the request fails.
+    pub fn logits(&self, tokens: &[u32], from: usize) -> Result<Vec<f32>, Error> {
+        self.prompt_outputs(tokens, PromptOutputs::Logits { from }, |event, rows| {
+            if let EngineEvent::Logits(logits) = event {
+                rows.extend(logits);
+            }
+        })
+    }
+
+    fn prompt_outputs(
+        &self,
+        tokens: &[u32],
+        outputs: PromptOutputs,
+        take: impl Fn(EngineEvent, &mut Vec<f32>),
+    ) -> Result<Vec<f32>, Error> {
+        let options = GenerateOptions {
+            max_tokens: Some(0),
+            ..GenerateOptions::default()
+        };
+        let request = EngineRequest {
+            prompt_outputs: Some(outputs),
+            ..EngineRequest::new(tokens.to_vec(), options)
+        };
+        let (sender, events) = channel();
+        let _ticket = self.submit(request, Box::new(move |event| drop(sender.send(event))))?;
+        let mut taken = vec![];
+        loop {
+            match events.recv().map_err(|_| Error::EngineFailed)? {
+                EngineEvent::End(_) => return Ok(taken),
+                EngineEvent::Failed(error) => return Err(error),
+                event => take(event, &mut taken),
+            }
+        }
     }
 }

@@ -5,7 +5,7 @@ pub mod null;
 
 use std::path::Path;
 
-use refrain_engine::{Device, LoadOptions, Model};
+use refrain_engine::{Device, Engine, EngineOptions, LoadOptions, Model};
 use refrain_models::Checkpoint;
 use refrain_vulkan::{DeviceChoice, FeatureSet, OpenOptions, Options, Vulkan};
 
@@ -75,6 +75,18 @@ pub fn model_with(name: &str, device: &Device, types: Option<&str>) -> Model {
         ..LoadOptions::default()
     };
     Model::load(&checkpoint.expect("a checkpoint"), device, &options).expect("loads")
+}
+
+/// An engine for one text of up to `context` tokens, whose prompts are cut into chunks of `chunk` tokens.
+#[allow(dead_code, reason = "not every test needs one")]
+pub fn engine(model: &Model, context: usize, chunk: usize) -> Engine {
+    let options = EngineOptions {
+        max_chunk: Some(chunk),
+        prefix_cache: false,
+        prepares: false,
+        ..EngineOptions::single(context)
+    };
+    Engine::start(model, &options).expect("starts")
 }
 
 /// ‖a − b‖ / ‖b‖ over all positions.

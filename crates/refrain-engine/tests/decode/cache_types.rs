@@ -6,7 +6,7 @@ use refrain_engine::{CacheTypes, Device, Error, LoadOptions, Model, Restored, Se
 use refrain_lm::sample::Settings;
 use refrain_models::Checkpoint;
 
-use crate::common::{TestGpu, relative_l2};
+use crate::common::{TestGpu, engine, relative_l2};
 use crate::{decoded, prompt};
 
 /// Types, and the largest error of logits against a cache of f32.
@@ -25,9 +25,7 @@ fn load(fixture: &str, device: &Device, types: Option<&str>) -> Result<Model, Er
 }
 
 fn logits(model: &Model, tokens: &[u32]) -> Vec<f32> {
-    let mut session = Session::new(model, 64).expect("fits");
-    session.set_chunk(24);
-    session.logits(tokens).expect("computes")
+    engine(model, 64, 24).logits(tokens, 0).expect("computes")
 }
 
 #[test]

@@ -5,7 +5,7 @@ use refrain_engine::{Device, Mode, Model, Session};
 use refrain_lm::sample::Settings;
 use refrain_testing::sample;
 
-use crate::common::{TestGpu, relative_l2};
+use crate::common::{TestGpu, engine, relative_l2};
 use crate::{decoded, is_software, model, pair};
 
 fn tokens(model: &Model, count: usize) -> Vec<u32> {
@@ -35,9 +35,7 @@ fn one_at_a_time(model: &Model, tokens: &[u32], regions: bool) -> Vec<f32> {
 }
 
 fn in_chunks(model: &Model, tokens: &[u32], chunk: usize) -> Vec<f32> {
-    let mut session = Session::new(model, tokens.len()).expect("fits");
-    session.set_chunk(chunk);
-    session.logits(tokens).expect("computes")
+    engine(model, tokens.len(), chunk).logits(tokens, 0).expect("computes")
 }
 
 /// The references are the CPU executor, and the same device with single tokens and no regions. Hybrids must stay

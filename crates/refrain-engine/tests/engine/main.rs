@@ -1,8 +1,9 @@
-//! An engine's output for each request equals that of a session of its own.
+//! An engine's output for each request equals that of an engine of its own.
 
 #[path = "../common/mod.rs"]
 mod common;
 mod constraints;
+mod prompt_outputs;
 mod sharing;
 mod snapshots;
 mod speculation;
@@ -10,10 +11,10 @@ mod speculation;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-use common::{TestGpu, model};
+use common::{TestGpu, engine, model};
 use refrain_engine::{
     Device, Engine, EngineEvent, EngineOptions, EngineRequest, EngineTicket, Error, Finish, GenerateOptions, Model,
-    PickedToken, Sampler, SamplerOptions, Session,
+    PickedToken, Sampler, SamplerOptions,
 };
 use refrain_testing::wait_until;
 
@@ -70,7 +71,7 @@ impl Submitted {
                 EngineEvent::Token(token) => tokens.push(token),
                 EngineEvent::End(finish) => return (tokens, finish),
                 EngineEvent::Failed(error) => panic!("{error}"),
-                EngineEvent::Embedding(_) => panic!("a text was requested"),
+                EngineEvent::Embedding(_) | EngineEvent::Logits(_) => panic!("a text was requested"),
             }
         }
     }
@@ -90,12 +91,12 @@ fn ask_for(engine: &Engine, request: EngineRequest) -> Result<Submitted, Error> 
 }
 
 fn alone(model: &Model, context: usize, prompt: &[u32], options: &GenerateOptions) -> Vec<u32> {
-    let mut session = Session::new(model, context).expect("fits");
-    let tokens = session.generate(prompt, options).expect("begins");
+    let request = EngineRequest::new(prompt.to_vec(), options.clone());
+    let tokens = engine(model, context, 512).generate(request).expect("begins");
     tokens.collect::<Result<_, _>>().expect("goes on")
 }
 
-/// Submits all requests, some later than others, and compares each with its own session.
+/// Submits all requests, some later than others, and compares each with its own engine.
 fn compare(model: &Model, options: &EngineOptions, requests: &[(Vec<u32>, GenerateOptions)]) {
     let engine = Engine::start(model, options).expect("starts");
     compare_on(&engine, model, requests);
@@ -314,13 +315,13 @@ fn refuses_invalid_requests_and_overload() {
 
 /// Returns the log-softmax of the logits after each token but the last.
 fn log_probabilities(model: &Model, tokens: &[u32]) -> Vec<Vec<f64>> {
-    let mut session = Session::new(model, 256).expect("fits");
-    let logits = session.extend_logits(&tokens[..tokens.len() - 1]).expect("computes");
+    let engine = engine(model, 256, 512);
+    let logits = engine.logits(&tokens[..tokens.len() - 1], 0).expect("computes");
     let of_row = |row: &[f32]| {
         let total: f64 = row.iter().map(|logit| f64::from(*logit).exp()).sum();
         row.iter().map(|logit| f64::from(*logit) - total.ln()).collect()
     };
-    logits.chunks_exact(session.vocabulary()).map(of_row).collect()
+    logits.chunks_exact(engine.vocabulary()).map(of_row).collect()
 }
 
 #[test]

@@ -4,12 +4,11 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::Response;
-use refrain_engine::{EngineRequest, GenerateOptions};
+use refrain_engine::{EngineRequest, PromptOutputs};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::completion::{Completion, CompletionForm};
-use super::constraints::ForcedTokens;
 use super::options::GenerationFields;
 use super::pending::{self, PendingAnswer};
 use super::reply::{self, ReplyHead};
@@ -96,10 +95,6 @@ pub(crate) async fn completions(
     let top_logprobs = generation.logprobs.of_completion()?;
     let scores = echo && top_logprobs.is_some();
     let structure = generation.structure.form()?;
-    if scores && (structure.is_some() || options.iter().any(|options| !options.stop_strings.is_empty())) {
-        let why = "echo with logprobs cannot be combined with stop strings or structured output";
-        return Err(Refusal::field("echo", why));
-    }
     let format = AnswerFormat::default();
     let constraint = model.constraint(structure, &format).await?;
     let (mut prompts, ends) = match suffix.filter(|suffix| !suffix.is_empty()) {
@@ -125,13 +120,12 @@ pub(crate) async fn completions(
             begun.push(begin.clone());
             let (generation, constraint) = (generation.clone(), constraint.clone());
             let (prompt, options) = (prompt.clone(), options.clone());
-            let request = move || EngineRequest {
-                top_logprobs,
-                ..if scores {
-                    forced(&prompt, &options)
-                } else {
-                    generation.request(prompt, options, &constraint)
-                }
+            let request = move || {
+                let request = EngineRequest {
+                    top_logprobs,
+                    ..generation.request(prompt, options, &constraint)
+                };
+                if scores { scored(request) } else { request }
             };
             answers.push(PendingAnswer {
                 model: model.clone(),
@@ -161,20 +155,12 @@ pub(crate) async fn completions(
     }
 }
 
-/// Returns a request that generates all tokens of a prompt but the first, and then the answer: so each has
-/// log-probabilities. The constraint ends the answer, because a prompt may contain the tokens that end one.
-fn forced(prompt: &[u32], options: &GenerateOptions) -> EngineRequest {
-    let forced = prompt[1..].to_vec();
-    let max_tokens = options.max_tokens.map(|limit| limit.saturating_add(forced.len()));
-    let constraint = ForcedTokens::boxed(forced, options.stop_ids.clone());
-    let options = GenerateOptions {
-        max_tokens,
-        stop_ids: vec![],
-        ..options.clone()
-    };
+/// Has a request report the log-probabilities of its prompt's tokens but the first, as if they were generated.
+fn scored(mut request: EngineRequest) -> EngineRequest {
+    request.options.stop_strings_after += request.prompt.len() - 1;
     EngineRequest {
-        constraint: Some(constraint),
-        ..EngineRequest::new(prompt[..1].to_vec(), options)
+        prompt_outputs: Some(PromptOutputs::Logprobs { from: 0 }),
+        ..request
     }
 }
 

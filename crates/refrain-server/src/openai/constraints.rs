@@ -52,43 +52,6 @@ impl TokenConstraint for MinTokens {
     }
 }
 
-/// Forces the first tokens of an answer. It makes a prompt part of the answer, so that it has log-probabilities.
-pub(super) struct ForcedTokens {
-    forced: std::vec::IntoIter<u32>,
-    ends: Vec<u32>,
-}
-
-impl ForcedTokens {
-    /// A constraint that first allows `forced` alone, one after the other, and then ends at any of `ends`.
-    pub fn boxed(forced: Vec<u32>, ends: Vec<u32>) -> Box<dyn TokenConstraint> {
-        let forced = forced.into_iter();
-        Box::new(ForcedTokens { forced, ends })
-    }
-}
-
-impl TokenConstraint for ForcedTokens {
-    fn restricts(&self) -> bool {
-        !self.forced.as_slice().is_empty()
-    }
-
-    fn fill_mask(&mut self, bits: &mut [u32]) -> Result<(), String> {
-        let Some(&next) = self.forced.as_slice().first() else {
-            bits.fill(u32::MAX);
-            return Ok(());
-        };
-        let word = bits
-            .get_mut(next as usize / 32)
-            .ok_or("the token is not in the vocabulary")?;
-        *word |= 1 << (next % 32);
-        Ok(())
-    }
-
-    fn accept(&mut self, token: u32) -> Result<bool, String> {
-        let is_forced = self.forced.next().is_some();
-        Ok(!is_forced && self.ends.contains(&token))
-    }
-}
-
 fn clear(bits: &mut [u32], id: u32) {
     if let Some(word) = bits.get_mut(id as usize / 32) {
         *word &= !(1 << (id % 32));
@@ -113,16 +76,20 @@ mod tests {
             assert_eq!(constraint.accept(5), Ok(false));
         }
         assert_eq!(mask(&mut *constraint), u32::MAX);
-        let only_end = ForcedTokens::boxed(vec![3], vec![]);
-        assert_eq!(mask(&mut *MinTokens::boxed(2, &[3], Some(only_end))), 0b1000);
+        assert_eq!(mask(&mut *MinTokens::boxed(2, &[3], Some(Box::new(Only(3))))), 0b1000);
     }
 
-    #[test]
-    fn the_first_tokens_are_forced() {
-        let mut constraint = ForcedTokens::boxed(vec![4, 2], vec![2]);
-        assert_eq!((mask(&mut *constraint), constraint.accept(4)), (1 << 4, Ok(false)));
-        assert_eq!((mask(&mut *constraint), constraint.accept(2)), (1 << 2, Ok(false)));
-        assert_eq!((mask(&mut *constraint), constraint.accept(1)), (u32::MAX, Ok(false)));
-        assert_eq!(constraint.accept(2), Ok(true));
+    /// Allows one token.
+    struct Only(u32);
+
+    impl TokenConstraint for Only {
+        fn fill_mask(&mut self, bits: &mut [u32]) -> Result<(), String> {
+            bits[0] = 1 << self.0;
+            Ok(())
+        }
+
+        fn accept(&mut self, _token: u32) -> Result<bool, String> {
+            Ok(false)
+        }
     }
 }

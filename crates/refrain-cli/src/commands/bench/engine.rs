@@ -150,7 +150,7 @@ fn submit(engine: &Engine, prompt: Vec<u32>, tokens: usize) -> anyhow::Result<Su
         let _ = match event {
             EngineEvent::Token(_) => sender.send(Ok(Instant::now())),
             EngineEvent::Failed(error) => sender.send(Err(error.to_string())),
-            EngineEvent::End(_) | EngineEvent::Embedding(_) => Ok(()),
+            EngineEvent::End(_) | EngineEvent::Embedding(_) | EngineEvent::Logits(_) => Ok(()),
         };
     };
     let request = EngineRequest::new(prompt, options);

@@ -375,6 +375,14 @@ fn echo_returns_the_prompt_and_its_logprobs() {
         &json!({"prompt": "Once upon", "max_tokens": 6, "temperature": 0, "echo": true}),
     );
     assert_eq!(echoed["choices"][0]["text"], text);
+    // What ends an answer does not end the prompt.
+    let (_, echoed) = server.post(
+        path,
+        &json!({"prompt": "Once upon", "max_tokens": 6, "temperature": 0, "echo": true, "logprobs": 0, "stop": ["upon"],
+            "guided_regex": "[a-z]{4}"}),
+    );
+    let answer = echoed["choices"][0]["text"].as_str().unwrap().strip_prefix("Once upon");
+    assert!(answer.is_some_and(|answer| answer.len() == 4), "{echoed}");
 }
 
 #[test]

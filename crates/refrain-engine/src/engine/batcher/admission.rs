@@ -47,11 +47,11 @@ impl<R: Runner> Batcher<R> {
         if self.refused == attempt {
             return Ok(false);
         }
-        let tokens = request.tokens.len();
+        let (tokens, reusable) = (request.tokens.len(), request.reusable());
         // The last token is computed for its logits even if it is known.
-        let mut prefix = self.pool.lookup(&request.tokens[..tokens - 1]);
+        let mut prefix = self.pool.lookup(&request.tokens[..reusable]);
         let known = prefix.pages.len();
-        let forked = self.fork_source(&request.tokens, known);
+        let forked = self.fork_source(&request.tokens[..reusable], known);
         // A deterministic engine never preempts: a request has all its pages from the start.
         let positions = if self.deterministic { request.limit } else { tokens };
         let needed = self.pool.pages_for(positions) - known;
@@ -67,7 +67,7 @@ impl<R: Runner> Batcher<R> {
         let mut pages = std::mem::take(&mut prefix.pages);
         pages.extend((0..needed).map_while(|_| self.pool.take()));
         debug_assert_eq!(pages.len(), known + needed, "these pages are available");
-        let copied = self.copy_prefix(slot, &prefix, forked, (known, tokens), pages[known]);
+        let copied = self.copy_prefix(slot, &prefix, forked, (known, reusable), pages[known]);
         self.release_part(&mut prefix);
         let cached = match copied {
             Ok(cached) => cached,
@@ -112,16 +112,16 @@ impl<R: Runner> Batcher<R> {
     }
 
     /// Copies what a request in `slot` can go on after into its page `own` and its states: what `forked` has computed, or the
-    /// beginning of a page, or the states behind the `known` pages. Returns how many of its `tokens` tokens are computed.
+    /// beginning of a page, or the states behind the `known` pages. Returns how many of its `needed` tokens are computed.
     fn copy_prefix(
         &mut self,
         slot: usize,
         prefix: &CachedPrefix,
         forked: Option<(usize, u32)>,
-        (known, tokens): (usize, usize),
+        (known, needed): (usize, usize),
         own: u32,
     ) -> Result<usize, Error> {
-        let forked = forked.map(|(from, page)| (from, page, tokens - 1));
+        let forked = forked.map(|(from, page)| (from, page, needed));
         let part = prefix
             .part
             .map(|(page, shared)| (slot, page, known * PAGE_SIZE + shared));
@@ -151,10 +151,9 @@ impl<R: Runner> Batcher<R> {
         }
     }
 
-    /// Returns the slot of a request that has computed all but the last of these tokens, and its page of those that fill no
-    /// page. `known` is the number of their full pages that are cached.
-    fn fork_source(&self, tokens: &[u32], known: usize) -> Option<(usize, u32)> {
-        let needed = &tokens[..tokens.len() - 1];
+    /// Returns the slot of a request that has computed these tokens, and its page of those that fill no page. `known` is the
+    /// number of their full pages that are cached.
+    fn fork_source(&self, needed: &[u32], known: usize) -> Option<(usize, u32)> {
         if !self.pool.caches_prefixes() || needed.len() / PAGE_SIZE != known || needed.len().is_multiple_of(PAGE_SIZE) {
             return None;
         }
@@ -171,10 +170,11 @@ impl<R: Runner> Batcher<R> {
     /// Returns how many pages a request is expected to have at its end.
     fn expected_pages(&self, request: &Waiting) -> usize {
         let tokens = request.tokens.len();
-        let growth = if request.embeds {
+        let left = request.limit.saturating_sub(tokens);
+        let growth = if request.embeds || left == 0 {
             0
         } else {
-            self.growth.expected(request.limit.saturating_sub(tokens))
+            self.growth.expected(left)
         };
         self.pool.pages_for(tokens + growth)
     }
@@ -204,7 +204,8 @@ impl<R: Runner> Batcher<R> {
         {
             return true;
         }
-        let (tokens, is_recurrent) = (&request.tokens, self.runner.is_recurrent());
+        // The last of these is not needed.
+        let (tokens, is_recurrent) = (&request.tokens[..=request.reusable()], self.runner.is_recurrent());
         let shared = |running: &Running| match &running.request.tokens {
             // It will be forked.
             others if others == tokens || !is_recurrent && others.starts_with(tokens) => tokens.len() - 1,

@@ -3,7 +3,7 @@
 use super::{Batcher, Runner};
 use crate::Error;
 use crate::engine::request::EngineEvent;
-use crate::prefill::PrefillPiece;
+use crate::prefill::{PrefillPiece, RowOutput};
 
 impl<R: Runner> Batcher<R> {
     /// Computes the last tokens of the texts whose other tokens are computed, and ends their requests: all in one call,
@@ -33,7 +33,7 @@ impl<R: Runner> Batcher<R> {
             }
         };
         let pieces = slots.iter().map(piece).collect();
-        let all = self.runner.hidden_states(pieces, &self.known_table)?;
+        let all = self.runner.rows_after(pieces, RowOutput::Hidden, &self.known_table)?;
         for (&slot, hidden) in slots.iter().zip(all) {
             let last = if hidden.iter().all(|number| number.is_finite()) {
                 EngineEvent::Embedding(hidden)

@@ -80,14 +80,14 @@ impl<R: Runner> Batcher<R> {
         if !extras.chain([self.runner.extras()]).all(|extras| extras == plain) {
             return false;
         }
-        let prompts = self.running().filter(|(_, running)| !running.decodes());
+        let prompts = self.running().filter(|(_, running)| running.prefills());
         let first = prompts.min_by_key(|(_, running)| running.request.number);
         if first.is_none_or(|(_, running)| running.request.embeds) {
             return false;
         }
         let admitted: usize = self
             .mixable()
-            .map(|(_, running)| running.request.tokens.len() - running.prefilled)
+            .map(|(_, running)| running.request.reusable() - running.prefilled)
             .sum();
         let queued: usize = self.queue.iter().map(|request| request.tokens.len()).sum();
         let min_waiting = self.mixing.min_waiting;
@@ -125,7 +125,7 @@ impl<R: Runner> Batcher<R> {
     /// Returns the requests whose prompts a mixed step may compute. Texts to embed have programs of their own.
     fn mixable(&self) -> impl Iterator<Item = (usize, &Running)> {
         self.running()
-            .filter(|(_, running)| !running.decodes() && !running.request.embeds)
+            .filter(|(_, running)| running.prefills() && !running.request.embeds)
     }
 
     /// Returns the slots whose prompts the next submit computes, and how many tokens of each: none unless it is mixed.

@@ -206,6 +206,7 @@ impl<R: Runner> Batcher<R> {
     pub(super) fn end(&mut self, slot: usize, last: EngineEvent) {
         if let Some(running) = &self.slots[slot]
             && !running.request.embeds
+            && running.request.limit > running.prompt
         {
             let (generated, limit) = (running.request.tokens.len() - running.prompt, running.request.limit);
             self.growth.ended(generated, limit.saturating_sub(running.prompt));

@@ -15,6 +15,8 @@ const MIN_CHUNK: usize = 16;
 /// How much less is computed at once since memory ran out.
 pub(super) struct Backpressure {
     /// Tokens of a chunk if memory is not short.
+    usual_chunk: usize,
+    /// The same with the memory that was found.
     pub max_chunk: usize,
     /// How often requests and tokens of a chunk are halved.
     halvings: u32,
@@ -27,9 +29,10 @@ pub(super) struct Backpressure {
 
 impl Backpressure {
     /// Creates the limits: nothing is halved yet.
-    pub fn new(max_chunk: usize) -> Backpressure {
+    pub fn new(usual_chunk: usize) -> Backpressure {
         Backpressure {
-            max_chunk,
+            usual_chunk,
+            max_chunk: usual_chunk,
             halvings: 0,
             ends: 0,
             tokens: 0,
@@ -44,7 +47,13 @@ impl Backpressure {
 
     /// Returns how many tokens a chunk may have.
     pub fn chunk(&self) -> usize {
-        self.max_chunk.checked_shr(self.halvings).unwrap_or(0).max(MIN_CHUNK)
+        let fewest = MIN_CHUNK.min(self.usual_chunk);
+        self.max_chunk.checked_shr(self.halvings).unwrap_or(0).max(fewest)
+    }
+
+    /// Returns the same if memory is short.
+    pub fn shorter_chunk(&self) -> Option<usize> {
+        Some(self.chunk()).filter(|chunk| *chunk < self.usual_chunk)
     }
 
     /// Lets one of `most` requests run at a time.

@@ -16,7 +16,7 @@ impl<R: Runner> Batcher<R> {
     /// # Errors
     /// If the device fails.
     pub(super) fn prefill(&mut self) -> Result<bool, Error> {
-        let prompts = self.running().filter(|(_, running)| !running.decodes());
+        let prompts = self.running().filter(|(_, running)| running.prefills());
         let pieces = self.choose_pieces(prompts, self.chunk_limit());
         let count = pieces.iter().map(|(_, tokens)| tokens).sum();
         if count == 0 {
@@ -42,7 +42,7 @@ impl<R: Runner> Batcher<R> {
         let mut is_complete = false;
         for (slot, tokens) in pieces {
             self.cache_prefix(slot, tokens)?;
-            is_complete |= self.slots[slot].as_ref().is_some_and(Running::decodes);
+            is_complete |= self.slots[slot].as_ref().is_some_and(|running| !running.prefills());
         }
         Ok(is_complete)
     }
@@ -56,7 +56,7 @@ impl<R: Runner> Batcher<R> {
         let mut prompts: Vec<(usize, &Running)> = prompts.collect();
         let is_firsts = self.chunks.is_multiple_of(2);
         prompts.sort_by_key(|(_, running)| {
-            let left = running.request.tokens.len() - running.prefilled;
+            let left = running.request.reusable() - running.prefilled;
             (if is_firsts { 0 } else { left }, running.request.number)
         });
         let mut pieces = vec![];
@@ -64,7 +64,8 @@ impl<R: Runner> Batcher<R> {
         for (slot, running) in prompts {
             // Attention to many tokens takes long, whichever prompt they belong to.
             budget = budget.min(self.runner.max_chunk_tokens(budget, running.prefilled));
-            let tokens = running.next_end(self.runner.checkpoints().is_some()) - running.prefilled;
+            let end = running.next_end(running.request.reusable(), self.runner.checkpoints().is_some());
+            let tokens = end - running.prefilled;
             let tokens = tokens.min(budget.saturating_sub(count));
             if tokens == 0 {
                 break;
@@ -96,7 +97,7 @@ impl<R: Runner> Batcher<R> {
 
     /// Returns how many tokens of prompts the next step may compute: as many as possible if no request decodes and no
     /// other prompt waits.
-    fn chunk_limit(&self) -> usize {
+    pub(super) fn chunk_limit(&self) -> usize {
         if self.deterministic {
             return if self.runner.is_synchronous() {
                 DETERMINISTIC_CPU_CHUNK
@@ -104,7 +105,7 @@ impl<R: Runner> Batcher<R> {
                 DETERMINISTIC_CHUNK
             };
         }
-        let prompts = self.running().filter(|(_, running)| !running.decodes()).count() + self.queue.len();
+        let prompts = self.running().filter(|(_, running)| running.prefills()).count() + self.queue.len();
         let most = match prompts {
             1 => self.backpressure.chunk(),
             _ => self.backpressure.chunk().min(SHORT_CHUNK),
@@ -141,10 +142,8 @@ impl Running {
         }
     }
 
-    /// Returns the number of tokens at which the next chunk ends at the latest: where states are saved, or before the
-    /// last token.
-    fn next_end(&self, saves_states: bool) -> usize {
-        let end = self.request.tokens.len() - 1;
+    /// Returns the number of tokens at which the next chunk ends at the latest: where states are saved, or at `end`.
+    pub(super) fn next_end(&self, end: usize, saves_states: bool) -> usize {
         let saved = self
             .save_states_at
             .iter()

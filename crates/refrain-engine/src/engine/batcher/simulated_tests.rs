@@ -16,7 +16,7 @@ use super::Batcher;
 use super::drafts::Speculator;
 use super::simulation::{Costs, SimulatedRunner, Simulation, VOCABULARY, alone, token_of};
 use super::test_support::{EveryThird, Scripted, TestRequest};
-use crate::engine::request::{EngineEvent, TokenConstraint};
+use crate::engine::request::{EngineEvent, PickedToken, PromptOutputs, TokenConstraint};
 use crate::engine::row_count::widths;
 use crate::engine::runner::Runner;
 use crate::engine::speculation::Speculation;
@@ -54,6 +54,9 @@ impl Random {
 fn expected(request: &TestRequest, is_recurrent: bool) -> (Vec<u32>, Option<Finish>) {
     let mut tokens = request.prompt.clone();
     let limit = request.prompt.len() + request.tokens;
+    if request.tokens == 0 {
+        return (vec![], Some(Finish::Length));
+    }
     let mut constraint = request.constraint.clone();
     let end = loop {
         let mut bits = vec![0; VOCABULARY.div_ceil(32) as usize];
@@ -99,10 +102,18 @@ impl Submitted {
     fn check(&self, is_recurrent: bool, what: &str) {
         let request = &self.request;
         let mut tokens = vec![];
+        let mut of_prompt = vec![];
         let mut end = None;
         for event in self.events.try_iter() {
             assert!(end.is_none(), "{what}: {event:?} after {end:?}");
             match event {
+                EngineEvent::Token(PickedToken {
+                    id,
+                    logprobs: Some(logprobs),
+                }) => {
+                    of_prompt.push((Some(id), logprobs.sampled));
+                }
+                EngineEvent::Logits(rows) => of_prompt.extend(rows.into_iter().map(|row| (None, row))),
                 EngineEvent::Token(token) => tokens.push(token.id),
                 other => end = Some(other),
             }
@@ -110,7 +121,19 @@ impl Submitted {
         if self.cancelled.load(Ordering::Relaxed) {
             return;
         }
-        match end.unwrap_or_else(|| panic!("{what}: {request:?} did not end")) {
+        let end = end.unwrap_or_else(|| panic!("{what}: {request:?} did not end"));
+        if let Some(outputs) = request.prompt_outputs
+            && matches!(end, EngineEvent::End(_))
+        {
+            let is_token = matches!(outputs, PromptOutputs::Logprobs { .. });
+            let row = |at: usize| {
+                let next = token_of(alone(&request.prompt[..=at], is_recurrent), None) as f32;
+                (is_token.then(|| request.prompt[at + 1]), next)
+            };
+            let computed = outputs.tokens(request.prompt.len(), request.tokens > 0);
+            assert_eq!(of_prompt, computed.map(row).collect::<Vec<_>>(), "{what}: {request:?}");
+        }
+        match end {
             EngineEvent::Embedding(hidden) => {
                 assert!(request.embeds, "{what}");
                 assert_eq!(
@@ -152,15 +175,23 @@ pub(super) fn random_request(random: &mut Random, number: u64, context: usize) -
         .collect();
     let left = context - prompt.len();
     let most = if random.one_in(2) { left } else { left.min(12) };
+    let prompt_outputs = random.one_in(5).then(|| {
+        let from = random.below(prompt.len());
+        [PromptOutputs::Logprobs { from }, PromptOutputs::Logits { from }][random.below(2)]
+    });
+    // No text follows, and something is reported.
+    let is_scored =
+        random.one_in(2) && prompt_outputs.is_some_and(|outputs| !outputs.tokens(prompt.len(), false).is_empty());
     TestRequest {
         number,
-        tokens: 1 + random.below(most),
+        tokens: if is_scored { 0 } else { 1 + random.below(most) },
         stop_ids: if random.one_in(2) {
             vec![random.below(VOCABULARY as usize) as u32]
         } else {
             vec![]
         },
-        embeds: random.one_in(6),
+        embeds: prompt_outputs.is_none() && random.one_in(6),
+        prompt_outputs,
         client: random.below(3) as u64,
         prompt,
         constraint: random.one_in(3).then(|| random_constraint(random)),
@@ -220,6 +251,7 @@ fn check_mix(seed: u64, directory: &Path) -> (bool, EngineLoad) {
         let mut request = random_request(&mut random, number, context);
         if let Some(before) = waiting.last().filter(|_| random.one_in(4)) {
             (request.prompt, request.tokens) = (before.prompt.clone(), before.tokens);
+            (request.prompt_outputs, request.embeds) = (before.prompt_outputs, before.embeds);
         }
         waiting.push(request);
     }

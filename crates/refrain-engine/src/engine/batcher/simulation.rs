@@ -19,7 +19,7 @@ use crate::engine::runner::{NewPages, Runner, StepKind};
 use crate::engine::speculation::Draft;
 use crate::engine::steps::{RowRequest, SlotId};
 use crate::pace::Pace;
-use crate::prefill::PrefillPiece;
+use crate::prefill::{PrefillPiece, RowOutput};
 use crate::step::StepExtras;
 use crate::{Error, GenerateOptions};
 
@@ -223,14 +223,27 @@ impl Runner for SimulatedRunner {
         Ok(false)
     }
 
-    fn hidden_states(&mut self, pieces: Vec<PrefillPiece<'_>>, table: &[u32]) -> Result<Vec<Vec<f32>>, Error> {
+    /// The last number of a row is the token that would follow.
+    fn rows_after(
+        &mut self,
+        pieces: Vec<PrefillPiece<'_>>,
+        output: RowOutput,
+        table: &[u32],
+    ) -> Result<Vec<Vec<f32>>, Error> {
         self.allocate()?;
-        self.clock = self.work((self.simulation.costs.chunk)(pieces.len()));
-        let hidden = |piece: PrefillPiece<'_>| {
-            self.compute(table, piece.sequence, piece.tokens[0], piece.position);
-            vec![token_of(self.hash(table, piece.sequence, piece.position), None) as f32]
-        };
-        Ok(pieces.into_iter().map(hidden).collect())
+        let mut rows = vec![];
+        for piece in &pieces {
+            for (&token, position) in piece.tokens.iter().zip(piece.position..) {
+                self.compute(table, piece.sequence, token, position);
+                let token = token_of(self.hash(table, piece.sequence, position), None) as f32;
+                rows.push(match output {
+                    RowOutput::Hidden | RowOutput::Logits => vec![token],
+                    RowOutput::Logprobs => vec![0.0, token],
+                });
+            }
+        }
+        self.clock = self.work((self.simulation.costs.chunk)(rows.len()));
+        Ok(rows)
     }
 
     fn rows(&self) -> &[Option<SlotId>] {

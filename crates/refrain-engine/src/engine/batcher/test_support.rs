@@ -13,7 +13,7 @@ use refrain_vulkan::{DeviceChoice, OpenOptions, Options, Vulkan};
 use super::{Batcher, DeviceRunner, Runner, Waiting};
 use crate::engine::constraint::Constraint;
 use crate::engine::prefix_store::StoredPrefix;
-use crate::engine::request::{EngineEvent, TokenConstraint};
+use crate::engine::request::{EngineEvent, PromptOutputs, TokenConstraint};
 use crate::engine::speculation::{Draft, Proposer, Speculation};
 use crate::engine::{EngineOptions, Leaving};
 use crate::{Finish, GenerateOptions, LoadOptions, Model, Sampler, SamplerOptions};
@@ -109,6 +109,7 @@ pub struct TestRequest {
     /// Number of tokens to generate.
     pub tokens: usize,
     pub stop_ids: Vec<u32>,
+    pub prompt_outputs: Option<PromptOutputs>,
     pub embeds: bool,
     pub client: u64,
     pub constraint: Option<EveryThird>,
@@ -170,6 +171,9 @@ impl TestRequest {
         let mut settings = options.settings(self.prompt.len());
         settings.last_position = limit as u32 - 1;
         settings.stop_ids.clone_from(&options.stop_ids);
+        let outputs = self.prompt_outputs;
+        let prompt_outputs = outputs.map(|outputs| (outputs, outputs.tokens(self.prompt.len(), self.tokens > 0)));
+        let prompt_outputs = prompt_outputs.filter(|(_, tokens)| !tokens.is_empty());
         let cancelled = Arc::new(AtomicBool::new(false));
         batcher.add(Waiting {
             number: self.number,
@@ -180,6 +184,7 @@ impl TestRequest {
             settings,
             top_logprobs: self.top_logprobs,
             constraint: self.constraint.map(|constraint| Constraint::new(Box::new(constraint))),
+            prompt_outputs,
             embeds: self.embeds,
             client: self.client,
             cached_tokens: None,
