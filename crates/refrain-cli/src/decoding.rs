@@ -46,7 +46,8 @@ impl DecodingArguments {
         options.tokens_per_submit = self.runs();
     }
 
-    fn asked_mode(&self, model: &Model) -> Mode {
+    /// Returns the mode that is asked for.
+    pub fn asked_mode(&self, model: &Model) -> Mode {
         let name = match self.mode {
             ModeArgument::Auto => None,
             ModeArgument::Eager => Some("eager"),
@@ -63,6 +64,6 @@ impl DecodingArguments {
 }
 
 /// The modes that were measured, unless there is no directory for them.
-fn mode_cache() -> Option<ModeCache> {
+pub(crate) fn mode_cache() -> Option<ModeCache> {
     host::cache_dir().map(|directory| ModeCache::new(&directory))
 }

@@ -52,7 +52,7 @@ use std::time::Duration;
 
 use batcher::Batcher;
 use calls::Command;
-pub use calls::{EngineMemory, Masks};
+pub use calls::{EngineMemory, Restriction, StepCost};
 use constraint::Constraint;
 pub use prefix_store::PrefixStoreOptions;
 use prefix_store::StoredPrefix;
@@ -162,8 +162,6 @@ pub struct EngineLoad {
     pub pages_in_use: usize,
     /// Programs that requests may need and that are not made yet. They are made while there are no requests.
     pub programs_to_make: usize,
-    /// Bytes of weights that the last decode step read.
-    pub step_weight_bytes: u64,
     /// Total prompt tokens.
     pub prompt_tokens: u64,
     /// Total prompt tokens that were found in the prefix cache.

@@ -81,8 +81,8 @@ mod verify;
 
 pub use engine::{
     Engine, EngineEvent, EngineListener, EngineLoad, EngineMemory, EngineOptions, EngineRequest, EngineTicket,
-    MAX_DRAFTS, Masks, PickedToken, PrefixStoreOptions, PromptOutputs, Reload, ReloadedModels, Speculation,
-    TokenConstraint, draft_memory, draft_obstacle,
+    MAX_DRAFTS, PickedToken, PrefixStoreOptions, PromptOutputs, Reload, ReloadedModels, Restriction, Speculation,
+    StepCost, TokenConstraint, draft_memory, draft_obstacle,
 };
 pub use error::Error;
 pub use evaluate::{Divergence, Score, Windows, divergence, perplexity};

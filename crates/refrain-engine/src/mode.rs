@@ -1,27 +1,21 @@
-//! Chooses the executor that decodes: measured on the user's first tokens, and cached.
+//! The executor that decodes: the device's default, or another that was measured to be faster.
 
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use refrain::Executor;
 use serde::{Deserialize, Serialize};
 
 use crate::Model;
 
-/// First tokens of an executor that are not timed, because they fill the pipeline.
-const WARMUP_TOKENS: usize = 8;
-/// Timed tokens per sample. The fastest sample counts, since disturbances only make a sample longer.
-const SAMPLE_TOKENS: usize = 8;
-const SAMPLES: usize = 5;
 /// Share of the default executor's time that another must stay below to be chosen: it costs much more CPU time.
 const MAX_RELATIVE_TIME: f64 = 0.95;
 
-/// How a session decodes.
+/// How tokens are decoded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Mode {
-    /// With the device's default executor, unless another was measured to be clearly faster.
+    /// With the device's default executor, or another that a caller measured to be clearly faster ([`ModeCache`]).
     #[default]
     Auto,
     /// With this executor.
@@ -29,7 +23,7 @@ pub enum Mode {
 }
 
 /// A measurement of a device's executors.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModeChoice {
     /// Timed tokens of each executor. Files without this field timed fewer tokens and are measured again.
@@ -50,88 +44,6 @@ impl ModeChoice {
     }
 }
 
-/// Measures the executors one after the other on tokens that are needed anyway. It may span several streams.
-#[derive(Clone, Debug)]
-pub(crate) struct ModeTrial {
-    /// The executors to measure.
-    executors: &'static [&'static dyn Executor],
-    /// Times per token of the executors measured so far.
-    tried: Vec<Duration>,
-    /// Ends of this stream's runs.
-    ends: Vec<Instant>,
-    /// Number of samples of earlier streams, and the fastest time per token among them.
-    samples: usize,
-    fastest: Duration,
-}
-
-impl ModeTrial {
-    /// Starts with the default executor, which will usually be chosen.
-    pub fn of(executors: &'static [&'static dyn Executor]) -> ModeTrial {
-        ModeTrial {
-            executors,
-            tried: vec![],
-            ends: vec![],
-            samples: 0,
-            fastest: Duration::MAX,
-        }
-    }
-
-    /// Returns the executor that is being measured.
-    pub fn executor(&self) -> &'static dyn Executor {
-        self.executors[self.tried.len()]
-    }
-
-    /// Returns the tokens of this stream that complete the current measurement.
-    fn needed(&self) -> usize {
-        WARMUP_TOKENS + SAMPLES.saturating_sub(self.samples) * SAMPLE_TOKENS
-    }
-
-    /// Records the end of a run. Returns whether the executor has been measured completely and is idle.
-    pub fn record(&mut self, now: Instant, idle: bool) -> bool {
-        self.ends.push(now);
-        self.ends.len() >= self.needed() && idle
-    }
-
-    /// Returns the tokens still to be submitted for this executor.
-    pub fn left(&self, in_flight: usize) -> usize {
-        self.needed().saturating_sub(self.ends.len() + in_flight)
-    }
-
-    /// Returns the trial for the next stream to resume.
-    pub fn paused(mut self) -> ModeTrial {
-        let counted = self.ends.get(WARMUP_TOKENS - 1..).unwrap_or_default();
-        let starts = counted.iter().step_by(SAMPLE_TOKENS);
-        for (start, end) in starts.zip(counted.iter().step_by(SAMPLE_TOKENS).skip(1)) {
-            self.fastest = self.fastest.min((*end - *start) / SAMPLE_TOKENS as u32);
-            self.samples += 1;
-        }
-        self.ends.clear();
-        self
-    }
-
-    /// Returns the trial of the next executor, or the result.
-    pub fn next(self) -> Result<ModeTrial, ModeChoice> {
-        let ModeTrial {
-            executors,
-            mut tried,
-            fastest,
-            ..
-        } = self.paused();
-        tried.push(fastest);
-        if tried.len() < executors.len() {
-            return Ok(ModeTrial {
-                tried,
-                ..ModeTrial::of(executors)
-            });
-        }
-        let names = executors.iter().map(|executor| executor.name().to_owned());
-        Err(ModeChoice {
-            tokens: SAMPLES * SAMPLE_TOKENS,
-            us: names.zip(tried.iter().map(|time| time.as_secs_f64() * 1e6)).collect(),
-        })
-    }
-}
-
 /// Choices by device and model shape, in a file.
 #[derive(Clone, Debug)]
 pub struct ModeCache {
@@ -148,17 +60,25 @@ impl ModeCache {
 
     /// Returns the executor that was measured to be the fastest for single sequences of a model, if any was.
     pub fn executor(&self, model: &Model) -> Option<&'static dyn Executor> {
-        let choice = self.get(&shape_key(model, 1))?;
+        let choice = self.choice(model)?;
         Some(choice.executor(model.device().executors()))
     }
 
-    /// Returns the choice for `key`, if any.
-    pub fn get(&self, key: &str) -> Option<ModeChoice> {
+    /// Returns what was measured for single sequences of a model, if anything was.
+    pub fn choice(&self, model: &Model) -> Option<ModeChoice> {
+        self.get(&shape_key(model))
+    }
+
+    /// Stores what was measured for single sequences of a model. Write errors are ignored: it is then measured again.
+    pub fn keep(&self, model: &Model, choice: ModeChoice) {
+        self.put(&shape_key(model), choice);
+    }
+
+    fn get(&self, key: &str) -> Option<ModeChoice> {
         self.read().remove(key)
     }
 
-    /// Stores a choice. Write errors are ignored: the choice is then measured again.
-    pub fn put(&self, key: &str, choice: ModeChoice) {
+    fn put(&self, key: &str, choice: ModeChoice) {
         let mut choices = self.read();
         choices.insert(key.to_owned(), choice);
         let Ok(text) = serde_json::to_string_pretty(&choices) else {
@@ -181,21 +101,20 @@ impl ModeCache {
 }
 
 /// Returns the key that a stored choice of mode depends on.
-pub(crate) fn shape_key(model: &Model, sequences: usize) -> String {
+fn shape_key(model: &Model) -> String {
     let config = model.config();
     let driver = model.device().as_vulkan().map(|device| {
         let info = device.info();
         format!("{} {} ({})", info.driver_name, info.driver_info, device.features())
     });
     format!(
-        "{} {} · {:?} {} layers of {} · {} bytes · {} at once",
+        "{} {} · {:?} {} layers of {} · {} bytes · 1 at once",
         model.device().name(),
         driver.unwrap_or_default(),
         config.family,
         config.layers,
         config.hidden_size,
-        model.weight_bytes(),
-        sequences
+        model.weight_bytes()
     )
 }
 
@@ -203,70 +122,32 @@ pub(crate) fn shape_key(model: &Model, sequences: usize) -> String {
 mod tests {
     use super::*;
 
-    const US: Duration = Duration::from_micros(1);
-
-    /// Simulates a stream of `tokens` tokens; `time` returns the microseconds after each.
-    fn ended(mut trial: ModeTrial, tokens: usize, time: impl Fn(usize) -> u32) -> ModeTrial {
-        let mut now = Instant::now();
-        for token in 0..tokens {
-            assert_eq!(trial.left(1), trial.needed() - token - 1);
-            let over = trial.record(now, true);
-            assert_eq!(over, token + 1 >= trial.needed());
-            now += time(token) * US;
-        }
-        trial
-    }
-
     static EXECUTORS: &[&dyn Executor] = &[&refrain::Replay, &refrain::Eager];
 
-    fn tried(replay: impl Fn(usize) -> u32, eager: impl Fn(usize) -> u32) -> ModeChoice {
-        let trial = ModeTrial::of(EXECUTORS);
-        let tokens = trial.needed();
-        let trial = ended(trial, tokens, replay).next().expect("eager is still to be tried");
-        assert_eq!(trial.executor(), EXECUTORS[1]);
-        ended(trial, tokens, eager).next().expect_err("both were tried")
+    fn choice(replay: f64, eager: f64) -> ModeChoice {
+        let us = [("replay", replay), ("eager", eager)];
+        ModeChoice {
+            tokens: 40,
+            us: us.map(|(name, us)| (name.to_owned(), us)).into(),
+        }
     }
 
     #[test]
     fn chooses_another_executor_only_if_clearly_faster() {
-        for (eager, name) in [(1100, "replay"), (999, "replay"), (960, "replay"), (940, "eager")] {
-            let choice = tried(|_| 1000, |_| eager);
+        for (eager, name) in [
+            (1100.0, "replay"),
+            (999.0, "replay"),
+            (960.0, "replay"),
+            (940.0, "eager"),
+        ] {
+            let choice = choice(1000.0, eager);
             assert_eq!(choice.executor(EXECUTORS).name(), name, "{eager}");
         }
     }
 
     #[test]
-    fn disturbances_do_not_decide_a_trial() {
-        // A hiccup of the machine, and a slow start.
-        let disturbed = |token| {
-            if token == 20 || token < WARMUP_TOKENS {
-                50_000
-            } else {
-                1000
-            }
-        };
-        let choice = tried(disturbed, |_| 990);
-        assert_eq!(choice.executor(EXECUTORS).name(), "replay", "{choice:?}");
-        assert!((choice.us["replay"] - 1000.0).abs() < 1.0, "{choice:?}");
-    }
-
-    #[test]
-    fn trials_resume_in_the_next_stream() {
-        let mut trial = ModeTrial::of(EXECUTORS);
-        let mut streams = 0;
-        while trial.samples < SAMPLES {
-            trial = ended(trial, WARMUP_TOKENS + SAMPLE_TOKENS, |_| 700).paused();
-            streams += 1;
-        }
-        assert_eq!(streams, SAMPLES);
-        assert_eq!(trial.fastest, 700 * US);
-    }
-
-    #[test]
     fn caches_choices() {
-        let choice = tried(|_| 700, |_| 900);
-        assert!((choice.us["replay"] - 700.0).abs() < 1.0 && (choice.us["eager"] - 900.0).abs() < 1.0);
-
+        let choice = choice(700.0, 900.0);
         let directory = tempfile::tempdir().unwrap();
         let cache = ModeCache::new(directory.path());
         assert_eq!(cache.get("card, model"), None);

@@ -2,7 +2,7 @@ use refrain::{Executor, Function, LowerOptions, Run, Tape, Write};
 use refrain_lm::sample::Settings;
 use refrain_models::{CacheTypes, LayerState, ModelConfig, Pages};
 
-use crate::mode::{Mode, ModeCache, ModeChoice, ModeTrial};
+use crate::mode::{Mode, ModeCache, ModeChoice};
 use crate::pace::Pace;
 use crate::prefill::{
     MAX_CHUNK, PrefillChunk, PrefillPiece, PrefillPrograms, RowOutput, SHORT_CHUNK, default_chunk, max_chunk_tokens,
@@ -45,15 +45,9 @@ struct Decoding {
     options: LowerOptions,
     mode: Mode,
     choice: Option<ModeChoice>,
-    cache: Option<ModeCache>,
-    trying: Option<&'static dyn Executor>,
-    /// Measurements of the modes by earlier streams.
-    mode_trial: Option<ModeTrial>,
     tokens_per_submit: Option<usize>,
     /// The pace of the last stream.
     pace: Pace,
-    /// Total device time in microseconds, and its number of tokens.
-    device_time: (f64, u64),
 }
 
 /// Memory of a session in bytes, beside the weights. Sampling state and copies of recurrent states are not counted.
@@ -111,12 +105,8 @@ impl Session {
                 options: LowerOptions::default(),
                 mode: Mode::Auto,
                 choice: None,
-                cache: None,
-                trying: None,
-                mode_trial: None,
                 tokens_per_submit: None,
                 pace: Pace::default(),
-                device_time: (0.0, 0),
             },
         })
     }

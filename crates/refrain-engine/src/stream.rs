@@ -6,7 +6,6 @@ use std::time::Instant;
 use refrain::{Run, Write};
 use refrain_lm::sample::Settings;
 
-use crate::mode::ModeTrial;
 use crate::pace::{MAX_RUNS_PER_SUBMIT, MAX_SUBMIT_TIME, Pace};
 use crate::{Error, Session};
 
@@ -27,11 +26,8 @@ pub struct Stream<'s> {
     pace: Pace,
     /// Number of runs at the front of `in_flight` that are known to be over.
     found: usize,
-    /// Finished runs whose device time was not read yet.
-    untimed: Vec<Run>,
     /// Writes that the first submit begins with.
     writes: Vec<Write>,
-    mode_trial: Option<ModeTrial>,
     /// Whether each run waits for the mask that depends on the token before.
     is_constrained: bool,
 }
@@ -45,8 +41,6 @@ impl<'s> Stream<'s> {
             .min(session.context())
             .saturating_sub(position);
         let is_constrained = session.step()?.extras.allowed;
-        // Constrained runs are slower than others, so they are not measured.
-        let mode_trial = if is_constrained { None } else { session.mode_trial() };
         let step = session.step()?;
         let mut writes = step.position_writes(last, position);
         writes.extend(step.settings_writes(settings)?);
@@ -62,9 +56,7 @@ impl<'s> Stream<'s> {
             ramp: 1,
             pace: session.pace(),
             found: 0,
-            untimed: Vec::new(),
             writes,
-            mode_trial,
             is_constrained,
             session,
         })
@@ -87,26 +79,18 @@ impl<'s> Stream<'s> {
         let step = self.session.step()?;
         if self.found == 0 {
             // Further runs are queued after the last one that is waited for.
-            let fits = self.mode_trial.is_none() && self.in_flight.len() > 3;
+            let fits = self.in_flight.len() > 3;
             let runs = if fits { self.pace.runs_per_wait() } else { 1 };
             let polls = self.pace.wait(step.tape(executor)?, &self.in_flight[runs - 1], runs)?;
             self.pace.done(polls, runs, Instant::now());
             self.found = runs;
         }
         self.found -= 1;
-        let run = self.in_flight.pop_front();
+        self.in_flight.pop_front();
         let reported = (0..sequences)
             .map(|sequence| step.reported(number, sequence))
             .collect::<Result<Vec<u32>, _>>()?;
-        // The time of a constrained run would be that of sampling alone.
-        self.untimed
-            .extend(run.filter(|run| run.is_timed() && !self.is_constrained));
         self.seen.push(reported[0]);
-        if let Some(mode_trial) = &mut self.mode_trial
-            && mode_trial.record(Instant::now(), self.in_flight.is_empty())
-        {
-            self.decide()?;
-        }
         Ok(Some(reported))
     }
 
@@ -133,18 +117,13 @@ impl<'s> Stream<'s> {
     fn keep_ahead(&mut self) -> Result<(), Error> {
         loop {
             let in_flight = self.in_flight.len();
-            // A trial measures one executor at a time.
-            let tried = self
-                .mode_trial
-                .as_ref()
-                .map_or(usize::MAX, |mode_trial| mode_trial.left(in_flight));
             // As many runs as the last submit has mean that it is the only one in flight.
             let ahead = if self.is_on_cpu() || self.is_constrained {
                 0
             } else {
                 self.submitted
             };
-            let runs = self.runs_per_submit().min(self.left).min(tried);
+            let runs = self.runs_per_submit().min(self.left);
             if in_flight > ahead || runs == 0 {
                 break;
             }
@@ -175,7 +154,6 @@ impl<'s> Stream<'s> {
     }
 
     fn submit(&mut self, runs: usize) -> Result<(), Error> {
-        self.take_times()?;
         let last = self.session.position() + self.taken() + self.in_flight.len() + runs;
         let played = self.session.play(&self.writes, last, runs)?;
         self.writes.clear();
@@ -188,31 +166,11 @@ impl<'s> Stream<'s> {
         Ok(())
     }
 
-    /// Reads the device times of finished runs, several at once because each read costs time.
-    fn take_times(&mut self) -> Result<(), Error> {
-        let executor = self.session.executor();
-        for run in std::mem::take(&mut self.untimed) {
-            let time = self.session.step()?.tape(executor)?.device_time(&run);
-            self.session.timed(time);
-        }
-        Ok(())
-    }
-
-    /// Switches to the faster executor, or to the next one of the trial.
-    fn decide(&mut self) -> Result<(), Error> {
-        if let Some(mode_trial) = self.mode_trial.take() {
-            self.mode_trial = self.session.go_on(mode_trial)?;
-            self.ramp = 1;
-        }
-        Ok(())
-    }
-
     /// Ends the stream. The session then holds the prompt and all tokens taken but the last.
     ///
     /// # Errors
     /// If the device fails.
     pub fn end(mut self) -> Result<(), Error> {
-        self.take_times()?;
         if !self.is_constrained {
             self.session.keep_pace(self.pace.clone());
         }
@@ -228,11 +186,7 @@ impl<'s> Stream<'s> {
         self.session.model().device().check_status()?;
         self.in_flight.clear();
         self.seen.truncate(taken);
-        let settled = self.session.settle(&self.seen, self.first_run, beyond > 0);
-        if !self.is_constrained {
-            self.session.keep_trial(self.mode_trial.take());
-        }
-        settled
+        self.session.settle(&self.seen, self.first_run, beyond > 0)
     }
 }
 

@@ -1,8 +1,9 @@
 //! `refrain bench`: measures how fast a model loads, processes prompts and generates.
 
-mod engine;
 mod measure;
+mod modes;
 mod report;
+mod requests;
 mod row;
 
 use std::path::PathBuf;

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
 use refrain_engine::{
-    Device, Engine, EngineMemory, EngineOptions, EngineRequest, Finish, Freeze, GenerateOptions, Generation, Masks,
-    Restored, Sampler, Snapshot, Speculation, TokenConstraint, Verified,
+    Device, Engine, EngineMemory, EngineOptions, EngineRequest, Finish, Freeze, GenerateOptions, Generation, Restored,
+    Restriction, Sampler, Snapshot, Speculation, TokenConstraint, Verified,
 };
 use refrain_formats::{AtomicFile, State};
 use refrain_grammar::{Grammar, ReasoningBudget, ReasoningTokens};
@@ -198,8 +198,8 @@ impl Task<'_> {
         if let Some(held) = held {
             restore(&engine, held, self.global.quiet)?;
         }
-        let masks = Masks::of(constraint.as_deref());
-        loaded.prepare(|| engine.prepare((held_tokens, self.prompt.len()), masks))?;
+        let restriction = Restriction::of(constraint.as_deref());
+        loaded.prepare(|| engine.prepare((held_tokens, self.prompt.len()), restriction))?;
         let prompt_time = match self.options.max_tokens {
             Some(0) => Some(compute(&engine, &tokens)?),
             _ => None,

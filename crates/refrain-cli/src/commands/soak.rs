@@ -4,7 +4,9 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use refrain_engine::{CacheTypes, Mode, Sampler, SamplerOptions, Session, Verified};
+use refrain_engine::{
+    CacheTypes, Engine, EngineOptions, EngineRequest, Error, GenerateOptions, Model, Sampler, SamplerOptions, Verified,
+};
 use serde_json::json;
 
 use crate::decoding::DecodingArguments;
@@ -45,6 +47,8 @@ pub(crate) struct Arguments {
     decoding: DecodingArguments,
 }
 
+/// The token that each context begins with.
+const FIRST_TOKEN: u32 = 1;
 /// Contexts after which memory use must no longer grow.
 const WARM_UP_CONTEXTS: u32 = 3;
 
@@ -68,19 +72,22 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<Exit
     let device = device::open(global)?;
     let loaded = load::load(global, &checkpoint, &device, CacheTypes::of_device(&device), context)?;
     let mut verdict = Verdict::default();
-    let mut session = Session::new(&loaded.model, context)?;
-    arguments.decoding.apply(&mut session);
-    if session.is_undecided() {
-        session.set_mode(Mode::Fixed(device.executors()[0]), None);
-    }
+    let mut options = EngineOptions {
+        prefix_cache: false,
+        prepares: false,
+        ..EngineOptions::single(context)
+    };
+    arguments.decoding.apply_to(&mut options, &loaded.model);
+    let engine = Engine::start(&loaded.model, &options)?;
     let bar = load::count_bar(global, "decoding");
     let mut samples = 0;
     let mut first: Option<Vec<u32>> = None;
     while verdict.decoded < u64::from(arguments.tokens) && verdict.failures.is_empty() {
         let left = (u64::from(arguments.tokens) - verdict.decoded) as usize;
-        let tokens = one_context(&mut session, left, arguments, &mut verdict, &mut |done| {
+        let tokens = one_context(&engine, left, arguments, &mut verdict, &mut |done| {
             load::update_bar(&bar, done as usize, arguments.tokens as usize)
         })?;
+        note_memory(&loaded.model, &mut verdict);
         let seen = first.get_or_insert_with(|| tokens.clone());
         // All contexts start equal and must continue equal.
         if tokens.iter().zip(seen.iter()).any(|(one, other)| one != other) {
@@ -92,7 +99,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<Exit
         if due > samples && !device.is_cpu() {
             let count = due - samples;
             samples = due;
-            verify(&loaded.model, &session, count, context, &mut verdict)?;
+            verify(&loaded.model, &tokens, count, context, &mut verdict)?;
         }
     }
     bar.finish_and_clear();
@@ -112,34 +119,31 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<Exit
     })
 }
 
-/// Decodes one context from its first token; returns the tokens.
+/// Decodes one context from its first token; returns that and the tokens.
 fn one_context(
-    session: &mut Session,
+    engine: &Engine,
     max_tokens: usize,
     arguments: &Arguments,
     verdict: &mut Verdict,
     progress: &mut dyn FnMut(u64),
 ) -> anyhow::Result<Vec<u32>> {
-    let settings = Sampler::new(SamplerOptions {
-        temperature: 1.0,
-        seed: 1,
-        ..SamplerOptions::default()
-    })?
-    .settings();
-    session.rewind(0);
-    let model = session.model().clone();
+    let options = GenerateOptions {
+        max_tokens: Some(max_tokens),
+        sampler: Sampler::new(SamplerOptions {
+            temperature: 1.0,
+            seed: 1,
+            ..SamplerOptions::default()
+        })?,
+        ..GenerateOptions::default()
+    };
     let start = Instant::now();
-    let mut stream = session.stream(&[1], &settings)?;
-    let mut tokens = Vec::new();
+    let mut tokens = vec![FIRST_TOKEN];
     let mut last = Instant::now();
-    while tokens.len() < max_tokens {
-        let Some(next) = stream.next_tokens()? else {
-            break;
-        };
+    for token in engine.generate(EngineRequest::new(tokens.clone(), options))? {
         let taken = last.elapsed();
         last = Instant::now();
         // The very first token waits for kernels to be compiled.
-        if verdict.contexts > 0 || !tokens.is_empty() {
+        if verdict.contexts > 0 || tokens.len() > 1 {
             verdict.slowest = verdict.slowest.max(taken);
         }
         if taken.as_secs_f64() > arguments.timeout {
@@ -147,37 +151,36 @@ fn one_context(
                 .failures
                 .push(format!("a token took {}", human_seconds(taken.as_secs_f64())));
         }
-        if next[0] == refrain_lm::sample::NOT_A_NUMBER {
-            verdict.failures.push("logits are NaN".to_owned());
-            break;
+        match token {
+            Ok(token) => tokens.push(token),
+            Err(Error::NotANumber { .. }) => {
+                verdict.failures.push("logits are NaN".to_owned());
+                break;
+            }
+            Err(error) => return Err(error.into()),
         }
-        tokens.push(next[0]);
         verdict.decoded += 1;
         progress(verdict.decoded);
     }
-    stream.end()?;
     verdict.seconds += start.elapsed().as_secs_f64();
     verdict.contexts += 1;
+    Ok(tokens)
+}
+
+/// Notes how much memory is in use after a context.
+fn note_memory(model: &Model, verdict: &mut Verdict) {
     let allocated = model.counters().total_bytes();
     // The first comparison allocates memory that the runtime keeps for the next.
     if verdict.contexts <= WARM_UP_CONTEXTS {
         verdict.memory_before = allocated;
     }
     verdict.memory_after = allocated;
-    Ok(tokens)
 }
 
 /// Compares the last tokens with eager execution, step by step.
-fn verify(
-    model: &refrain_engine::Model,
-    session: &Session,
-    count: u32,
-    context: usize,
-    verdict: &mut Verdict,
-) -> anyhow::Result<()> {
-    let held = session.tokens();
-    let count = (count as usize).min(held.len().max(2) - 1);
-    let prompt = &held[..held.len() - count];
+fn verify(model: &Model, tokens: &[u32], count: u32, context: usize, verdict: &mut Verdict) -> anyhow::Result<()> {
+    let count = (count as usize).min(tokens.len() - 1);
+    let prompt = &tokens[..tokens.len() - count];
     let verified = Verified::new(model, context, None, None)?;
     let mut tokens = verified.tokens(prompt, &Sampler::new(SamplerOptions::default())?.settings())?;
     for _ in 0..count {

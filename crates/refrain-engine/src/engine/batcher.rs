@@ -55,7 +55,7 @@ use super::runner::{DeviceRunner, Runner, StepKind};
 use super::speculation::{Draft, Speculation, new_proposer};
 use super::step_times::StepTimes;
 use super::steps::SlotId;
-use super::{EngineLoad, EngineMemory, EngineOptions, PAGE_SIZE};
+use super::{EngineLoad, EngineMemory, EngineOptions, PAGE_SIZE, StepCost};
 use crate::pace::{MAX_REQUESTED_RUNS, MAX_RUNS_PER_SUBMIT, Pace};
 use crate::{Error, Model};
 
@@ -175,6 +175,11 @@ impl Batcher<DeviceRunner> {
             shorter_chunk: self.backpressure.shorter_chunk(),
         }
     }
+
+    /// Returns what the step in use costs, and begins a new mean of its device time.
+    pub fn step_cost(&mut self) -> Option<StepCost> {
+        self.runner.step_cost()
+    }
 }
 
 impl<R: Runner> Batcher<R> {
@@ -253,7 +258,6 @@ impl<R: Runner> Batcher<R> {
             pages: self.pool.count(),
             pages_in_use: self.pool.count() - self.pool.available(),
             programs_to_make: self.preparation.left(),
-            step_weight_bytes: self.runner.step_weight_bytes(),
             ..self.counted
         }
     }

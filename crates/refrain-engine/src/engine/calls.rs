@@ -34,7 +34,7 @@ impl Command {
 
 /// When the tokens of a request are restricted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Masks {
+pub enum Restriction {
     /// Never: it has no constraint.
     Never,
     /// Later, perhaps: its constraint allows all tokens at first.
@@ -43,13 +43,13 @@ pub enum Masks {
     Always,
 }
 
-impl Masks {
+impl Restriction {
     /// Returns when a constraint restricts the tokens.
-    pub fn of(constraint: Option<&dyn TokenConstraint>) -> Masks {
+    pub fn of(constraint: Option<&dyn TokenConstraint>) -> Restriction {
         match constraint.map(TokenConstraint::restricts) {
-            None => Masks::Never,
-            Some(false) => Masks::Later,
-            Some(true) => Masks::Always,
+            None => Restriction::Never,
+            Some(false) => Restriction::Later,
+            Some(true) => Restriction::Always,
         }
     }
 }
@@ -65,14 +65,25 @@ pub struct EngineMemory {
     pub shorter_chunk: Option<usize>,
 }
 
+/// What a run of the decode step in use costs.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct StepCost {
+    /// Bytes of weights that it reads.
+    pub weight_bytes: u64,
+    /// Bytes of its intermediate results, arguments and outputs.
+    pub working_bytes: u64,
+    /// Mean device time in milliseconds since it was asked for last, on devices opened with timestamps.
+    pub device_ms: Option<f64>,
+}
+
 impl Engine {
     /// Compiles what a request needs of whose tokens `cached` are computed and `new` are not, so that it waits for nothing
     /// else. Not to be called by a listener.
     ///
     /// # Errors
     /// If there is too little memory, or the device fails.
-    pub fn prepare(&self, (cached, new): (usize, usize), masks: Masks) -> Result<(), Error> {
-        self.call(move |batcher| batcher.prepare_request((cached, new), masks))
+    pub fn prepare(&self, (cached, new): (usize, usize), restriction: Restriction) -> Result<(), Error> {
+        self.call(move |batcher| batcher.prepare_request((cached, new), restriction))
     }
 
     /// Returns its memory. Not to be called by a listener.
@@ -81,6 +92,14 @@ impl Engine {
     /// If the device has failed.
     pub fn memory(&self) -> Result<EngineMemory, Error> {
         self.call(|batcher| Ok(batcher.memory()))
+    }
+
+    /// Returns what a run of the decode step in use costs; `None` if none is in use. Not to be called by a listener.
+    ///
+    /// # Errors
+    /// If the device has failed.
+    pub fn step_cost(&self) -> Result<Option<StepCost>, Error> {
+        self.call(|batcher| Ok(batcher.step_cost()))
     }
 
     /// Copies what is cached of `tokens` to host memory. Not to be called by a listener.

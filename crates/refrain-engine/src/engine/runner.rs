@@ -9,12 +9,12 @@ use refrain_formats::Plane;
 use refrain_lm::Logprobs;
 use refrain_models::{LayerState, Pages};
 
-use super::PAGE_SIZE;
 use super::checkpoints::StateCheckpoints;
 use super::fork::Forks;
 use super::row_copy::{checkpoint_rows, page_rows, read_rows, write_rows};
 use super::speculation::Draft;
 use super::steps::{DecodeSteps, RowRequest, SlotId};
+use super::{PAGE_SIZE, StepCost};
 use crate::pace::Pace;
 use crate::prefill::{PrefillChunk, PrefillPiece, PrefillPrograms, RowOutput, default_chunk, max_chunk_tokens};
 use crate::step::{StepExtras, page_table};
@@ -65,16 +65,17 @@ pub(super) trait Runner {
     /// Writes the recurrent states of a checkpoint. Returns whether they fit.
     fn write_states(&mut self, checkpoint: u32, planes: &[Plane]) -> Result<bool, Error>;
 
-    /// Returns how many of `tokens` tokens memory allows a chunk to have.
-    fn fit_chunk(&mut self, tokens: usize) -> Result<usize, Error>;
+    /// Returns how many of `tokens` tokens memory allows a chunk to have, with logits of `wanted` of them.
+    fn fit_chunk(&mut self, tokens: usize, wanted: usize) -> Result<usize, Error>;
     /// Makes the program of a chunk.
     fn prepare_chunk(&mut self, tokens: usize) -> Result<(), Error>;
     /// Computes pieces of prompts into the pages of `table`. Returns whether a program was made since the last call.
     fn prefill(&mut self, pieces: Vec<PrefillPiece<'_>>, table: &[u32]) -> Result<bool, Error>;
-    /// As `prefill`, and returns what it computes after each of the tokens, a row each, once that is done.
+    /// As `prefill`, and returns what it computes after each of the last `wanted` tokens, a row each, once that is done.
     fn rows_after(
         &mut self,
         pieces: Vec<PrefillPiece<'_>>,
+        wanted: usize,
         output: RowOutput,
         table: &[u32],
     ) -> Result<Vec<Vec<f32>>, Error>;
@@ -85,8 +86,6 @@ pub(super) trait Runner {
     fn extras(&self) -> StepExtras;
     /// Whether a step was made.
     fn has_step(&self, kind: StepKind) -> bool;
-    /// Returns the bytes of weights that the step in use reads.
-    fn step_weight_bytes(&self) -> u64;
     /// Makes a step.
     fn prepare_step(&mut self, kind: StepKind) -> Result<(), Error>;
     /// Uses a step, with empty rows. Nothing may be in flight.
@@ -224,6 +223,11 @@ impl DeviceRunner {
         arrays.map(|array| (array.count() * array.dtype().size()) as u64).sum()
     }
 
+    /// Returns what the step in use costs, and begins a new mean of its device time.
+    pub fn step_cost(&mut self) -> Option<StepCost> {
+        self.steps.cost()
+    }
+
     /// Returns the bytes of intermediate results.
     pub fn scratch_bytes(&self) -> u64 {
         self.scratch.bytes()
@@ -303,8 +307,8 @@ impl Runner for DeviceRunner {
         write_rows(&copies.unwrap_or_default(), checkpoint_rows(checkpoint), planes)
     }
 
-    fn fit_chunk(&mut self, tokens: usize) -> Result<usize, Error> {
-        self.prompts.fit_to_memory(&self.model, &self.states, tokens, 0)
+    fn fit_chunk(&mut self, tokens: usize, wanted: usize) -> Result<usize, Error> {
+        self.prompts.fit_to_memory(&self.model, &self.states, tokens, wanted)
     }
 
     fn prepare_chunk(&mut self, tokens: usize) -> Result<(), Error> {
@@ -327,18 +331,19 @@ impl Runner for DeviceRunner {
     fn rows_after(
         &mut self,
         pieces: Vec<PrefillPiece<'_>>,
+        wanted: usize,
         output: RowOutput,
         table: &[u32],
     ) -> Result<Vec<Vec<f32>>, Error> {
-        let count: usize = pieces.iter().map(|piece| piece.tokens.len()).sum();
+        let count = pieces.iter().map(|piece| piece.tokens.len()).sum::<usize>() as u32;
         let width = output.width(self.model.config());
         let chunk = PrefillChunk {
             pieces,
-            wanted: (0..count as u32).collect(),
+            wanted: (count - wanted as u32..count).collect(),
             output,
         };
         let function = self.prompts.run(&self.model, &self.states, &chunk, table)?;
-        let rows: Vec<f32> = function.read_range(0, 0, count * width)?;
+        let rows: Vec<f32> = function.read_range(0, 0, wanted * width)?;
         Ok(rows.chunks_exact(width).map(<[f32]>::to_vec).collect())
     }
 
@@ -352,10 +357,6 @@ impl Runner for DeviceRunner {
 
     fn has_step(&self, kind: StepKind) -> bool {
         self.steps.has(kind)
-    }
-
-    fn step_weight_bytes(&self) -> u64 {
-        self.steps.weight_bytes()
     }
 
     fn prepare_step(&mut self, kind: StepKind) -> Result<(), Error> {

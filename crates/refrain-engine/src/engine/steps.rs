@@ -3,6 +3,7 @@
 //! What sampling keeps of a request lies at the request's slot, once for all steps. A row holds only the number of a
 //! slot with its token and position, so that requests move between steps of different widths by a few words.
 
+mod device_times;
 mod masks;
 mod outputs;
 
@@ -13,7 +14,9 @@ use refrain::{Array, Executor, LowerOptions, MAX_INBOX_WORDS, Run, SharedScratch
 use refrain_lm::sample::Settings;
 use refrain_models::{LayerState, Pages};
 
+use self::device_times::DeviceTimes;
 use self::masks::Masks;
+use super::StepCost;
 use super::row_count::rounded;
 use super::runner::StepKind;
 use super::speculation::{Draft, MAX_VERIFIED_TOKENS};
@@ -52,8 +55,7 @@ pub(super) struct DecodeSteps {
     /// Where the device has them, once a step with masks was made.
     mask_states: Option<MaskStates>,
     extras: StepExtras,
-    /// Bytes of weights that the step in use reads.
-    weight_bytes: u64,
+    device_times: DeviceTimes,
     /// Words that the next submit writes to rows.
     changed: BTreeMap<(RowWord, usize), u32>,
     /// Whether the next submit writes the number of the next run.
@@ -100,7 +102,7 @@ impl DecodeSteps {
             masks: Masks::default(),
             mask_states: None,
             extras: StepExtras::default(),
-            weight_bytes: 0,
+            device_times: DeviceTimes::default(),
             changed: BTreeMap::new(),
             is_switched: false,
             settings: BTreeMap::new(),
@@ -122,9 +124,16 @@ impl DecodeSteps {
         self.extras
     }
 
-    /// Returns the bytes of weights that the step in use reads.
-    pub fn weight_bytes(&self) -> u64 {
-        self.weight_bytes
+    /// Returns what the step in use costs, and begins a new mean of its device time.
+    pub fn cost(&mut self) -> Option<StepCost> {
+        self.device_times
+            .read(self.by_kind.get_mut(&(self.rows.len(), self.extras))?, self.executor);
+        let function = self.step().function();
+        Some(StepCost {
+            weight_bytes: function.weight_bytes(),
+            working_bytes: function.working_bytes(),
+            device_ms: self.device_times.take_mean(),
+        })
     }
 
     /// Whether a step was made.
@@ -147,7 +156,7 @@ impl DecodeSteps {
         self.recent.retain(|kind| *kind != (rows, extras));
         self.recent.push((rows, extras));
         (self.rows, self.extras) = (vec![None; rows], extras);
-        self.weight_bytes = self.by_kind[&(rows, extras)].function().weight_bytes();
+        self.device_times = DeviceTimes::default();
         self.masks = Masks::of(if extras.allowed { rows } else { 0 }, self.slots.counts.dim(1));
         self.changed = (0..rows).map(|row| ((RowWord::Position, row), EMPTY)).collect();
         self.is_switched = true;
@@ -330,7 +339,11 @@ impl DecodeSteps {
     pub fn play(&mut self, more: Vec<Write>, runs: usize) -> Result<(u64, Vec<Run>), Error> {
         let writes = self.writes(more)?;
         let executor = self.executor;
-        let step = self.step();
+        let step = self
+            .by_kind
+            .get_mut(&(self.rows.len(), self.extras))
+            .expect("made before it is used");
+        self.device_times.read(step, executor);
         let first = step.reports();
         Ok((first, step.play(executor, None, &writes, runs)?))
     }
@@ -432,7 +445,9 @@ impl DecodeSteps {
     /// If the device fails.
     pub fn wait(&mut self, run: &Run, pace: &Pace) -> Result<u32, Error> {
         let executor = self.executor;
-        pace.wait(self.step().tape(executor)?, run, 1)
+        let polls = pace.wait(self.step().tape(executor)?, run, 1)?;
+        self.device_times.add(run);
+        Ok(polls)
     }
 }
 

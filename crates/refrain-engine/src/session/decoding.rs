@@ -2,22 +2,16 @@
 
 use super::*;
 use crate::engine::MAX_DRAFTS;
-use crate::mode::shape_key;
 use crate::step::{SlotStates, StepExtras, StepOptions, page_table};
 
 /// Maximum number of pages that are written with a submit. More, after a long prompt, are written before it.
 const MAX_INLINE_PAGES: usize = refrain::MAX_INBOX_WORDS / 4;
 
 impl Session {
-    /// Sets how tokens are decoded; [`Mode::Auto`] measures, and stores the result in `cache`.
+    /// Sets how tokens are decoded; [`Mode::Auto`] is what `cache` has of the model.
     pub fn set_mode(&mut self, mode: Mode, cache: Option<ModeCache>) {
         self.decoding.mode = mode;
-        self.decoding.choice = cache
-            .as_ref()
-            .and_then(|cache| cache.get(&shape_key(&self.model, self.sequences)));
-        self.decoding.cache = cache;
-        self.decoding.trying = None;
-        self.decoding.mode_trial = None;
+        self.decoding.choice = cache.and_then(|cache| cache.choice(&self.model));
     }
 
     /// Sets how many tokens one submit decodes; `None` for as many as fit in 50 ms, at most 32.
@@ -101,23 +95,11 @@ impl Session {
         self.prompts.print_after(&self.model, &self.states, tokens, 1, after)
     }
 
-    /// Returns the mean device time per token in milliseconds since the last call, on devices opened with
-    /// timestamps.
-    pub fn device_ms_per_token(&mut self) -> Option<f64> {
-        let (us, tokens) = std::mem::take(&mut self.decoding.device_time);
-        (tokens > 0).then(|| us / 1000.0 / tokens as f64)
-    }
-
     /// Copies the decoding settings of another session, except the bias.
     pub(crate) fn decode_like(&mut self, other: &Session) {
         (self.chunk, self.shorter_chunk) = (other.chunk, other.shorter_chunk);
         self.prompts.set_lowering(other.decoding.options);
-        self.decoding = Decoding {
-            trying: None,
-            mode_trial: None,
-            device_time: (0.0, 0),
-            ..other.decoding.clone()
-        };
+        self.decoding = other.decoding.clone();
     }
 
     /// Returns the pace of the last stream.
@@ -129,60 +111,13 @@ impl Session {
         self.decoding.pace = pace;
     }
 
-    pub(crate) fn timed(&mut self, us: Option<f64>) {
-        if let Some(us) = us {
-            self.decoding.device_time.0 += us;
-            self.decoding.device_time.1 += 1;
-        }
-    }
-
     /// Returns the current executor.
     pub(crate) fn executor(&self) -> &'static dyn Executor {
         let executors = self.model.device().executors();
-        match (self.decoding.mode, self.decoding.trying, &self.decoding.choice) {
-            (Mode::Fixed(executor), ..) => executor,
-            (Mode::Auto, Some(executor), _) => executor,
-            (Mode::Auto, None, Some(choice)) => choice.executor(executors),
-            (Mode::Auto, None, None) => executors[0],
-        }
-    }
-
-    /// Whether the executor is not chosen yet, so that the next stream measures one.
-    pub fn is_undecided(&self) -> bool {
-        let there_is_a_choice = self.model.device().executors().len() > 1;
-        self.decoding.mode == Mode::Auto && self.decoding.choice.is_none() && there_is_a_choice
-    }
-
-    /// Returns the trial that a stream begins or continues, if the executor is not chosen yet.
-    pub(crate) fn mode_trial(&mut self) -> Option<ModeTrial> {
-        let before = self.decoding.mode_trial.take();
-        let begun = || ModeTrial::of(self.model.device().executors());
-        let mode_trial = self.is_undecided().then(|| before.unwrap_or_else(begun));
-        self.decoding.trying = mode_trial.as_ref().map(ModeTrial::executor);
-        mode_trial
-    }
-
-    /// Keeps a trial that a stream did not finish.
-    pub(crate) fn keep_trial(&mut self, mode_trial: Option<ModeTrial>) {
-        self.decoding.trying = None;
-        self.decoding.mode_trial = mode_trial.map(ModeTrial::paused);
-    }
-
-    /// Continues with the trial of the next executor, or with the chosen one.
-    pub(crate) fn go_on(&mut self, mode_trial: ModeTrial) -> Result<Option<ModeTrial>, Error> {
-        match mode_trial.next() {
-            Ok(next) => {
-                self.decoding.trying = Some(next.executor());
-                Ok(Some(next))
-            }
-            Err(choice) => {
-                self.decoding.trying = None;
-                if let Some(cache) = &self.decoding.cache {
-                    cache.put(&shape_key(&self.model, self.sequences), choice.clone());
-                }
-                self.decoding.choice = Some(choice);
-                Ok(None)
-            }
+        match (self.decoding.mode, &self.decoding.choice) {
+            (Mode::Fixed(executor), _) => executor,
+            (Mode::Auto, Some(choice)) => choice.executor(executors),
+            (Mode::Auto, None) => executors[0],
         }
     }
 

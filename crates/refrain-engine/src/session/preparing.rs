@@ -33,9 +33,7 @@ impl Session {
         // The decode step sees the last token.
         self.prepare_chunks(prompt.saturating_sub(1), 0)?;
         self.set_extras(extras)?;
-        // The next stream continues an unfinished trial.
-        let tried = self.decoding.mode_trial.as_ref().map(ModeTrial::executor);
-        let executor = tried.unwrap_or_else(|| self.executor());
+        let executor = self.executor();
         Ok(self.step()?.prepare(executor)?)
     }
 

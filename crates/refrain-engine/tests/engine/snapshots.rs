@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use refrain_engine::{Device, Engine, EngineOptions, EngineRequest, Error, Finish, Masks, Restored, Snapshot};
+use refrain_engine::{Device, Engine, EngineOptions, EngineRequest, Error, Finish, Restored, Restriction, Snapshot};
 use refrain_formats::{Encoding, State};
 
 use super::common::{TestGpu, model};
@@ -137,7 +137,7 @@ fn preparing_makes_what_a_request_needs() {
             ..options(1, 256)
         };
         let engine = Engine::start(&model, &options).expect("starts");
-        engine.prepare((0, 100), Masks::Never).expect("compiles");
+        engine.prepare((0, 100), Restriction::Never).expect("compiles");
         let before = model.counters();
         generated(&engine, &prompt(1, 100), 3);
         let made = model.counters() - before;

@@ -2,19 +2,19 @@
 
 use std::time::{Duration, Instant};
 
-use cpu_time::ThreadTime;
-use refrain_engine::{Sampler, SamplerOptions, Session, Speculation};
-use refrain_lm::sample::Settings;
+use refrain_engine::{Engine, EngineOptions, Mode, Restriction, Session, Speculation, StepCost};
 use refrain_vulkan::Counters;
 
-use super::{Arguments, engine};
+use super::requests::measure_once;
+use super::{Arguments, modes};
 use crate::load::Loaded;
 
-/// Maximum runs until the decoding mode of short tests is chosen, which takes one run of 96 tokens.
-const MAX_MODE_RUNS: usize = 12;
-
-/// Time that the GPU is kept busy before prompts are measured: its clocks fall while kernels are compiled.
-pub(super) const WARM_UP: Duration = Duration::from_millis(150);
+/// Time that the GPU is kept busy before it is measured: its clocks fall while kernels are compiled.
+const WARM_UP: Duration = Duration::from_millis(150);
+/// Unmeasured runs, in which the engine learns how long steps take.
+const WARM_UP_RUNS: usize = 2;
+/// How often the engine is asked whether it made all programs.
+const PREPARATION_POLL: Duration = Duration::from_millis(5);
 
 /// What a test measures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,6 +45,11 @@ impl Test {
         }
     }
 
+    /// Whether tokens are decoded one by one.
+    pub fn is_plain(&self) -> bool {
+        self.kind == TestKind::Generate && self.speculation.unwrap_or_default() == Speculation::Off
+    }
+
     /// Context length that the test needs, in tokens.
     pub fn context(&self) -> usize {
         self.depth + self.tokens + 2
@@ -62,193 +67,114 @@ pub(super) struct Measurement {
     /// Sorted milliseconds between generated tokens. Tokens of one submission share their interval.
     pub intervals: Vec<f64>,
     pub gpu_ms_per_token: Option<f64>,
-    /// CPU time per token: of the thread, or of the process if an engine generates.
+    /// CPU time of the process per token.
     pub host_us_per_token: f64,
     pub model_calls: u64,
     /// Counters of the last repetition.
     pub counters: Counters,
     pub weight_bytes: u64,
     pub kv_bytes: u64,
-    /// `None` if unknown.
-    pub arena_bytes: Option<u64>,
+    pub arena_bytes: u64,
     /// Time to trace and compile before the first repetition.
     pub prepare_ms: f64,
     pub ttft_cold_ms: f64,
     pub ttft_warm_ms: f64,
 }
 
-/// Runs all tests of a model, each in a session or an engine of its own.
+/// Runs all tests of a model, each in an engine of its own.
+///
+/// # Errors
+/// If an engine cannot start, or a request fails.
 pub(super) fn measure_all(loaded: &Loaded, tests: &[Test], arguments: &Arguments) -> anyhow::Result<Vec<Measurement>> {
-    tests
-        .iter()
-        .map(|test| match test.speculation {
-            None if test.batch == 1 => measure_test(loaded, *test, arguments),
-            speculation => engine::measure(loaded, *test, speculation.unwrap_or_default(), arguments),
-        })
-        .collect()
+    if tests.iter().any(Test::is_plain) {
+        modes::choose(&loaded.model, &arguments.decoding)?;
+    }
+    tests.iter().map(|test| measure(loaded, *test, arguments)).collect()
 }
 
-/// Returns the token ids of a text, spread over the vocabulary.
-pub(super) fn synthetic_tokens(text: usize, tokens: usize, vocabulary: usize) -> Vec<u32> {
-    /// Tokens from the beginning of a text to that of the next; a prime number.
-    const STRIDE: usize = 7919;
-    let at = |i: usize| ((text * STRIDE + i) as u64 * 0x9E37_79B9 % vocabulary as u64) as u32;
-    (0..tokens).map(at).collect()
-}
-
-/// One repetition.
-struct Repetition {
-    first: Duration,
-    seconds: f64,
-    intervals: Vec<f64>,
-    host: Duration,
-    counters: Counters,
-}
-
-fn measure_test(loaded: &Loaded, test: Test, arguments: &Arguments) -> anyhow::Result<Measurement> {
+/// Runs a test as requests to an engine.
+fn measure(loaded: &Loaded, test: Test, arguments: &Arguments) -> anyhow::Result<Measurement> {
     let model = &loaded.model;
     let context = test.context().min(model.config().max_position);
-    let mut session = Session::new(model, context)?;
-    arguments.decoding.apply(&mut session);
-    let measure = |session: &mut Session| match test.kind {
-        TestKind::Prompt => prompt(session, &test),
-        TestKind::Generate => generate(session, &test),
+    let start = Instant::now();
+    let mut options = EngineOptions {
+        context,
+        streams: test.batch,
+        cache_tokens: test.batch * context,
+        // Prompts are cut where later ones could go on.
+        prefix_cache: test.depth > 0,
+        prepares: test.batch > 1 || test.speculation.is_some(),
+        speculation: test.speculation.unwrap_or_default(),
+        ..EngineOptions::default()
     };
-    let run = |session: &mut Session| {
-        fill_context(session, test.depth)?;
-        measure(session)
+    arguments.decoding.apply_to(&mut options, model);
+    let engine = Engine::start(model, &options)?;
+    if !options.prepares && test.kind == TestKind::Generate {
+        engine.prepare((test.depth, 1), Restriction::Never)?;
+    }
+    let prepared = start.elapsed();
+    let mut repetition = 0;
+    let mut run = || {
+        repetition += 1;
+        measure_once(&engine, &test, repetition)
     };
-    fill_context(&mut session, test.depth)?;
-    let prepared = prepare(&mut session, &test)?;
-    // Chooses a mode and raises the clocks.
-    let cold = measure(&mut session)?;
+    let cold = run()?;
     let is_gpu = !model.device().is_cpu() && !model.device().is_software();
-    let mut loaded_for = Duration::ZERO;
-    while is_gpu && test.kind == TestKind::Prompt && loaded_for < WARM_UP {
-        loaded_for += Duration::from_secs_f64(run(&mut session)?.seconds);
+    let (mut runs, mut loaded_for) = (1, Duration::ZERO);
+    while runs < WARM_UP_RUNS || is_gpu && loaded_for < WARM_UP {
+        // A burst of another width may need others.
+        wait_for_programs(&engine);
+        loaded_for += Duration::from_secs_f64(run()?.seconds);
+        runs += 1;
     }
-    for _ in 0..MAX_MODE_RUNS {
-        if test.kind != TestKind::Generate || !session.is_undecided() {
-            break;
-        }
-        run(&mut session)?;
+    wait_for_programs(&engine);
+    engine.step_cost()?;
+    let (calls, mut before) = (engine.load().decode_steps, model.counters());
+    let mut repeated = vec![];
+    for _ in 0..arguments.repetitions {
+        before = model.counters();
+        repeated.push(run()?);
     }
-    session.device_ms_per_token();
-    let calls = session.model_calls();
-    let repetitions: Vec<Repetition> = (0..arguments.repetitions)
-        .map(|_| run(&mut session))
-        .collect::<anyhow::Result<_>>()?;
-    let steps = match test.kind {
-        TestKind::Prompt => test.tokens,
-        TestKind::Generate => test.tokens - 1,
-    };
-    let total_tokens = test.tokens as f64 * repetitions.len() as f64;
-    let mut intervals: Vec<f64> = repetitions.iter().flat_map(|r| r.intervals.iter().copied()).collect();
+    let counters = model.counters() - before;
+    let tokens = test.tokens as f64 * repeated.len() as f64;
+    let host: Duration = repeated.iter().map(|repetition| repetition.host).sum();
+    let first = repeated.iter().map(|repetition| repetition.first.as_secs_f64());
+    let mut intervals: Vec<f64> = repeated.iter().flat_map(|run| run.intervals.iter().copied()).collect();
     intervals.sort_by(f64::total_cmp);
-    let host: Duration = repetitions.iter().map(|r| r.host).sum();
-    let mode = match test.kind {
-        TestKind::Prompt => model.device().evaluator().name(),
-        TestKind::Generate => session.mode().0.name(),
-    };
-    let held = test.depth + test.tokens / 2;
-    let kv = Session::kv_bytes_per_token(model.config(), model.cache_types());
-    let gpu_ms_per_token = session.device_ms_per_token();
-    let (weight_bytes, arena_bytes) = match test.kind {
-        TestKind::Prompt => (0, session.memory().scratch_bytes),
-        TestKind::Generate => {
-            let function = session.decode_function()?;
-            (function.weight_bytes(), function.working_bytes())
-        }
-    };
+    // The load is that of the last whole step.
+    let memory = engine.memory()?;
+    let step = engine.step_cost()?.filter(|_| test.is_plain());
+    let held = (test.depth + test.tokens / 2) as u64;
     Ok(Measurement {
         test,
-        mode,
-        seconds: repetitions.iter().map(|r| r.seconds).collect(),
-        steps,
+        mode: match (test.kind, options.mode) {
+            (TestKind::Prompt, _) => model.device().evaluator().name(),
+            (_, Mode::Fixed(executor)) => executor.name(),
+            (_, Mode::Auto) => model.device().executors()[0].name(),
+        },
+        seconds: repeated.iter().map(|repetition| repetition.seconds).collect(),
+        steps: match test.kind {
+            TestKind::Prompt => test.tokens,
+            TestKind::Generate => test.tokens - 1,
+        },
         intervals,
-        gpu_ms_per_token,
-        host_us_per_token: host.as_secs_f64() * 1e6 / total_tokens,
-        model_calls: session.model_calls() - calls,
-        counters: repetitions.last().map(|r| r.counters).unwrap_or_default(),
-        weight_bytes,
-        kv_bytes: kv * held as u64,
-        arena_bytes: Some(arena_bytes),
+        gpu_ms_per_token: step.and_then(|step| step.device_ms),
+        host_us_per_token: host.as_secs_f64() * 1e6 / tokens,
+        model_calls: engine.load().decode_steps - calls,
+        counters,
+        // A step with drafts reads more than its part of them.
+        weight_bytes: step.map_or(0, |step| step.weight_bytes),
+        kv_bytes: held * Session::kv_bytes_per_token(model.config(), model.cache_types()),
+        arena_bytes: step.map_or(memory.scratch_bytes, |step: StepCost| step.working_bytes),
         prepare_ms: prepared.as_secs_f64() * 1e3,
         ttft_cold_ms: cold.first.as_secs_f64() * 1e3,
-        ttft_warm_ms: repetitions
-            .iter()
-            .map(|r| r.first.as_secs_f64())
-            .fold(f64::INFINITY, f64::min)
-            * 1e3,
+        ttft_warm_ms: first.fold(f64::INFINITY, f64::min) * 1e3,
     })
 }
 
-/// Fills the context with `depth` tokens.
-fn fill_context(session: &mut Session, depth: usize) -> anyhow::Result<()> {
-    session.rewind(0);
-    if depth > 0 {
-        session.prefill(&synthetic_tokens(0, depth, session.model().config().vocab_size))?;
+/// Waits until the engine made the programs that requests may need, so that none is compiled while it is measured.
+fn wait_for_programs(engine: &Engine) {
+    while engine.load().programs_to_make > 0 && !engine.has_failed() {
+        std::thread::sleep(PREPARATION_POLL);
     }
-    Ok(())
-}
-
-/// Traces and compiles ahead, as `refrain run` does; returns how long that took.
-fn prepare(session: &mut Session, test: &Test) -> anyhow::Result<Duration> {
-    let start = Instant::now();
-    match test.kind {
-        TestKind::Prompt => session.prepare_prefill(test.tokens)?,
-        TestKind::Generate => session.prepare(1)?,
-    }
-    Ok(start.elapsed())
-}
-
-fn prompt(session: &mut Session, test: &Test) -> anyhow::Result<Repetition> {
-    let vocabulary = session.model().config().vocab_size;
-    let tokens = synthetic_tokens(0, test.tokens, vocabulary);
-    let (before, host, start) = (session.model().counters(), ThreadTime::now(), Instant::now());
-    session.prefill(&tokens)?;
-    let taken = start.elapsed();
-    Ok(Repetition {
-        first: taken,
-        seconds: taken.as_secs_f64(),
-        intervals: vec![],
-        host: host.elapsed(),
-        counters: session.model().counters() - before,
-    })
-}
-
-fn generate(session: &mut Session, test: &Test) -> anyhow::Result<Repetition> {
-    let model = session.model().clone();
-    let vocabulary = model.config().vocab_size;
-    let settings = Settings {
-        last_position: (test.depth + test.tokens) as u32,
-        ..Sampler::new(SamplerOptions::default())?.settings()
-    };
-    // Work submitted before the first token arrives counts too.
-    let (before, host, start) = (model.counters(), ThreadTime::now(), Instant::now());
-    let mut stream = session.stream(&synthetic_tokens(0, 1, vocabulary), &settings)?;
-    stream.next_tokens()?;
-    let (first, begin) = (start.elapsed(), Instant::now());
-    let (mut last, mut together, mut intervals) = (begin, 0, Vec::with_capacity(test.tokens));
-    for _ in 1..test.tokens {
-        stream.next_tokens()?;
-        together += 1;
-        if !stream.has_next() {
-            let now = Instant::now();
-            let each = (now - last).as_secs_f64() * 1e3 / f64::from(together);
-            intervals.extend((0..together).map(|_| each));
-            (last, together) = (now, 0);
-        }
-    }
-    let end = Instant::now();
-    let host = host.elapsed();
-    let counters = model.counters() - before;
-    stream.end()?;
-    Ok(Repetition {
-        first,
-        seconds: (end - begin).as_secs_f64(),
-        intervals,
-        host,
-        counters,
-    })
 }

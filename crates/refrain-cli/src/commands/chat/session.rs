@@ -5,7 +5,9 @@ use std::sync::atomic::Ordering;
 
 use anyhow::{anyhow, bail};
 use clap::ValueEnum;
-use refrain_engine::{Engine, EngineRequest, Error, Finish, GenerateOptions, Generation, Masks, Restored, Snapshot};
+use refrain_engine::{
+    Engine, EngineRequest, Error, Finish, GenerateOptions, Generation, Restored, Restriction, Snapshot,
+};
 use refrain_grammar::ReasoningBudget;
 use refrain_text::{Conversation, Tokenizer};
 use serde_json::{Value, json};
@@ -200,11 +202,11 @@ impl<'a> ChatSession<'a> {
         let cached = common_prefix(&self.tokens, &tokens);
         let unknown = if message.is_empty() { TYPICAL_MESSAGE_TOKENS } else { 0 };
         let new = (tokens.len() + unknown).min(self.context()).saturating_sub(cached);
-        let masks = match self.renderer.budget {
-            Some(_) => Masks::Later,
-            None => Masks::Never,
+        let restriction = match self.renderer.budget {
+            Some(_) => Restriction::Later,
+            None => Restriction::Never,
         };
-        self.engine.prepare((cached, new), masks)
+        self.engine.prepare((cached, new), restriction)
     }
 
     /// Generates a response to the last message. If that fails or the response is empty, the message is removed, so

@@ -33,7 +33,9 @@ impl<R: Runner> Batcher<R> {
             }
         };
         let pieces = slots.iter().map(piece).collect();
-        let all = self.runner.rows_after(pieces, RowOutput::Hidden, &self.known_table)?;
+        let all = self
+            .runner
+            .rows_after(pieces, slots.len(), RowOutput::Hidden, &self.known_table)?;
         for (&slot, hidden) in slots.iter().zip(all) {
             let last = if hidden.iter().all(|number| number.is_finite()) {
                 EngineEvent::Embedding(hidden)

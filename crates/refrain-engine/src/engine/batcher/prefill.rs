@@ -22,7 +22,7 @@ impl<R: Runner> Batcher<R> {
         if count == 0 {
             return Ok(false);
         }
-        let fitting = self.runner.fit_chunk(count)?;
+        let fitting = self.runner.fit_chunk(count, 0)?;
         if fitting < count {
             self.backpressure.max_chunk = fitting;
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{Batcher, EngineOptions, PAGE_SIZE, Runner};
 use crate::Error;
 use crate::engine::IDLE_BEFORE_WORK;
-use crate::engine::calls::Masks;
+use crate::engine::calls::Restriction;
 use crate::engine::row_count::{rounded, widths};
 use crate::engine::speculation::DRAFT_WIDTHS;
 use crate::prefill::{SHORT_CHUNK, class_sizes, next_chunk};
@@ -125,7 +125,7 @@ impl<R: Runner> Batcher<R> {
     ///
     /// # Errors
     /// If there is too little memory, or the device fails.
-    pub fn prepare_request(&mut self, (cached, new): (usize, usize), masks: Masks) -> Result<(), Error> {
+    pub fn prepare_request(&mut self, (cached, new): (usize, usize), restriction: Restriction) -> Result<(), Error> {
         // The decode step sees the last token.
         let end = (cached + new).saturating_sub(1);
         let mut at = cached;
@@ -138,20 +138,20 @@ impl<R: Runner> Batcher<R> {
                 end
             };
             let most = self.runner.max_chunk_tokens(self.backpressure.chunk(), at);
-            let chunk = self.runner.fit_chunk(next_chunk(next - at, most))?;
+            let chunk = self.runner.fit_chunk(next_chunk(next - at, most), 0)?;
             self.runner.prepare_chunk(chunk)?;
             at += chunk;
         }
         let rows = self.first_rows();
         let plain = StepExtras::default();
-        if masks != Masks::Always {
+        if restriction != Restriction::Always {
             self.runner.prepare_step((rows, plain))?;
         }
-        if masks != Masks::Never {
+        if restriction != Restriction::Never {
             self.runner
                 .prepare_step((rows, StepExtras { allowed: true, ..plain }))?;
         }
-        if self.speculator.is_none() || masks == Masks::Always {
+        if self.speculator.is_none() || restriction == Restriction::Always {
             return Ok(());
         }
         let draft_tokens = DRAFT_WIDTHS[0];

@@ -12,13 +12,6 @@ const MAX_LOGIT_BYTES: usize = 128 << 20;
 /// Tokens of a chunk for which `MAX_LOGIT_BYTES` may be exceeded.
 const MIN_CHUNK: usize = 16;
 
-impl Running {
-    /// Whether it computes outputs of its prompt.
-    fn computes_outputs(&self) -> bool {
-        self.request.prompt_outputs.is_some() && !self.prefills()
-    }
-}
-
 impl<R: Runner> Batcher<R> {
     /// Computes a chunk of a prompt whose outputs are requested: that of the request that came first. Such chunks and
     /// others take turns. Returns whether it was its turn.
@@ -27,14 +20,9 @@ impl<R: Runner> Batcher<R> {
     /// If the device fails.
     pub(super) fn report_prompt(&mut self) -> Result<bool, Error> {
         let was_reported = std::mem::take(&mut self.reported_prompt);
-        let computes = self.running().filter(|(_, running)| running.computes_outputs());
-        let first = computes.min_by_key(|(_, running)| running.request.number);
-        let Some(slot) = first.map(|(slot, _)| slot) else {
+        let Some(slot) = self.next_outputs(was_reported) else {
             return Ok(false);
         };
-        if was_reported && self.running().any(|(_, running)| running.prefills()) {
-            return Ok(false);
-        }
         self.reported_prompt = true;
         // The outputs are read at once, and the time must not count as that of the runs in flight.
         self.poll_all()?;
@@ -43,19 +31,35 @@ impl<R: Runner> Batcher<R> {
         Ok(true)
     }
 
+    /// Returns the slot of the request whose outputs are computed next; `None` if there is none, or it is the turn of others.
+    fn next_outputs(&self, was_reported: bool) -> Option<usize> {
+        let ready = self
+            .running()
+            .filter(|(_, running)| self.output_chunk(running).is_some());
+        let (slot, _) = ready.min_by_key(|(_, running)| running.request.number)?;
+        let mut others = self.running().filter(|(other, _)| *other != slot);
+        let waits = was_reported && others.any(|(_, running)| running.prefills());
+        (!waits).then_some(slot)
+    }
+
     fn compute_outputs(&mut self, slot: usize) -> Result<(), Error> {
-        let most = self.chunk_limit().min(self.max_output_rows());
         let running = self.slots[slot].as_ref().expect("found");
         let (outputs, left) = running.request.prompt_outputs.clone().expect("it asks for outputs");
-        let most = self.runner.max_chunk_tokens(most, running.prefilled).min(most);
-        let end = running.next_end(left.end, self.runner.checkpoints().is_some());
-        let tokens = (end - running.prefilled).min(most);
+        let Some((tokens, wanted)) = self.output_chunk(running) else {
+            return Ok(());
+        };
         let output = match outputs {
             PromptOutputs::Logits { .. } => RowOutput::Logits,
             PromptOutputs::Logprobs { .. } => RowOutput::Logprobs,
         };
+        let fitting = self.runner.fit_chunk(tokens, wanted)?;
+        if fitting < tokens {
+            // The next chunk is shorter.
+            self.backpressure.max_chunk = fitting;
+            return Ok(());
+        }
         let piece = running.piece(slot, tokens);
-        let rows = self.runner.rows_after(vec![piece], output, &self.known_table)?;
+        let rows = self.runner.rows_after(vec![piece], wanted, output, &self.known_table)?;
         self.chunks += 1;
         self.cache_prefix(slot, tokens)?;
         if let Some(at) = rows.iter().position(|row| row.iter().any(|number| number.is_nan())) {
@@ -78,7 +82,7 @@ impl<R: Runner> Batcher<R> {
                 }
             }
         }
-        let left = left.start + tokens..left.end;
+        let left = left.start + rows.len()..left.end;
         request.prompt_outputs = (!left.is_empty()).then_some((outputs, left));
         if request.prompt_outputs.is_none() && request.tokens.len() >= request.limit {
             self.end(slot, EngineEvent::End(Finish::Length));
@@ -86,7 +90,24 @@ impl<R: Runner> Batcher<R> {
         Ok(())
     }
 
-    /// Returns how many tokens a chunk with outputs may have.
+    /// Returns how many tokens the next chunk of a prompt has if outputs are computed in it, and of how many of them. Outputs
+    /// of a last token are computed together with what comes before it.
+    fn output_chunk(&self, running: &Running) -> Option<(usize, usize)> {
+        let (_, left) = running.request.prompt_outputs.as_ref()?;
+        let most = if left.len() == 1 {
+            self.chunk_limit()
+        } else {
+            self.chunk_limit().min(self.max_output_rows())
+        };
+        let most = self.runner.max_chunk_tokens(most, running.prefilled).min(most);
+        let end = running.next_end(left.end, self.runner.checkpoints().is_some());
+        let tokens = (end - running.prefilled).min(most);
+        let wanted = (running.prefilled + tokens).saturating_sub(left.start);
+        let is_ready = wanted > 0 && (wanted == 1 || !running.prefills());
+        is_ready.then_some((tokens, wanted))
+    }
+
+    /// Returns how many tokens a chunk with several outputs may have.
     fn max_output_rows(&self) -> usize {
         let rows = MAX_LOGIT_BYTES / size_of::<f32>() / self.runner.vocabulary().max(1);
         // Powers of two need no padding.

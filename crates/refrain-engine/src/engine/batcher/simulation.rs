@@ -208,7 +208,7 @@ impl Runner for SimulatedRunner {
         Ok(fill(&mut self.saved[checkpoint as usize..][..1], planes))
     }
 
-    fn fit_chunk(&mut self, tokens: usize) -> Result<usize, Error> {
+    fn fit_chunk(&mut self, tokens: usize, _wanted: usize) -> Result<usize, Error> {
         Ok(tokens)
     }
 
@@ -227,6 +227,7 @@ impl Runner for SimulatedRunner {
     fn rows_after(
         &mut self,
         pieces: Vec<PrefillPiece<'_>>,
+        wanted: usize,
         output: RowOutput,
         table: &[u32],
     ) -> Result<Vec<Vec<f32>>, Error> {
@@ -243,7 +244,7 @@ impl Runner for SimulatedRunner {
             }
         }
         self.clock = self.work((self.simulation.costs.chunk)(rows.len()));
-        Ok(rows)
+        Ok(rows.split_off(rows.len() - wanted))
     }
 
     fn rows(&self) -> &[Option<SlotId>] {
@@ -256,10 +257,6 @@ impl Runner for SimulatedRunner {
 
     fn has_step(&self, kind: StepKind) -> bool {
         self.made.contains(&kind)
-    }
-
-    fn step_weight_bytes(&self) -> u64 {
-        0
     }
 
     fn prepare_step(&mut self, kind: StepKind) -> Result<(), Error> {
