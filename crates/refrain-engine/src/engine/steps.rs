@@ -16,7 +16,6 @@ use refrain_models::{LayerState, Pages};
 
 use self::device_times::DeviceTimes;
 use self::masks::Masks;
-use super::StepCost;
 use super::row_count::rounded;
 use super::runner::StepKind;
 use super::speculation::{Draft, MAX_VERIFIED_TOKENS};
@@ -122,18 +121,6 @@ impl DecodeSteps {
     /// Returns the optional parts of the step in use.
     pub fn extras(&self) -> StepExtras {
         self.extras
-    }
-
-    /// Returns what the step in use costs, and begins a new mean of its device time.
-    pub fn cost(&mut self) -> Option<StepCost> {
-        self.device_times
-            .read(self.by_kind.get_mut(&(self.rows.len(), self.extras))?, self.executor);
-        let function = self.step().function();
-        Some(StepCost {
-            weight_bytes: function.weight_bytes(),
-            working_bytes: function.working_bytes(),
-            device_ms: self.device_times.take_mean(),
-        })
     }
 
     /// Whether a step was made.

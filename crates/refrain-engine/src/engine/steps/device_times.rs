@@ -2,6 +2,8 @@
 
 use refrain::{Executor, Run};
 
+use super::DecodeSteps;
+use crate::engine::StepCost;
 use crate::step::DecodeStep;
 
 /// Times of the step in use.
@@ -36,5 +38,19 @@ impl DeviceTimes {
     pub fn take_mean(&mut self) -> Option<f64> {
         let (us, runs) = std::mem::take(&mut self.total);
         (runs > 0).then(|| us / 1e3 / runs as f64)
+    }
+}
+
+impl DecodeSteps {
+    /// Returns what the step in use costs, and begins a new mean of its device time.
+    pub fn cost(&mut self) -> Option<StepCost> {
+        self.device_times
+            .read(self.by_kind.get_mut(&(self.rows.len(), self.extras))?, self.executor);
+        let function = self.step().function();
+        Some(StepCost {
+            weight_bytes: function.weight_bytes(),
+            working_bytes: function.working_bytes(),
+            device_ms: self.device_times.take_mean(),
+        })
     }
 }
