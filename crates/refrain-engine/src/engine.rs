@@ -296,6 +296,7 @@ impl Engine {
         let cancelled = Arc::new(AtomicBool::new(false));
         let EngineRequest {
             prompt,
+            generated_tokens,
             options,
             top_logprobs,
             constraint,
@@ -328,7 +329,7 @@ impl Engine {
         } else {
             Finish::Context
         };
-        let mut settings = options.settings(prompt.len());
+        let mut settings = options.settings(prompt.len().saturating_sub(generated_tokens));
         settings.last_position = limit as u32 - 1;
         settings.encode()?;
         self.enter()?;

@@ -16,6 +16,8 @@ use crate::{Error, Finish, GenerateOptions};
 pub struct EngineRequest {
     /// The prompt; at least one token.
     pub prompt: Vec<u32>,
+    /// Number of the prompt's last tokens that count as generated, for penalties of generated tokens.
+    pub generated_tokens: usize,
     /// Sampling options and limits.
     pub options: GenerateOptions,
     /// Number of most likely tokens whose log-probabilities are returned at each position, up to
@@ -39,6 +41,7 @@ impl EngineRequest {
     pub fn new(prompt: Vec<u32>, options: GenerateOptions) -> EngineRequest {
         EngineRequest {
             prompt,
+            generated_tokens: 0,
             options,
             top_logprobs: None,
             constraint: None,

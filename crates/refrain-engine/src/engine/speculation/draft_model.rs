@@ -3,11 +3,10 @@
 
 use std::time::{Duration, Instant};
 
-use refrain_lm::sample::{FINISHED, NOT_A_NUMBER, Settings};
 use refrain_models::{CacheTypes, ModelConfig};
 
 use super::{Draft, MAX_DRAFTS, Proposer};
-use crate::{Error, GenerateOptions, Mode, Model, Session};
+use crate::{Engine, EngineOptions, EngineRequest, Error, GenerateOptions, Model, Session};
 
 /// Maximum number of texts whose keys and values are kept.
 const MAX_TEXTS: usize = 4;
@@ -32,32 +31,28 @@ pub fn draft_obstacle(draft: &ModelConfig, target: &ModelConfig) -> Option<Strin
 /// Returns the bytes of the keys and values that a draft model keeps for an engine of `streams` requests of up to
 /// `context` tokens.
 pub fn draft_memory(draft: &ModelConfig, cache: CacheTypes, context: usize, streams: usize) -> u64 {
-    let tokens = streams.min(MAX_TEXTS) * context.min(draft.max_position);
+    let tokens = cached_texts(streams) * context.min(draft.max_position);
     tokens as u64 * Session::kv_bytes_per_token(draft, cache)
 }
 
-/// Proposes what a model generates. It proposes nothing more once its model has failed.
+/// Returns how many texts of `streams` are cached.
+fn cached_texts(streams: usize) -> usize {
+    streams.clamp(1, MAX_TEXTS)
+}
+
+/// Proposes what a model generates, in an engine of its own. It proposes nothing more once that has failed.
 pub struct ModelProposer {
     /// `None` once it failed.
     model: Option<Model>,
+    /// Started for the first draft.
+    engine: Option<Engine>,
     /// Maximum tokens of a text with drafts.
     context: usize,
     /// Number of tokens of the model that verifies.
     vocabulary: usize,
-    sessions: Vec<TextSession>,
     texts: Vec<Text>,
-    /// Total drafts.
-    drafts: u64,
     /// See [`Proposer::take_setup_time`].
     setup: Duration,
-}
-
-/// The keys and values of a text.
-struct TextSession {
-    session: Session,
-    slot: usize,
-    /// Number of its last draft.
-    used: u64,
 }
 
 /// The text in a slot.
@@ -77,84 +72,58 @@ impl ModelProposer {
         ModelProposer {
             context: context.min(model.config().max_position),
             model: Some(model),
+            engine: None,
             vocabulary,
-            sessions: vec![],
             texts: (0..slots).map(|_| Text::default()).collect(),
-            drafts: 0,
             setup: Duration::ZERO,
         }
     }
 
-    /// Returns the index of the session for a slot's text: its own, a new one, or that of the text that was drafted for
-    /// least recently.
-    fn session_for(&mut self, slot: usize, model: &Model) -> Result<usize, Error> {
-        self.drafts += 1;
-        let own = self.sessions.iter().position(|session| session.slot == slot);
-        let index = match own {
-            Some(index) => index,
-            None if self.sessions.len() < MAX_TEXTS => {
-                let mut session = Session::new(model, self.context)?;
-                session.set_mode(Mode::Fixed(model.device().executors()[0]), None);
-                session.set_tokens_per_submit(Some(MAX_DRAFTS));
-                self.sessions.push(TextSession { session, slot, used: 0 });
-                self.sessions.len() - 1
-            }
+    /// Returns the engine, which keeps what it computed of several texts in its prefix cache.
+    fn engine(&mut self, model: &Model) -> Result<&Engine, Error> {
+        let engine = match self.engine.take() {
+            Some(engine) => engine,
             None => {
-                let oldest = self.sessions.iter().enumerate().min_by_key(|(_, session)| session.used);
-                oldest.map_or(0, |(index, _)| index)
+                let options = EngineOptions {
+                    cache_tokens: cached_texts(self.texts.len()).saturating_mul(self.context),
+                    prepares: false,
+                    tokens_per_submit: Some(MAX_DRAFTS),
+                    ..EngineOptions::single(self.context)
+                };
+                Engine::start(model, &options)?
             }
         };
-        (self.sessions[index].slot, self.sessions[index].used) = (slot, self.drafts);
-        Ok(index)
+        Ok(self.engine.insert(engine))
     }
 
     /// Generates `count` tokens, or fewer up to a stop token, that follow a slot's text.
     fn generate(&mut self, slot: usize, count: usize, model: &Model) -> Result<Vec<u32>, Error> {
         let begun = Instant::now();
-        let index = self.session_for(slot, model)?;
-        let (text, session) = (&mut self.texts[slot], &mut self.sessions[index].session);
-        let last = text.tokens.len() - 1;
-        // The last token is computed again: the draft is sampled after it.
-        let both = session.tokens().iter().zip(&text.tokens[..last]);
-        let common = both.take_while(|(held, token)| held == token).count();
-        session.rewind(common);
-        session.append(&text.tokens[common..last])?;
-        session.prepare(1)?;
-        if !std::mem::replace(&mut text.has_drafts, true) {
-            self.setup += begun.elapsed();
-        }
-        let settings = Settings {
-            last_position: (last + count) as u32,
-            ..text.options.settings(text.prompt)
+        let text = &mut self.texts[slot];
+        let options = GenerateOptions {
+            max_tokens: Some(count),
+            // They are proposed, too.
+            stop_ids: vec![],
+            ..text.options.clone()
         };
-        text.options.upload_bias(session, &settings)?;
-        sample(session, text.tokens[last], &settings)
+        let request = EngineRequest {
+            generated_tokens: text.tokens.len() - text.prompt,
+            ..EngineRequest::new(text.tokens.clone(), options)
+        };
+        let is_first = !std::mem::replace(&mut text.has_drafts, true);
+        let mut tokens = vec![];
+        for token in self.engine(model)?.generate(request)? {
+            tokens.push(token?);
+            if is_first && tokens.len() == 1 {
+                self.setup += begun.elapsed();
+            }
+        }
+        let stop_ids = &self.texts[slot].options.stop_ids;
+        if let Some(stop) = tokens.iter().position(|token| stop_ids.contains(token)) {
+            tokens.truncate(stop + 1);
+        }
+        Ok(tokens)
     }
-}
-
-/// Samples the tokens after `last`, a stop token included.
-fn sample(session: &mut Session, last: u32, settings: &Settings) -> Result<Vec<u32>, Error> {
-    let position = session.position();
-    let mut stream = session.stream(&[last], settings)?;
-    let mut tokens = vec![];
-    let sampled = loop {
-        match stream.next_tokens() {
-            Err(error) => break Err(error),
-            Ok(next) => match next.and_then(|next| next.first().copied()) {
-                None | Some(FINISHED) => break Ok(()),
-                Some(NOT_A_NUMBER) => {
-                    let position = position + tokens.len();
-                    break Err(Error::NotANumber { position });
-                }
-                Some(token) => tokens.push(token),
-            },
-        }
-        if tokens.last().is_some_and(|token| settings.stop_ids.contains(token)) {
-            break Ok(());
-        }
-    };
-    stream.end()?;
-    sampled.map(|()| tokens)
 }
 
 impl Proposer for ModelProposer {
@@ -197,8 +166,7 @@ impl Proposer for ModelProposer {
             }
             Err(_) => {
                 // Requests go on without drafts. If the device failed, their own steps report it.
-                self.model = None;
-                self.sessions.clear();
+                (self.model, self.engine) = (None, None);
                 Draft::default()
             }
         }
@@ -226,10 +194,11 @@ mod tests {
         ModelProposer::new(model, context, 8, vocabulary)
     }
 
-    /// Returns the tokens of a session after a prompt.
+    /// Returns the tokens that an engine generates after a prompt.
     fn generated(prompt: &[u32], options: &GenerateOptions) -> Vec<u32> {
-        let mut session = Session::new(&model(), 256).expect("fits");
-        let tokens = session.generate(prompt, options).expect("begins");
+        let engine = Engine::start(&model(), &EngineOptions::single(256)).expect("starts");
+        let request = EngineRequest::new(prompt.to_vec(), options.clone());
+        let tokens = engine.generate(request).expect("begins");
         tokens.collect::<Result<_, _>>().expect("goes on")
     }
 
@@ -258,7 +227,7 @@ mod tests {
         );
     }
 
-    /// Drafts continue a text whose guesses were refused, and other texts that took its session.
+    /// Drafts continue a text whose guesses were refused, and other texts that took its memory.
     #[test]
     fn drafts_are_what_the_model_generates() {
         let mut proposer = proposer(256);
@@ -274,7 +243,6 @@ mod tests {
             assert_eq!(proposer.length(slot, 5), 5);
             assert_eq!(proposer.propose(slot, 5).tokens, text[..5], "text {slot}");
         }
-        assert_eq!(proposer.sessions.len(), MAX_TEXTS);
         assert!(proposer.take_setup_time() > Duration::ZERO);
         for (slot, text) in texts.iter().enumerate().rev() {
             // The third guess was another token.
