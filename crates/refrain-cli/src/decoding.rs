@@ -1,7 +1,8 @@
 //! Command-line options for decoding.
 
 use clap::{Args, ValueEnum};
-use refrain_engine::{EngineOptions, Mode, ModeCache, Model, Session};
+use refrain::Executor;
+use refrain_engine::{EngineOptions, Mode, ModeCache, ModeChoice, Model};
 
 use crate::host;
 
@@ -30,20 +31,23 @@ pub(crate) struct DecodingArguments {
 }
 
 impl DecodingArguments {
-    /// Applies the options to a session.
-    pub fn apply(&self, session: &mut Session) {
-        session.set_mode(self.asked_mode(session.model()), mode_cache());
-        session.set_tokens_per_submit(self.runs());
-    }
-
     /// Applies the options to those of an engine, which measures no mode itself.
     pub fn apply_to(&self, options: &mut EngineOptions, model: &Model) {
-        let measured = || mode_cache()?.executor(model);
-        options.mode = match self.asked_mode(model) {
-            Mode::Auto => measured().map_or(Mode::Auto, Mode::Fixed),
-            fixed => fixed,
+        options.mode = Mode::Fixed(self.executor(model).0);
+        options.tokens_per_submit = self.tokens_per_submit.map(|tokens| tokens as usize);
+    }
+
+    /// Returns what decodes the tokens of a model, and the measurement that chose it, if one did.
+    pub fn executor(&self, model: &Model) -> (&'static dyn Executor, Option<ModeChoice>) {
+        let executors = model.device().executors();
+        let choice = match self.asked_mode(model) {
+            Mode::Fixed(executor) => return (executor, None),
+            Mode::Auto => mode_cache().and_then(|cache| cache.choice(model)),
         };
-        options.tokens_per_submit = self.runs();
+        let executor = choice
+            .as_ref()
+            .map_or(executors[0], |choice| choice.executor(executors));
+        (executor, choice)
     }
 
     /// Returns the mode that is asked for.
@@ -56,10 +60,6 @@ impl DecodingArguments {
         // The CPU executor has no other modes.
         let executor = name.and_then(|name| model.device().executor(name));
         executor.map_or(Mode::Auto, Mode::Fixed)
-    }
-
-    fn runs(&self) -> Option<usize> {
-        self.tokens_per_submit.map(|tokens| tokens as usize)
     }
 }
 

@@ -7,7 +7,7 @@ use anyhow::{anyhow, bail};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use refrain::Device;
 use refrain_engine::fit::{Capacity, Fit, Requirements, mtp_bytes, weight_bytes};
-use refrain_engine::{CacheTypes, EngineOptions, Error, LoadOptions, Model, Progress, Session, Speculation};
+use refrain_engine::{CacheTypes, EngineOptions, Error, LoadOptions, Model, Progress, Speculation};
 use refrain_models::{Checkpoint, ModelConfig};
 
 use crate::output::{about_rate, eprint_line, human_bytes};
@@ -21,7 +21,7 @@ const SLOW_TOKENS_PER_S: f64 = 20.0;
 /// Models that read fewer bytes per token are fast on any CPU.
 const FAST_BYTES_PER_TOKEN: u64 = 64 << 20;
 
-/// Notice that a saved state does not fit this session and is recomputed.
+/// Notice that a saved state does not fit and is recomputed.
 pub(crate) const STATE_RECOMPUTED: &str = "the state was saved on another kind of device, by another version, with another \
      --kv-type or --speculate, or with another context length that this model's positions depend on: its tokens are recomputed";
 
@@ -186,7 +186,7 @@ pub(crate) fn check_memory(needed: u64, free: Option<u64>) -> anyhow::Result<()>
 /// # Errors
 /// If memory is too short; the message has the needed and the free bytes.
 pub(crate) fn check_context(model: &Model, more: usize) -> anyhow::Result<()> {
-    let needed = (more as u64).saturating_mul(Session::kv_bytes_per_token(model.config(), model.cache_types()));
+    let needed = (more as u64).saturating_mul(model.cache_types().bytes_per_token(model.config()));
     if let Some(free) = model.device().free_memory().filter(|free| needed > *free) {
         let (needed, free) = (human_bytes(needed), human_bytes(free));
         bail!("out of memory: this context needs {needed} more, and the device has {free} free");

@@ -127,7 +127,7 @@ impl ResponseWriter {
                 break;
             }
         }
-        text.end()
+        Ok(text.end())
     }
 
     /// Flushes held-back text and ends the line.

@@ -1,9 +1,8 @@
 //! Tests on a real GPU what the other tests can only simulate: a device that is lost, or hangs, in the middle of a
-//! stream. Another device is then opened in the same process. The same happens in the middle of an engine's
-//! streams, which must continue from their tokens. The program prints what happened. It fails if anything took
-//! long, if tokens of a stream differ afterwards, or if any of an engine's are missing. (An engine's tokens may
-//! differ: other kernels recompute what was decoded.)
-//!
+//! text. Another device is then opened in the same process. The same happens in the middle of the streams of an engine
+//! that reloads its model, which must continue from their tokens. The program prints what happened. It fails if anything
+//! took long, if tokens of the text differ afterwards, or if any of a stream are missing. (Tokens of a stream may differ:
+//! other kernels recompute what was decoded.)
 //!
 //! ```text
 //! cargo run --release -p refrain-engine --example lost_device -- DEVICE [lose|hang] [MODEL]
@@ -21,9 +20,7 @@ use std::time::{Duration, Instant};
 
 use refrain_engine::{
     Device, Engine, EngineEvent, EngineOptions, EngineRequest, EngineTicket, GenerateOptions, LoadOptions, Mode, Model,
-    Session,
 };
-use refrain_lm::sample::Settings;
 use refrain_models::Checkpoint;
 use refrain_vulkan::{
     Access, Command, CommandList, Device as VulkanDevice, Error, Kernel, MemoryClass, OpenOptions, Options, Vulkan,
@@ -33,6 +30,8 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 const MAX_TIME: Duration = Duration::from_secs(3);
 const TOKENS: usize = 64;
+/// Tokens of a text before the device is harmed.
+const TOKENS_BEFORE_HARM: usize = 8;
 
 /// Adds to the given word again and again, reading it each time: compilers keep no atomic sum in registers.
 const KERNEL: &str = "#version 460
@@ -97,45 +96,62 @@ fn open(vulkan: &Vulkan, wish: &str) -> Result<Arc<VulkanDevice>> {
 fn decoded(checkpoint: &Checkpoint, device: Arc<VulkanDevice>, harm_with: Option<Harm>) -> Result<(Vec<u32>, String)> {
     let on = Device::vulkan(device.clone());
     let model = Model::load(checkpoint, &on, &LoadOptions::default())?;
-    let mut session = Session::new(&model, 256)?;
-    session.set_mode(Mode::Fixed(&refrain::Replay), None);
-    let mut stream = session.stream(&[1, 2, 3], &Settings::default())?;
-    let mut tokens = Vec::new();
-    let mut told = String::new();
-    while tokens.len() < TOKENS {
-        if let Some(kind) = harm_with.filter(|_| tokens.len() == 8) {
-            harm(&device, kind)?;
+    let options = EngineOptions {
+        mode: Mode::Fixed(&refrain::Replay),
+        tokens_per_submit: Some(1),
+        prefix_cache: false,
+        ..EngineOptions::single(256)
+    };
+    let engine = Engine::start(&model, &options)?;
+    let (sender, events) = channel();
+    let listener = {
+        let (device, mut count) = (device.clone(), 0);
+        move |event| {
+            count += 1;
+            // On the engine's thread: little is computed before the harm.
+            if let Some(kind) = harm_with.filter(|_| count == TOKENS_BEFORE_HARM)
+                && let Err(error) = harm(&device, kind)
+            {
+                println!("the device cannot be harmed: {error}");
+            }
+            drop(sender.send(event));
         }
+    };
+    let request = || {
+        let options = GenerateOptions {
+            max_tokens: Some(TOKENS),
+            ..GenerateOptions::default()
+        };
+        EngineRequest::new(vec![1, 2, 3], options)
+    };
+    let ticket = engine.submit(request(), Box::new(listener))?;
+    let (mut tokens, mut told) = (Vec::new(), String::new());
+    loop {
         let start = Instant::now();
-        match stream.next_tokens() {
-            Ok(Some(next)) => tokens.push(next[0]),
-            Ok(None) => break,
-            Err(error) => {
+        match events.recv()? {
+            EngineEvent::Token(token) => tokens.push(token.id),
+            EngineEvent::Failed(error) => {
                 println!("after {} tokens and {:.1?}: {error}", tokens.len(), start.elapsed());
                 told = error.to_string();
                 break;
             }
+            _ => break,
         }
     }
-    let start_of_end = Instant::now();
-    let ended = stream.end();
+    drop(ticket);
     if harm_with.is_none() {
         return Ok((tokens, told));
     }
-    let timed = |what: &str, failed: bool, start: Instant| {
-        println!("{what} fails: {failed}, after {:.1?}", start.elapsed());
-        failed && start.elapsed() < 2 * MAX_TIME
-    };
-    let mut sound = timed("ending the stream", ended.is_err(), start_of_end);
     let start = Instant::now();
-    let failed = match session.stream(&[1], &Settings::default()) {
-        Ok(mut stream) => stream.next_tokens().is_err(),
+    let failed = match engine.generate(request()) {
+        Ok(mut text) => text.next().is_none_or(|token| token.is_err()),
         Err(_) => true,
     };
-    sound &= timed("another stream", failed, start);
+    println!("another text fails: {failed}, after {:.1?}", start.elapsed());
+    let mut sound = failed && engine.has_failed() && start.elapsed() < 2 * MAX_TIME;
     println!("known to be lost: {}", device.is_lost());
     let start = Instant::now();
-    drop(session);
+    drop(engine);
     drop(model);
     drop((on, device));
     println!("closed after {:.1?}", start.elapsed());

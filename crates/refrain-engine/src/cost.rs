@@ -3,13 +3,13 @@
 //!
 //! ```no_run
 //! use refrain_engine::cost::{CachedTokens, TokenCost};
-//! use refrain_engine::{Device, LoadOptions, Model, Session};
+//! use refrain_engine::{Device, LoadOptions, Model, Programs};
 //! use refrain_models::Checkpoint;
 //!
 //! let device = Device::auto()?;
 //! let model = Model::load(&Checkpoint::open("Qwen3-0.6B".as_ref())?, &device, &LoadOptions::default())?;
-//! let mut session = Session::new(&model, 1024)?;
-//! let cost = TokenCost::of(session.decode_function()?.plan(), CachedTokens { sequences: 1, depth: 1000 });
+//! let mut programs = Programs::new(&model, 1024, 1)?;
+//! let cost = TokenCost::of(programs.decode_function()?.plan(), CachedTokens { sequences: 1, depth: 1000 });
 //! let floor = cost.floor_seconds(refrain::speed::read_bandwidth(&device)?);
 //! println!("{} dispatches, at least {:.3} ms", cost.dispatches, 1e3 * floor);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -18,9 +18,8 @@
 use std::collections::BTreeMap;
 
 use refrain::plan::{Plan, Step};
-use refrain_lm::sample::Settings;
 
-use crate::{Error, Session};
+use crate::{Error, Programs};
 
 /// Number of runs of which a profile is the minimum.
 const PROFILE_RUNS: usize = 20;
@@ -120,35 +119,27 @@ pub fn unfused(plan: &Plan) -> BTreeMap<&'static str, usize> {
     counts
 }
 
-impl Session {
-    /// Returns the microseconds of each step of the decode plan after `depth` tokens: the minimum of several runs.
-    /// The session must be empty. A plan that verifies drafts ([`Session::verify_drafts`]) gets full ones.
+impl Programs {
+    /// Returns the microseconds of each step of the decode plan after `depth` tokens: the minimum of several runs. A plan
+    /// that verifies drafts ([`Programs::verify_drafts`]) gets full ones.
     ///
     /// # Errors
-    /// As [`Session::profile`], or if the context is too short.
-    pub fn profile_at(&mut self, depth: usize) -> Result<Vec<f64>, Error> {
-        let extras = self.step()?.extras;
-        self.append(&vec![1; depth.max(1)])?;
-        let mut stream = self.stream(&[1], &Settings::default())?;
-        for _ in 0..8 {
-            stream.next_tokens()?;
-        }
-        stream.end()?;
-        self.set_extras(extras)?;
-        if let Some(drafts) = &self.step()?.control.drafts {
+    /// As [`Programs::decode_function`], or if the device has no timestamps.
+    pub fn profile_step(&mut self, depth: usize) -> Result<Vec<f64>, Error> {
+        self.place(1, depth)?;
+        let step = self.step()?;
+        if let Some(drafts) = &step.control.drafts {
             drafts.fill(1)?;
         }
-        min_of_runs(|| self.profile())
+        min_of_runs(|| Ok(step.profile()?))
     }
 
-    /// Returns the same for [`Session::prefill_function`]'s plan of `tokens` tokens, at most 512, after `depth`
-    /// tokens.
+    /// Returns the same for [`Programs::prefill_function`]'s plan of `tokens` tokens, after `depth` tokens.
     ///
     /// # Errors
-    /// As [`Session::profile_at`].
+    /// As [`Programs::profile_step`].
     pub fn profile_prompt(&mut self, tokens: usize, depth: usize) -> Result<Vec<f64>, Error> {
-        self.append(&vec![1; depth])?;
-        self.prefill(&vec![1; tokens])?;
+        self.prefill(&vec![1; tokens], depth, 1)?;
         let function = self.prefill_function(tokens)?;
         min_of_runs(|| Ok(function.profile()?))
     }
@@ -179,14 +170,11 @@ mod tests {
         let device = Device::vulkan(refrain_vulkan::Device::null_without_contents(info));
         let checkpoint = Checkpoint::synthetic("tiny:q4_0").expect("a checkpoint");
         let model = Model::load(&checkpoint, &device, &LoadOptions::default()).expect("loads");
-        let mut session = Session::new(&model, 256).expect("fits");
-        let plan = session.decode_function().expect("lowers").plan();
+        let mut programs = Programs::new(&model, 256, 1).expect("fits");
+        let plan = programs.decode_function().expect("lowers").plan();
         let [shallow, deep] = [0, 200].map(|depth| TokenCost::of(plan, CachedTokens { sequences: 1, depth }));
         assert_eq!((shallow.kv_bytes, shallow.copies, shallow.transfers), (0, 0, 0));
-        assert_eq!(
-            deep.kv_bytes,
-            200 * Session::kv_bytes_per_token(model.config(), model.cache_types())
-        );
+        assert_eq!(deep.kv_bytes, 200 * model.cache_types().bytes_per_token(model.config()));
         assert!(shallow.weight_bytes > 0 && shallow.weight_bytes <= model.weight_bytes());
         let bytes = (deep.weight_bytes + deep.kv_bytes) as f64;
         assert_eq!(deep.floor_seconds(bytes), 1.0);

@@ -69,7 +69,7 @@ use crate::model::check_ids;
 use crate::{Error, Finish, Mode, Model};
 
 /// Tokens per page of the KV cache.
-const PAGE_SIZE: usize = 64;
+pub(crate) const PAGE_SIZE: usize = 64;
 /// Idle time before programs for later requests are compiled, or prefixes are stored. A client that asks again at once
 /// must not wait for that.
 const IDLE_BEFORE_WORK: Duration = Duration::from_millis(50);

@@ -1,4 +1,4 @@
-/// An error of a model, a session or an engine.
+/// An error of a model or an engine.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The checkpoint is incomplete or damaged.
@@ -20,12 +20,12 @@ pub enum Error {
         /// Numbers of a head.
         dim: usize,
     },
-    /// There are more tokens than the session can hold.
+    /// There are more tokens than the context can hold.
     #[error("{tokens} tokens do not fit in a context of {context}; shorten the prompt or increase the context")]
     ContextFull {
-        /// Tokens that the session would hold.
+        /// Tokens of the text.
         tokens: usize,
-        /// Tokens that it can hold.
+        /// Tokens that the context can hold.
         context: usize,
     },
     /// The context length is out of the model's range.
@@ -44,7 +44,7 @@ pub enum Error {
         /// Vocabulary size.
         vocabulary: usize,
     },
-    /// A snapshot does not belong to the session.
+    /// A snapshot does not belong to the model.
     #[error("the saved state does not fit: {0}")]
     Snapshot(String),
     /// A sampler setting is invalid.
@@ -71,17 +71,6 @@ pub enum Error {
         /// An existing name.
         example: String,
     },
-    /// The logit bias does not have the length of the vocabulary.
-    #[error("the logit bias has {found} values, but the vocabulary has {vocabulary} tokens")]
-    BiasLength {
-        /// Number of given values.
-        found: usize,
-        /// Vocabulary size.
-        vocabulary: usize,
-    },
-    /// There are no logits, because no decode step has run yet.
-    #[error("nothing was decoded yet")]
-    NothingDecoded,
     /// The engine has too many requests.
     #[error("{max} requests are already running or waiting; try again later")]
     Busy {

@@ -19,8 +19,6 @@ use refrain::{Device, Error};
 use refrain_formats::TensorInfo;
 use refrain_models::{CacheTypes, Checkpoint};
 
-use crate::Session;
-
 /// Dependent steps per layer in a decoder's typical schedule: norm, projections to attention, rotation and cache,
 /// attention, output projection, norm and feed-forward in, out.
 const STEPS_PER_LAYER: usize = 7;
@@ -49,7 +47,7 @@ impl Requirements {
         Self {
             weights: weight_bytes(checkpoint),
             weights_per_token: checkpoint.tensors().map(read).sum(),
-            kv_per_position: Session::kv_bytes_per_token(config, cache),
+            kv_per_position: cache.bytes_per_token(config),
             layers: config.layers,
             max_context: config.max_position,
         }

@@ -1,19 +1,17 @@
 //! Text generation: prompt in, tokens sampled one by one, text out as soon as it is certain.
 
-mod constrained;
 mod requested;
 mod stop;
 mod text;
 mod tokens;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use refrain_lm::sample::{MAX_STOP_IDS, Settings};
 use refrain_models::Checkpoint;
 use refrain_text::Tokenizer;
 
 use crate::sampler::{InvalidSetting, Sampler, SamplerOptions};
-use crate::{Error, Session};
 
 pub use stop::DecodedPiece;
 pub use text::{GeneratedText, TextDecoder};
@@ -68,14 +66,6 @@ impl GenerateOptions {
             ..self.sampler.settings()
         }
     }
-
-    /// Uploads the logit bias to a session, if there is one.
-    pub(crate) fn upload_bias(&self, session: &mut Session, settings: &Settings) -> Result<(), Error> {
-        if settings.biased {
-            session.set_bias(&self.sampler.bias(session.vocabulary()))?;
-        }
-        Ok(())
-    }
 }
 
 /// Why a text ended.
@@ -121,7 +111,7 @@ pub struct Generation {
     pub time_to_first: Duration,
     /// Time from the first to the last sampled token.
     pub decode_time: Duration,
-    /// Tokens sampled during `decode_time`: all after the first. A session counts the stop token, too.
+    /// Tokens sampled during `decode_time`: all after the first.
     pub decoded: usize,
 }
 
@@ -139,39 +129,6 @@ impl Generation {
 
 fn rate(tokens: usize, time: Duration) -> Option<f64> {
     (tokens > 0 && !time.is_zero()).then(|| tokens as f64 / time.as_secs_f64())
-}
-
-impl Session {
-    /// Appends `prompt` to the sequence and generates from there. Returns an iterator over tokens, whose
-    /// [`text`](GeneratedTokens::text) iterates over pieces of text. The session then holds the prompt and all
-    /// tokens taken but the last; the device's work beyond them is undone.
-    ///
-    /// # Errors
-    /// If the prompt is empty or exceeds the context, or the device fails.
-    pub fn generate(&mut self, prompt: &[u32], options: &GenerateOptions) -> Result<GeneratedTokens<'_>, Error> {
-        self.generate_by(prompt, options, |session, settings| {
-            Ok(Box::new(session.stream(prompt, settings)?))
-        })
-    }
-
-    /// As [`Session::generate`], with the token source that `begin` creates.
-    fn generate_by<'s>(
-        &'s mut self,
-        prompt: &[u32],
-        options: &GenerateOptions,
-        begin: impl FnOnce(&'s mut Session, &Settings) -> Result<Box<dyn TokenSource + 's>, Error>,
-    ) -> Result<GeneratedTokens<'s>, Error> {
-        let start = Instant::now();
-        let position = self.position() + prompt.len();
-        if options.max_tokens == Some(0) {
-            self.append(prompt)?;
-            return Ok(GeneratedTokens::new(None, position, prompt.len(), start, options));
-        }
-        let settings = options.settings(position);
-        options.upload_bias(self, &settings)?;
-        let source = Some(begin(self, &settings)?);
-        Ok(GeneratedTokens::new(source, position, prompt.len(), start, options))
-    }
 }
 
 #[cfg(test)]

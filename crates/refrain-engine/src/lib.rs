@@ -1,13 +1,8 @@
 //! The inference engine: loads a model onto a device, and generates text with it.
 //!
-//! Two ways to use it:
-//!
-//! - An [`Engine`] answers requests, one or many at once, with continuous batching, a paged KV cache and prefix reuse. Use
-//!   it in programs and servers.
-//! - A [`Session`] computes one sequence in the caller's thread. Use it to measure and to check: it returns logits.
-//!
-//! Both take a [`Model`], which holds the weights of a [`Checkpoint`](refrain_models::Checkpoint) on a [`Device`], and
-//! [`GenerateOptions`] with the [`Sampler`]'s settings.
+//! An [`Engine`] answers requests, one or many at once, with continuous batching, a paged KV cache and prefix reuse. It takes
+//! a [`Model`], which holds the weights of a [`Checkpoint`](refrain_models::Checkpoint) on a [`Device`]. A request has a
+//! prompt, and [`GenerateOptions`] with the [`Sampler`]'s settings.
 //!
 //! # Generate tokens
 //!
@@ -53,9 +48,10 @@
 //! # More
 //!
 //! - [`fit`]: memory and expected speed of a model on a device, before it is loaded.
-//! - [`cost`]: dispatches, bytes and times of a decode step.
+//! - [`Programs`] and [`cost`]: a model's compiled programs, with their dispatches, bytes and times.
 //! - [`Engine::submit`]: many requests at once, whose events go to listeners.
 //! - [`Snapshot`]: saves and restores what was computed of a text.
+//! - [`Engine::logits`] and [`Engine::logprobs`]: what the model says after each token of a text.
 //! - [`perplexity`] and [`divergence`]: quality of a model on a text.
 //! - [`Verified`]: compares two executors step by step.
 
@@ -71,12 +67,10 @@ mod mode;
 mod model;
 mod pace;
 mod prefill;
-mod rollback;
+mod programs;
 mod sampler;
-mod session;
 mod snapshot;
 mod step;
-mod stream;
 mod verify;
 
 pub use engine::{
@@ -90,11 +84,10 @@ pub use generate::{DecodedPiece, Finish, GenerateOptions, GeneratedText, Generat
 pub use logprob::MAX_TOP_LOGPROBS;
 pub use mode::{Mode, ModeCache, ModeChoice};
 pub use model::{LoadOptions, Model};
+pub use programs::Programs;
 pub use refrain::Device;
 pub use refrain_lm::Logprobs;
 pub use refrain_models::{CacheType, CacheTypes, Progress};
 pub use sampler::{InvalidSetting, Sampler, SamplerOptions, random_seed};
-pub use session::{Session, SessionMemory};
 pub use snapshot::{Restored, Snapshot};
-pub use stream::Stream;
 pub use verify::{Freeze, Verified, VerifiedTokens, find_region};

@@ -42,14 +42,4 @@ impl MaskStates {
         let masked = apply_token_bitmask(&logits, &allowed);
         (logits, masked)
     }
-
-    /// Returns the logits of the first rows. Waits for the last run.
-    ///
-    /// # Errors
-    /// If the device fails.
-    pub fn logits(&self, rows: usize) -> Result<Vec<f32>, Error> {
-        let mut logits = vec![0.0f32; rows * self.logits.dim(1)];
-        self.logits.read_state(0, bytemuck::cast_slice_mut(&mut logits))?;
-        Ok(logits)
-    }
 }

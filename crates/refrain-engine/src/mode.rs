@@ -58,12 +58,6 @@ impl ModeCache {
         }
     }
 
-    /// Returns the executor that was measured to be the fastest for single sequences of a model, if any was.
-    pub fn executor(&self, model: &Model) -> Option<&'static dyn Executor> {
-        let choice = self.choice(model)?;
-        Some(choice.executor(model.device().executors()))
-    }
-
     /// Returns what was measured for single sequences of a model, if anything was.
     pub fn choice(&self, model: &Model) -> Option<ModeChoice> {
         self.get(&shape_key(model))

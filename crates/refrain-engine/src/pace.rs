@@ -1,9 +1,8 @@
 //! Decides when to poll the device for the next token.
 //!
 //! Drivers wake a waiting thread late or keep it spinning. Since the next runs are queued already, sleeping costs
-//! less and loses nothing. Runs take about equally long, so one poll shortly after the end of a run is enough, or
-//! after two runs if both are shorter than a video frame. Waking up costs more CPU time than everything else that
-//! the host does for a token.
+//! less and loses nothing. Runs take about equally long, so one poll shortly after the end of a run is enough. Waking up
+//! costs more CPU time than everything else that the host does for a token.
 
 use std::time::{Duration, Instant};
 
@@ -11,8 +10,6 @@ use refrain::{Run, Tape};
 
 use crate::Error;
 
-/// Longest device time of one submit: beyond it, screens stutter and drivers assume a hang.
-pub(crate) const MAX_SUBMIT_TIME: Duration = Duration::from_millis(50);
 /// Limit of runs per submit, unless the user sets another.
 pub(crate) const MAX_RUNS_PER_SUBMIT: usize = 32;
 /// Runs of a submit that may be requested: the device keeps the outputs of two such submits.
@@ -20,8 +17,6 @@ pub(crate) const MAX_REQUESTED_RUNS: usize = 64;
 /// Bounds of a sleep: shorter ones only cost CPU time, longer ones would be noticeable.
 const MIN_SLEEP: Duration = Duration::from_micros(60);
 const MAX_SLEEP: Duration = Duration::from_millis(20);
-/// Two runs that take no longer are waited for together: the first token is then one step old.
-const MAX_PAIR_TIME: Duration = Duration::from_millis(10);
 /// Failed polls of one run before a blocking wait, which detects a lost device.
 const MAX_POLLS: u32 = 64;
 /// Intervals over which the duration of a run is averaged.
@@ -51,31 +46,22 @@ impl Pace {
         self.due = self.step.map(|step| now + step);
     }
 
-    /// Returns how many runs to wait for at once.
-    pub fn runs_per_wait(&self) -> usize {
-        match self.step {
-            Some(step) if 2 * step <= MAX_PAIR_TIME => 2,
-            _ => 1,
-        }
-    }
-
-    /// Returns the sleep before poll number `poll` (0, 1 …) of the last of the next `runs` runs; `None` if a
-    /// blocking wait is due.
-    pub fn sleep_before(&self, poll: u32, runs: usize, now: Instant) -> Option<Duration> {
+    /// Returns the sleep before poll number `poll` (0, 1 …) of the next run; `None` if a blocking wait is due.
+    pub fn sleep_before(&self, poll: u32, now: Instant) -> Option<Duration> {
         let step = self.step?;
         match poll {
-            0 => Some(self.end(runs)?.saturating_duration_since(now).min(MAX_SLEEP)),
+            0 => Some(self.due?.saturating_duration_since(now).min(MAX_SLEEP)),
             1..MAX_POLLS => Some((step / 8).clamp(MIN_SLEEP, MAX_SLEEP)),
             _ => None,
         }
     }
 
-    /// Blocks until `run`, the last of the next `runs` runs, is done. Returns the number of polls.
-    pub fn wait(&self, tape: &Tape, run: &Run, runs: usize) -> Result<u32, Error> {
+    /// Blocks until `run`, the next one, is done. Returns the number of polls.
+    pub fn wait(&self, tape: &Tape, run: &Run) -> Result<u32, Error> {
         let mut polls = 0;
         let mut is_done = tape.is_known_done(run);
         while !is_done {
-            match self.sleep_before(polls, runs, Instant::now()) {
+            match self.sleep_before(polls, Instant::now()) {
                 Some(duration) => std::thread::sleep(duration),
                 None => tape.wait(run)?,
             }
@@ -83,11 +69,6 @@ impl Pace {
             is_done = tape.is_done(run)?;
         }
         Ok(polls)
-    }
-
-    /// Returns when the last of the next `runs` runs is expected to be done.
-    fn end(&self, runs: usize) -> Option<Instant> {
-        Some(self.due? + self.step? * (runs - 1) as u32)
     }
 
     /// Notes that the device does other work first, which is expected to take `by`. Polls begin after half of it: a poll
@@ -102,17 +83,16 @@ impl Pace {
         self.due = self.step.map(|step| now + step);
     }
 
-    /// Notes that the next `runs` runs were done after `polls` polls.
-    pub fn done(&mut self, polls: u32, runs: usize, now: Instant) {
-        let expected = self.end(runs);
+    /// Notes that the next run was done after `polls` polls.
+    pub fn done(&mut self, polls: u32, now: Instant) {
         if let Some(last) = self.last {
             // A single interval is mostly the host's own sleep; the mean of many is the device's.
             self.intervals = (self.intervals + 1).min(AVERAGED_INTERVALS);
             let before = self.step.unwrap_or_default() * (self.intervals - 1);
-            self.step = Some((before + (now - last) / runs as u32) / self.intervals);
+            self.step = Some((before + (now - last)) / self.intervals);
         }
         self.last = Some(now);
-        let from = match (polls, expected) {
+        let from = match (polls, self.due) {
             (1, Some(expected)) => expected,
             _ => now,
         };
@@ -126,24 +106,23 @@ mod tests {
     use super::*;
 
     /// Simulates a device whose runs take `step` with `jitter`, and sleeps that take `overhead` too long. Returns
-    /// the polls per wait for `runs` runs, and the largest delay of a poll as a fraction of a run.
-    fn simulated(runs: usize, step: u64, jitter: u64, overhead: u64) -> (f64, f64) {
+    /// the polls per wait, and the largest delay of a poll as a fraction of a run.
+    fn simulated(step: u64, jitter: u64, overhead: u64) -> (f64, f64) {
         const RUNS: u64 = 2000;
         let us = Duration::from_micros;
         let start = Instant::now();
         let mut pace = Pace::default();
         let (mut now, mut polls, mut latest) = (start, 0, 0.0f64);
         let mut end = start;
-        let ends = (0..RUNS).map(|run| {
+        let mut ends = (0..RUNS).map(|run| {
             end += us(step + run * 7919 % (jitter + 1));
             end
         });
-        let mut ends = ends.skip(runs - 1).step_by(runs);
         let mut end = ends.next().unwrap();
         for wait in 0.. {
             let mut poll = 0;
             while end > now {
-                match pace.sleep_before(poll, runs, now) {
+                match pace.sleep_before(poll, now) {
                     Some(duration) => {
                         now += duration + us(overhead);
                         poll += 1;
@@ -151,7 +130,7 @@ mod tests {
                     None => now = end + us(overhead),
                 }
             }
-            pace.done(poll, runs, now);
+            pace.done(poll, now);
             polls += poll;
             if wait > 10 {
                 latest = latest.max((now - end).as_secs_f64() * 1e6 / step as f64);
@@ -167,12 +146,9 @@ mod tests {
     #[test]
     fn one_poll_per_wait_sees_runs_end_in_time() {
         for (step, jitter, overhead) in [(3200, 0, 70), (3200, 60, 70), (1000, 20, 60), (20_000, 500, 100)] {
-            // Long runs are waited for one by one.
-            for runs in if step < 5000 { 1..=2 } else { 1..=1 } {
-                let (polls, latest) = simulated(runs, step, jitter, overhead);
-                assert!(polls < 1.2, "{polls} polls at {runs} runs of {step} µs");
-                assert!(latest < 0.5, "{latest} of a run of {step} µs late");
-            }
+            let (polls, latest) = simulated(step, jitter, overhead);
+            assert!(polls < 1.2, "{polls} polls at runs of {step} µs");
+            assert!(latest < 0.5, "{latest} of a run of {step} µs late");
         }
     }
 
@@ -182,7 +158,7 @@ mod tests {
         let (mut pace, mut now) = (Pace::default(), Instant::now());
         for _ in 0..10 {
             now += us(2100);
-            pace.done(1, 1, now);
+            pace.done(1, now);
         }
         let (real, mut seen) = (us(8000), us(14_000));
         for _ in 0..20 {
@@ -190,7 +166,7 @@ mod tests {
             pace.delay(seen);
             let (begun, end) = (now, now + us(2100) + real);
             for poll in 0.. {
-                let Some(sleep) = pace.sleep_before(poll, 1, now).filter(|_| now < end) else {
+                let Some(sleep) = pace.sleep_before(poll, now).filter(|_| now < end) else {
                     break;
                 };
                 now += sleep + us(70);
@@ -203,23 +179,12 @@ mod tests {
     }
 
     #[test]
-    fn waits_for_two_short_runs_at_once() {
-        let paced = |step: u64| {
-            let (mut pace, start) = (Pace::default(), Instant::now());
-            (0..10).for_each(|run| pace.done(1, 1, start + Duration::from_millis(step * run)));
-            pace.runs_per_wait()
-        };
-        assert_eq!((paced(1), paced(4), paced(6)), (2, 2, 1));
-        assert_eq!(Pace::default().runs_per_wait(), 1);
-    }
-
-    #[test]
     fn blocks_on_a_run_that_takes_far_longer_than_others() {
         let mut pace = Pace::default();
         let start = Instant::now();
-        (0..10).for_each(|run| pace.done(1, 1, start + Duration::from_millis(run)));
-        assert!(pace.sleep_before(MAX_POLLS - 1, 1, start).is_some());
-        assert_eq!(pace.sleep_before(MAX_POLLS, 1, start), None);
-        assert_eq!(Pace::default().sleep_before(0, 1, start), None);
+        (0..10).for_each(|run| pace.done(1, start + Duration::from_millis(run)));
+        assert!(pace.sleep_before(MAX_POLLS - 1, start).is_some());
+        assert_eq!(pace.sleep_before(MAX_POLLS, start), None);
+        assert_eq!(Pace::default().sleep_before(0, start), None);
     }
 }

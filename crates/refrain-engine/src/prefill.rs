@@ -195,14 +195,6 @@ impl PrefillPrograms {
         self.traced
     }
 
-    /// Returns the bytes of intermediate results, arguments and logits.
-    pub fn own_bytes(&self) -> u64 {
-        self.functions
-            .values()
-            .map(|program| program.function.working_bytes())
-            .sum()
-    }
-
     /// Computes a chunk into `states`; `table` has the pages of all sequences, `[N, P]`. The function's first
     /// output starts with the wanted rows, `[wanted, …]`. Returns before the device is done.
     ///

@@ -109,8 +109,6 @@ pub(crate) struct DecodeStep {
     options: StepOptions,
     /// Number of outputs so far: the next index of the outbox. A run has one, and another for each token of a draft.
     reports: u64,
-    /// Pages of each sequence that the device knows.
-    pub granted: usize,
     /// Its optional parts.
     pub extras: StepExtras,
 }
@@ -189,7 +187,6 @@ impl DecodeStep {
             mixed: None,
             options,
             reports: 0,
-            granted: 0,
             extras,
         })
     }
@@ -275,40 +272,29 @@ impl DecodeStep {
         Ok(())
     }
 
-    /// Applies `writes`, then runs `runs` times, after one run of `before`.
-    pub fn play(
-        &mut self,
-        executor: &'static dyn Executor,
-        before: Option<&Tape>,
-        writes: &[Write],
-        runs: usize,
-    ) -> Result<Vec<Run>, Error> {
+    /// Applies `writes`, then runs `runs` times.
+    pub fn play(&mut self, executor: &'static dyn Executor, writes: &[Write], runs: usize) -> Result<Vec<Run>, Error> {
         let mut played = vec![];
         if self.forward.is_none() {
-            played = self.tape(executor)?.play_after(before, writes, runs)?;
+            played = self.tape(executor)?.play(writes, runs)?;
             self.reports += runs as u64 * self.extras.outputs_per_run();
         } else {
             for run in 0..runs {
-                let (before, writes) = if run == 0 { (before, writes) } else { (None, &[][..]) };
-                self.forward(executor, before, writes)?;
+                let writes = if run == 0 { writes } else { &[] };
+                self.forward(executor, writes)?;
                 played.extend(self.sample(executor, &[])?);
             }
         }
         Ok(played)
     }
 
-    /// Applies `writes`, then computes the logits of a step with masks, after one run of `before`.
+    /// Applies `writes`, then computes the logits of a step with masks.
     ///
     /// # Errors
     /// If the device fails.
-    pub fn forward(
-        &mut self,
-        executor: &'static dyn Executor,
-        before: Option<&Tape>,
-        writes: &[Write],
-    ) -> Result<(), Error> {
+    pub fn forward(&mut self, executor: &'static dyn Executor, writes: &[Write]) -> Result<(), Error> {
         let program = self.forward.as_mut().expect("a step with masks");
-        program.tape(executor)?.play_after(before, writes, 1).map(drop)
+        program.tape(executor)?.play(writes, 1).map(drop)
     }
 
     /// Applies `writes`, then samples from the logits of [`DecodeStep::forward`].
@@ -351,14 +337,6 @@ impl DecodeStep {
     pub fn drafted(&self, sequence: usize) -> Result<Vec<u32>, Error> {
         let drafts = self.control.head_drafts.as_ref();
         drafts.map_or(Ok(vec![]), |drafts| drafts.read(sequence))
-    }
-
-    /// Returns the logits `[S, vocabulary]` of the last run. Waits for it.
-    pub fn logits(&self) -> Result<Vec<f32>, Error> {
-        match self.control.masks.as_ref().filter(|_| self.forward.is_some()) {
-            Some(masks) => masks.logits(self.control.tokens.count()),
-            None => self.program.function.read(1),
-        }
     }
 
     /// Returns where the last runs of this step and another first differ.

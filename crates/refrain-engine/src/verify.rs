@@ -7,7 +7,8 @@ use refrain::{Executor, LowerOptions};
 use refrain_lm::sample::Settings;
 
 use crate::generate::TokenSource;
-use crate::{Error, GenerateOptions, GeneratedTokens, Mode, Model, Session, Snapshot};
+use crate::model::check_ids;
+use crate::{Error, GenerateOptions, GeneratedTokens, Model, Programs};
 
 /// An input that is held constant from run to run. What depends only on it must then not change, which reveals
 /// stale reads in a replay.
@@ -21,58 +22,63 @@ pub enum Freeze {
     State,
 }
 
-/// Decodes a sequence with the device's default executor and with its reference executor, in separate memory. After
+/// Decodes a text with the device's default executor and with its reference executor, in separate memory. After
 /// each token, every result of every step is compared bit for bit.
 pub struct Verified {
-    tested: Session,
-    reference: Session,
+    tested: Side,
+    reference: Side,
+    context: usize,
+    vocabulary: usize,
     freeze: Option<Freeze>,
 }
 
+/// One of the executors, with its programs.
+struct Side {
+    programs: Programs,
+    executor: &'static dyn Executor,
+}
+
 impl Verified {
-    /// Creates two sessions with room for `context` tokens. `fault` names a step of the plan (see [`find_region`])
+    /// Compiles programs for a text of up to `context` tokens. `fault` names a step of the plan (see [`find_region`])
     /// after which the tested executor continues with a wrong number.
     ///
     /// # Errors
-    /// As [`Session::new`], or if there is no such step.
+    /// As [`Programs::new`], or if there is no such step.
     pub fn new(model: &Model, context: usize, fault: Option<&str>, freeze: Option<Freeze>) -> Result<Verified, Error> {
         let executors = model.device().executors();
-        let [tested, reference] = [executors[0], executors[executors.len() - 1]];
-        let session = |executor: &'static dyn Executor| {
-            let mut session = Session::new(model, context)?;
-            session.set_mode(Mode::Fixed(executor), None);
-            session.set_lowering(LowerOptions {
+        let side = |executor: &'static dyn Executor| {
+            let mut programs = Programs::new(model, context, 1)?;
+            programs.set_lowering(LowerOptions {
                 keep: true,
                 ..LowerOptions::default()
             });
-            Ok::<_, Error>(session)
+            Ok::<_, Error>(Side { programs, executor })
         };
-        let mut tested_session = session(tested)?;
+        let [mut tested, reference] = [side(executors[0])?, side(executors[executors.len() - 1])?];
         if let Some(name) = fault {
-            let step = tested_session.step()?;
+            let step = tested.programs.step()?;
             let number = find_region(step.function().plan(), name)?;
-            step.inject_fault(tested, number)?;
+            step.inject_fault(tested.executor, number)?;
         }
         Ok(Verified {
-            tested: tested_session,
-            reference: session(reference)?,
+            tested,
+            reference,
+            context,
+            vocabulary: model.config().vocab_size,
             freeze,
         })
     }
 
-    /// As [`Session::generate`], from an empty session. Yields [`Error::Differs`] at the first token with a
-    /// differing step.
+    /// Generates a text. Yields [`Error::Differs`] at the first token with a differing step.
     ///
     /// # Errors
-    /// As [`Session::generate`].
-    pub fn generate(mut self, prompt: &[u32], options: &GenerateOptions) -> Result<GeneratedTokens<'static>, Error> {
+    /// As [`Verified::tokens`].
+    pub fn generate(self, prompt: &[u32], options: &GenerateOptions) -> Result<GeneratedTokens<'static>, Error> {
         let start = Instant::now();
         let position = prompt.len();
         let settings = options.settings(position);
-        for session in [&mut self.tested, &mut self.reference] {
-            options.upload_bias(session, &settings)?;
-        }
-        let tokens = self.tokens(prompt, &settings)?;
+        let bias = options.sampler.bias(self.vocabulary);
+        let tokens = self.biased_tokens(prompt, &settings, &bias)?;
         Ok(GeneratedTokens::new(
             Some(Box::new(tokens)),
             position,
@@ -82,30 +88,39 @@ impl Verified {
         ))
     }
 
-    /// Prefills a prompt in both sessions and decodes from there, token by token.
+    /// Computes a prompt for both executors and decodes from there, token by token.
     ///
     /// # Errors
-    /// As [`Session::stream`].
-    pub fn tokens(mut self, prompt: &[u32], settings: &Settings) -> Result<VerifiedTokens, Error> {
+    /// If the prompt is empty or exceeds the context, or the device fails.
+    pub fn tokens(self, prompt: &[u32], settings: &Settings) -> Result<VerifiedTokens, Error> {
+        self.biased_tokens(prompt, settings, &[])
+    }
+
+    fn biased_tokens(mut self, prompt: &[u32], settings: &Settings, bias: &[f32]) -> Result<VerifiedTokens, Error> {
         let Some((&last, before)) = prompt.split_last() else {
             return Err(Error::EmptyPrompt);
         };
-        self.tested.append(before)?;
-        // The prompt is computed once, so that both start decoding from the same bits.
-        let snapshot = self.tested.snapshot()?;
-        self.reference.restore(&snapshot)?;
-        for session in [&mut self.tested, &mut self.reference] {
-            session.prepare_step(last, settings)?;
+        let (tokens, context) = (prompt.len(), self.context);
+        if tokens > context {
+            return Err(Error::ContextFull { tokens, context });
         }
-        let position = self.tested.position();
-        let context = self.tested.context();
+        check_ids(prompt, self.vocabulary)?;
+        // The prompt is computed once, so that both start decoding from the same bits.
+        self.tested.programs.prefill(before, 0, 0)?;
+        let frozen = self.tested.programs.read_states(before.len())?;
+        self.reference.programs.write_states(&frozen)?;
+        for side in [&mut self.tested, &mut self.reference] {
+            side.programs.load(prompt, settings, bias)?;
+        }
         Ok(VerifiedTokens {
-            left: (settings.last_position as usize).min(context).saturating_sub(position),
+            left: (settings.last_position as usize)
+                .min(context)
+                .saturating_sub(before.len()),
             settings: Some(settings.clone()),
             token: last,
-            position,
+            position: before.len(),
             decoded: 0,
-            frozen: snapshot,
+            frozen,
             verified: self,
         })
     }
@@ -120,7 +135,8 @@ pub struct VerifiedTokens {
     token: u32,
     position: usize,
     decoded: usize,
-    frozen: Snapshot,
+    /// The states behind the prompt.
+    frozen: Vec<Vec<u8>>,
 }
 
 impl TokenSource for VerifiedTokens {
@@ -141,13 +157,12 @@ impl VerifiedTokens {
         self.left -= 1;
         let first = self.settings.take();
         let mut reported = 0;
-        for session in [&mut self.verified.tested, &mut self.verified.reference] {
+        for side in [&mut self.verified.tested, &mut self.verified.reference] {
             if self.verified.freeze == Some(Freeze::State) {
-                let tokens = session.tokens().len();
-                session.restore(&self.frozen)?;
-                debug_assert_eq!(tokens, session.tokens().len());
+                side.programs.write_states(&self.frozen)?;
             }
-            let position_writes = session.step()?.position_writes(self.token, self.position);
+            let step = side.programs.step()?;
+            let position_writes = step.position_writes(self.token, self.position);
             let mut writes = match (&first, self.verified.freeze) {
                 (Some(_), _) => position_writes,
                 (None, Some(Freeze::Input)) => position_writes[..1].to_vec(),
@@ -155,16 +170,15 @@ impl VerifiedTokens {
                 (None, _) => vec![],
             };
             if let Some(settings) = &first {
-                writes.extend(session.step()?.settings_writes(settings)?);
+                writes.extend(step.settings_writes(settings)?);
             }
-            let last = self.position + self.decoded + 1;
-            for run in session.play(&writes, last, 1)? {
-                session.wait(&run)?;
+            for run in step.play(side.executor, &writes, 1)? {
+                step.tape(side.executor)?.wait(&run)?;
             }
-            let step = session.step()?;
             reported = step.reported(step.reports() - 1, 0)?;
         }
-        let (one, other) = (self.verified.tested.step()?, self.verified.reference.step()?);
+        let (tested, reference) = (&mut self.verified.tested, &mut self.verified.reference);
+        let (one, other) = (tested.programs.step()?, reference.programs.step()?);
         if let Some(difference) = one.first_difference(other)? {
             return Err(Error::Differs {
                 token: self.decoded,

@@ -6,7 +6,7 @@ mod generate;
 
 use std::path::Path;
 
-use refrain_engine::{Device, Finish, GenerateOptions, LoadOptions, Model, Session};
+use refrain_engine::{Device, Engine, EngineOptions, EngineRequest, Finish, GenerateOptions, LoadOptions, Model};
 use refrain_models::Checkpoint;
 use refrain_text::Tokenizer;
 
@@ -26,7 +26,7 @@ fn example_writes_an_answer() {
 /// Everything that a program keeps between two requests, in one value.
 struct Assistant {
     model: Model,
-    session: Session,
+    engine: Engine,
     tokenizer: Tokenizer,
     options: GenerateOptions,
 }
@@ -36,7 +36,7 @@ fn assistant(max_tokens: usize) -> Assistant {
     let model = Model::load(&checkpoint, &Device::cpu(), &LoadOptions::default()).expect("loads");
     let tokenizer = checkpoint.tokenizer().expect("a tokenizer");
     Assistant {
-        session: Session::new(&model, 256).expect("fits"),
+        engine: Engine::start(&model, &EngineOptions::single(256)).expect("starts"),
         options: GenerateOptions {
             max_tokens: Some(max_tokens),
             ..GenerateOptions::default()
@@ -47,48 +47,47 @@ fn assistant(max_tokens: usize) -> Assistant {
 }
 
 #[test]
-fn a_value_with_model_and_sessions_is_send() {
-    let mut assistant = assistant(8);
+fn a_value_with_model_and_engine_is_send() {
+    let assistant = assistant(8);
     let prompt = assistant.tokenizer.encode("Once upon a time", true).unwrap();
     let text = std::thread::spawn(move || {
         let Assistant {
             model,
-            session,
+            engine,
             tokenizer,
             options,
-        } = &mut assistant;
-        let generated = session.generate(&prompt, options).unwrap().text(tokenizer);
-        let text: String = generated.map(Result::unwrap).collect();
-        // A model's clones share its weights; sessions share nothing else.
-        let mut other = Session::new(&model.clone(), 64).unwrap();
-        let again = other.generate(&prompt, options).unwrap().text(tokenizer);
-        assert_eq!(again.map(Result::unwrap).collect::<String>(), text);
+        } = assistant;
+        let generated = |engine: &Engine| -> String {
+            let request = EngineRequest::new(prompt.clone(), options.clone());
+            let pieces = engine.generate(request).unwrap().text(&tokenizer);
+            pieces.map(Result::unwrap).collect()
+        };
+        let text = generated(&engine);
+        // A model's clones share its weights; engines share nothing else.
+        let other = Engine::start(&model.clone(), &EngineOptions::single(64)).unwrap();
+        assert_eq!(generated(&other), text);
         text
     });
     assert!(!text.join().unwrap().is_empty());
 }
 
 #[test]
-fn dropping_a_generation_keeps_the_tokens_taken_but_the_last() {
+fn a_generation_that_is_dropped_goes_on_later() {
     let Assistant {
-        mut session,
+        engine,
         tokenizer,
         options,
         ..
     } = assistant(20);
     let prompt = tokenizer.encode("Once upon a time", true).unwrap();
-    let taken: Vec<u32> = session
-        .generate(&prompt, &options)
-        .unwrap()
+    let generate = |text: Vec<u32>| engine.generate(EngineRequest::new(text, options.clone())).unwrap();
+    let taken: Vec<u32> = generate(prompt.clone()).take(5).map(Result::unwrap).collect();
+    // It continues as if it had never been interrupted.
+    let rest: Vec<u32> = generate([&prompt[..], &taken].concat())
         .take(5)
         .map(Result::unwrap)
         .collect();
-    assert_eq!(session.tokens(), [&prompt[..], &taken[..4]].concat());
-    // The session continues as if it had never been interrupted.
-    let rest = session.generate(&taken[4..], &options).unwrap();
-    let rest: Vec<u32> = rest.take(5).map(Result::unwrap).collect();
-    session.rewind(0);
-    let mut whole = session.generate(&prompt, &options).unwrap();
+    let mut whole = generate(prompt.clone());
     let tokens: Vec<u32> = whole.by_ref().map(Result::unwrap).collect();
     assert_eq!(whole.finish(), Some(Finish::Length));
     assert_eq!(tokens[..10], [taken, rest].concat());

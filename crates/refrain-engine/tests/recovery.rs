@@ -8,11 +8,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use common::null::{reporting, reporting_within};
-use common::{TestGpu, model};
+use common::{TestGpu, engine, model};
 use refrain::Array;
 use refrain_engine::{
     Device, Engine, EngineEvent, EngineListener, EngineLoad, EngineOptions, EngineRequest, EngineTicket, Error, Finish,
-    GenerateOptions, LoadOptions, Model, ReloadedModels, Sampler, SamplerOptions, Session, TokenConstraint,
+    GenerateOptions, LoadOptions, Model, ReloadedModels, Sampler, SamplerOptions, TokenConstraint,
 };
 use refrain_models::Checkpoint;
 use refrain_vulkan::Fault;
@@ -31,6 +31,13 @@ fn options(tokens: usize, seed: u64) -> GenerateOptions {
     GenerateOptions {
         max_tokens: Some(tokens),
         sampler: Sampler::new(sampler).expect("valid"),
+        ..GenerateOptions::default()
+    }
+}
+
+fn greedy(tokens: usize) -> GenerateOptions {
+    GenerateOptions {
+        max_tokens: Some(tokens),
         ..GenerateOptions::default()
     }
 }
@@ -85,8 +92,8 @@ fn settled_load(engine: &Engine) -> EngineLoad {
 }
 
 fn alone(model: &Model, prompt: &[u32], options: &GenerateOptions) -> Vec<u32> {
-    let mut session = Session::new(model, 256).expect("fits");
-    let tokens = session.generate(prompt, options).expect("begins");
+    let request = EngineRequest::new(prompt.to_vec(), options.clone());
+    let tokens = engine(model, 256, 512).generate(request).expect("begins");
     tokens.collect::<Result<_, _>>().expect("goes on")
 }
 
@@ -175,12 +182,8 @@ fn no_tokens_are_lost_to_device_losses_at_random_points() {
     let tokens = |number: usize| 1 + number % 23;
     let submitted: Vec<Submitted> = (0..1000)
         .map(|number| {
-            let greedy = GenerateOptions {
-                max_tokens: Some(tokens(number)),
-                ..GenerateOptions::default()
-            };
             let prompt = prompt(number as u32, 1 + number as u32 % 90);
-            ask(&engine, EngineRequest::new(prompt, greedy), |_| ())
+            ask(&engine, EngineRequest::new(prompt, greedy(tokens(number))), |_| ())
         })
         .collect();
     for (number, submitted) in submitted.iter().enumerate() {
@@ -233,12 +236,8 @@ fn without_reload(model: Model, streams: usize) -> Result<Engine, Error> {
 }
 
 fn ask_greedily(engine: &Engine, number: usize, tokens: usize) -> Submitted {
-    let greedy = GenerateOptions {
-        max_tokens: Some(tokens),
-        ..GenerateOptions::default()
-    };
     let prompt = prompt(number as u32, 1 + number as u32 % 90);
-    ask(engine, EngineRequest::new(prompt, greedy), |_| ())
+    ask(engine, EngineRequest::new(prompt, greedy(tokens)), |_| ())
 }
 
 #[test]
@@ -345,18 +344,25 @@ fn a_panic_ends_only_its_own_request() {
 }
 
 #[test]
-fn sessions_shorten_chunks_when_memory_is_scarce() {
+fn engines_shorten_chunks_when_memory_is_scarce() {
     if !refrain_testing::drawn(6) {
         return;
     }
     let prompt = vec![1; 2500];
     let scratch_within = |megabytes: u64| {
         let (card, _) = reporting_within(megabytes << 20, &[]);
-        let mut session = Session::new(&model("tiny:f16", &card), prompt.len() + 1).ok()?;
-        session.set_chunk(2048);
-        session.append(&prompt).ok()?;
-        assert_eq!(session.position(), prompt.len());
-        Some((session.shorter_chunk(), session.memory().scratch_bytes))
+        let options = EngineOptions {
+            max_chunk: Some(2048),
+            prefix_cache: false,
+            prepares: false,
+            ..EngineOptions::single(prompt.len() + 1)
+        };
+        let engine = Engine::start(&model("tiny:f16", &card), &options).ok()?;
+        let answer = ask(&engine, EngineRequest::new(prompt.clone(), greedy(1)), |_| ()).answer();
+        let (tokens, finish) = answer.ok()?;
+        assert_eq!((tokens.len(), finish), (1, Finish::Length));
+        let memory = engine.memory().expect("works");
+        Some((memory.shorter_chunk, memory.scratch_bytes))
     };
     let (longest, roomy) = scratch_within(512).expect("room for anything");
     assert_eq!(longest, None);

@@ -1,4 +1,4 @@
-//! State files: a session's state (KV cache and recurrent states), saved between two runs of the program.
+//! State files: the state of a text (KV cache and recurrent states), saved between two runs of the program.
 //!
 //! Layout, little-endian:
 //!
@@ -18,7 +18,7 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use crate::{AtomicFile, Encoding, Error};
 
-/// Everything besides the tokens that a state depends on. States of two sessions are interchangeable if their keys
+/// Everything besides the tokens that a state depends on. States of two engines are interchangeable if their keys
 /// are equal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SnapshotKey {
@@ -31,7 +31,7 @@ pub struct SnapshotKey {
     pub cache: Encoding,
 }
 
-/// A session's state at one position.
+/// The state of a text at one position.
 #[derive(Clone, PartialEq, Debug)]
 pub struct State {
     /// What the state depends on.

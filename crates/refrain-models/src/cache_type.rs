@@ -114,6 +114,12 @@ impl CacheTypes {
         let heads = &config.attention;
         [self.keys.bytes(heads.head_dim), self.values.bytes(heads.value_dim)].map(|bytes| heads.kv_heads * bytes)
     }
+
+    /// Returns the bytes of keys and values per token of a text.
+    pub fn bytes_per_token(self, config: &ModelConfig) -> u64 {
+        let layer: usize = self.layer_bytes(config).iter().sum();
+        (config.attention_layers() * layer) as u64
+    }
 }
 
 impl fmt::Display for CacheTypes {

@@ -30,7 +30,7 @@ use crate::{Array, Device, Element, Error, eval};
 /// assert_eq!(twice[0].to_vec::<f32>().unwrap(), [4.0, 10.0]);
 /// ```
 ///
-/// Functions of the same structure (a model traced for two sessions, say) share one cached program over different
+/// Functions of the same structure (a model traced for two engines, say) share one cached program over different
 /// memory: tracing the second lowers nothing.
 pub struct Function {
     device: Device,

@@ -10,7 +10,7 @@ use crate::plan::Plan;
 use crate::rotation::Rotation;
 use crate::signature::{FastMap, Signature};
 
-/// Number of programs that a device caches. A model has a few for each of its sessions' shapes, a training loop one.
+/// Number of programs that a device caches. A model has a few for each shape of its steps, a training loop one.
 const MAX_CACHED_PROGRAMS: usize = 256;
 
 /// Number of cached programs that ran only once, above which one of them is evicted first.

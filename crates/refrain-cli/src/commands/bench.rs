@@ -146,7 +146,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
         let cache = arguments.cache.types(&device);
         let loaded = load::load_speculating(global, &checkpoint, &device, cache, context, arguments.speculation())?;
         loads.push(load_json(name, &loaded));
-        // The sessions are dropped before the bandwidth probe allocates memory.
+        // The engines are dropped before the bandwidth probe allocates memory.
         let measured = measure::measure_all(&loaded, &tests, arguments)?;
         rows.extend(measured.into_iter().map(|measurement| {
             BenchRow {

@@ -11,7 +11,7 @@ use clap::Args;
 use refrain::speed;
 use refrain::{Device, Function, passes};
 use refrain_engine::cost::{self, CachedTokens, TokenCost};
-use refrain_engine::{CacheTypes, MAX_DRAFTS, Model, Session, Speculation};
+use refrain_engine::{CacheTypes, MAX_DRAFTS, Model, Programs, Speculation};
 use refrain_formats::AtomicFile;
 use serde_json::json;
 
@@ -75,14 +75,13 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    /// The session whose programs are explained.
-    fn session(&self, model: &Model, context: usize) -> anyhow::Result<Session> {
-        let mut session = Session::several(model, context, self.batch as usize)?;
-        self.decoding.apply(&mut session);
+    /// The programs that are explained.
+    fn programs(&self, model: &Model, context: usize) -> anyhow::Result<Programs> {
+        let mut programs = Programs::new(model, context, self.batch as usize)?;
         if let Some(drafts) = self.drafts {
-            session.verify_drafts(drafts as usize)?;
+            programs.verify_drafts(drafts as usize)?;
         }
-        Ok(session)
+        Ok(programs)
     }
 }
 
@@ -104,17 +103,17 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
     let speculation = arguments.drafts.map_or(Speculation::Off, |_| Speculation::Mtp);
     let cache = CacheTypes::of_device(&device);
     let loaded = load::load_speculating(global, &checkpoint, &device, cache, context, speculation)?;
-    let mut session = arguments.session(&loaded.model, context)?;
+    let mut programs = arguments.programs(&loaded.model, context)?;
     // The default for --dot is the last graph, since a plan has no edges.
     let last = if arguments.dot { "write_through" } else { "schedule" };
     let after = arguments.after.as_deref().unwrap_or(last);
-    let printed = target.printed(&mut session, after)?;
-    let (mode, choice) = session.mode();
+    let printed = target.printed(&mut programs, after)?;
+    let (mode, choice) = arguments.decoding.executor(&loaded.model);
     let mode = target.0.map_or(mode.name(), |_| device.evaluator().name());
     let choice = choice.filter(|_| target.0.is_none());
-    let profile = arguments.profile.then(|| target.profile(&mut session, depth));
+    let profile = arguments.profile.then(|| target.profile(&mut programs, depth));
     let profile = profile.transpose()?;
-    let function = target.function(&mut session)?;
+    let function = target.function(&mut programs)?;
     if let (Some(path), Some(profile)) = (&arguments.trace, &profile) {
         AtomicFile::write(path, chrome_trace::events(function.plan(), profile).as_bytes())?;
     }
@@ -176,25 +175,25 @@ impl ExplainTarget {
         self.0.map_or(128, |_| 0)
     }
 
-    fn printed(self, session: &mut Session, after: &str) -> Result<String, refrain_engine::Error> {
+    fn printed(self, programs: &mut Programs, after: &str) -> Result<String, refrain_engine::Error> {
         match self.0 {
-            Some(tokens) => session.prefill_program(tokens, after),
-            None => session.decode_program(after),
+            Some(tokens) => programs.prefill_program(tokens, after),
+            None => programs.decode_program(after),
         }
     }
 
-    fn function(self, session: &mut Session) -> Result<&Function, refrain_engine::Error> {
+    fn function(self, programs: &mut Programs) -> Result<&Function, refrain_engine::Error> {
         match self.0 {
-            Some(tokens) => session.prefill_function(tokens),
-            None => session.decode_function(),
+            Some(tokens) => programs.prefill_function(tokens),
+            None => programs.decode_function(),
         }
     }
 
     /// Measures the microseconds of each step.
-    fn profile(self, session: &mut Session, depth: usize) -> Result<Vec<f64>, refrain_engine::Error> {
+    fn profile(self, programs: &mut Programs, depth: usize) -> Result<Vec<f64>, refrain_engine::Error> {
         match self.0 {
-            Some(tokens) => session.profile_prompt(tokens, depth),
-            None => session.profile_at(depth),
+            Some(tokens) => programs.profile_prompt(tokens, depth),
+            None => programs.profile_step(depth),
         }
     }
 }

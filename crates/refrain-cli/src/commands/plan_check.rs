@@ -4,7 +4,7 @@ use anyhow::bail;
 use clap::Args;
 use refrain::check::{Proof, Timeline};
 use refrain::plan::Plan;
-use refrain_engine::{LoadOptions, Model, Session};
+use refrain_engine::{LoadOptions, Model, Programs};
 
 use crate::{Global, Usage, device, model, output};
 
@@ -46,19 +46,23 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
         ..LoadOptions::default()
     };
     let model = Model::load(&checkpoint, &device, &options)?;
-    let mut session = Session::new(&model, context)?;
-    let decode = CheckedPlan::new("decode", session.decode_function()?.plan(), arguments.drop_barrier)?;
+    let mut programs = Programs::new(&model, context, 1)?;
+    let decode = CheckedPlan::new("decode", programs.decode_function()?.plan(), arguments.drop_barrier)?;
     let mut checked = vec![decode];
     let mut tokens = 1;
     while tokens <= MAX_CHUNK.min(context) && arguments.drop_barrier.is_none() {
         let name = format!("prefill {tokens}");
-        checked.push(CheckedPlan::new(&name, session.prefill_function(tokens)?.plan(), None)?);
+        checked.push(CheckedPlan::new(
+            &name,
+            programs.prefill_function(tokens)?.plan(),
+            None,
+        )?);
         tokens *= 2;
     }
     if model.config().mtp_layers > 0 && arguments.drop_barrier.is_none() {
-        session.verify_drafts(CHECKED_DRAFTS)?;
+        programs.verify_drafts(CHECKED_DRAFTS)?;
         let name = format!("drafts {CHECKED_DRAFTS}");
-        checked.push(CheckedPlan::new(&name, session.decode_function()?.plan(), None)?);
+        checked.push(CheckedPlan::new(&name, programs.decode_function()?.plan(), None)?);
     }
     if checked.iter().any(|checked| !checked.proof.unordered.is_empty()) {
         bail!("{}", error_message(&checked));

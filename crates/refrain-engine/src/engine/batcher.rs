@@ -404,7 +404,7 @@ impl<R: Runner> Batcher<R> {
         let is_prefilling = self.running().any(|(_, running)| !running.decodes());
         let extras = self.runner.extras();
         let is_single = extras.allowed || extras.draft_tokens > 0;
-        let most = if is_prefilling || self.runner.is_synchronous() || is_single {
+        let most = if is_prefilling || !self.runner.batches_runs() || is_single {
             1
         } else if let Some(requested) = self.requested_runs {
             requested.clamp(1, MAX_REQUESTED_RUNS)

@@ -36,6 +36,8 @@ pub(super) trait Runner {
 
     /// Whether work is done when its submit returns.
     fn is_synchronous(&self) -> bool;
+    /// Whether one submit carries several runs.
+    fn batches_runs(&self) -> bool;
     /// Returns the time.
     fn now(&self) -> Instant;
     /// Returns the vocabulary size.
@@ -55,6 +57,9 @@ pub(super) trait Runner {
     /// Copies what a page holds into another page, and a slot's recurrent states into another slot, each given as
     /// `[from, to]`.
     fn fork(&mut self, pages: [u32; 2], slots: [usize; 2]) -> Result<(), Error>;
+
+    /// Makes what [`Runner::fork`] needs.
+    fn prepare_fork(&mut self) -> Result<(), Error>;
 
     /// Reads what a page holds of each layer.
     fn read_page(&mut self, page: u32) -> Result<Vec<Plane>, Error>;
@@ -142,7 +147,7 @@ pub(super) struct DeviceRunner {
     /// Number of traced programs at the last chunk.
     traced: u64,
     steps: DecodeSteps,
-    /// Made once a request is forked.
+    /// Made before a request is forked.
     forks: Option<Forks>,
     /// Memory for the intermediate results of all programs.
     scratch: SharedScratch,
@@ -247,6 +252,10 @@ impl Runner for DeviceRunner {
         self.model.device().is_cpu()
     }
 
+    fn batches_runs(&self) -> bool {
+        self.steps.executor().batches_runs()
+    }
+
     fn now(&self) -> Instant {
         Instant::now()
     }
@@ -282,11 +291,16 @@ impl Runner for DeviceRunner {
     }
 
     fn fork(&mut self, pages: [u32; 2], slots: [usize; 2]) -> Result<(), Error> {
-        let forks = match self.forks.take() {
-            Some(forks) => forks,
-            None => Forks::new(&self.states, self.model.device().executors()[0])?,
-        };
-        self.forks.insert(forks).play(pages, slots)
+        self.prepare_fork()?;
+        let forks = self.forks.as_ref().expect("just made");
+        forks.play(pages, slots)
+    }
+
+    fn prepare_fork(&mut self) -> Result<(), Error> {
+        if self.forks.is_none() {
+            self.forks = Some(Forks::new(&self.states, self.model.device().executors()[0])?);
+        }
+        Ok(())
     }
 
     fn read_page(&mut self, page: u32) -> Result<Vec<Plane>, Error> {

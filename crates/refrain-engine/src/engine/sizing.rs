@@ -8,7 +8,6 @@ use super::row_count::widths;
 use super::speculation::{MAX_VERIFIED_TOKENS, Speculation, draft_memory};
 use super::steps::{MAX_DRAFT_ROWS, MAX_STEP_ROWS};
 use super::{EngineOptions, PAGE_SIZE};
-use crate::Session;
 use crate::masks::MaskStates;
 use crate::prefill::{SHORT_CHUNK, default_chunk};
 use crate::step::SlotStates;
@@ -56,7 +55,7 @@ impl MemoryNeeds {
         let [keys, values] = cache.layer_bytes(config);
         let token = 4 * widths as u64;
         MemoryNeeds {
-            kv_token: Session::kv_bytes_per_token(config, cache).max(1),
+            kv_token: cache.bytes_per_token(config).max(1),
             layer_token: keys.max(values) as u64,
             recurrent: config.recurrent_bytes(),
             sampling: SlotStates::bytes_per_slot(config.vocab_size, context)
@@ -99,7 +98,7 @@ impl EngineOptions {
         } else {
             0
         };
-        Session::kv_bytes_per_token(config, cache) + head as u64
+        cache.bytes_per_token(config) + head as u64
     }
 
     /// Returns these options with the KV cache, of type `cache`, sized to `free` bytes of a device's memory, after the model

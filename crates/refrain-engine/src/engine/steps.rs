@@ -113,6 +113,11 @@ impl DecodeSteps {
         self.executor = executor;
     }
 
+    /// Returns what executes the steps.
+    pub fn executor(&self) -> &'static dyn Executor {
+        self.executor
+    }
+
     /// Returns the requests in the rows of the step in use.
     pub fn rows(&self) -> &[Option<SlotId>] {
         &self.rows
@@ -332,7 +337,7 @@ impl DecodeSteps {
             .expect("made before it is used");
         self.device_times.read(step, executor);
         let first = step.reports();
-        Ok((first, step.play(executor, None, &writes, runs)?))
+        Ok((first, step.play(executor, &writes, runs)?))
     }
 
     /// As `play`, but runs the step once together with pieces of prompts. [`DecodeSteps::prepare_mixed`] made the program.
@@ -372,7 +377,7 @@ impl DecodeSteps {
     pub fn forward(&mut self, more: Vec<Write>) -> Result<(), Error> {
         let writes = self.writes(more)?;
         let executor = self.executor;
-        Ok(self.step().forward(executor, None, &writes)?)
+        Ok(self.step().forward(executor, &writes)?)
     }
 
     /// Carries out the writes since [`DecodeSteps::forward`], and samples from its logits. Returns the number of the
@@ -432,7 +437,7 @@ impl DecodeSteps {
     /// If the device fails.
     pub fn wait(&mut self, run: &Run, pace: &Pace) -> Result<u32, Error> {
         let executor = self.executor;
-        let polls = pace.wait(self.step().tape(executor)?, run, 1)?;
+        let polls = pace.wait(self.step().tape(executor)?, run)?;
         self.device_times.add(run);
         Ok(polls)
     }

@@ -1,4 +1,7 @@
+use std::time::Instant;
+
 use super::*;
+use crate::Error;
 use refrain_text::TokenizerFiles;
 
 /// A source of scripted tokens.
@@ -58,7 +61,7 @@ fn generate_text(
             break;
         }
     }
-    (text.end().unwrap(), pieces)
+    (text.end(), pieces)
 }
 
 const TEXT: &str = "Once upon a time, there was a naïve 狐 🦊.";

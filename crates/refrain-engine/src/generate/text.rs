@@ -98,10 +98,7 @@ impl<'s> GeneratedText<'s> {
     }
 
     /// Ends the text here if it has not ended yet, and returns the result.
-    ///
-    /// # Errors
-    /// If the device fails.
-    pub fn end(self) -> Result<Generation, Error> {
+    pub fn end(self) -> Generation {
         self.tokens.end(self.text)
     }
 

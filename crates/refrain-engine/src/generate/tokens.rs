@@ -5,31 +5,17 @@ use std::time::Instant;
 use refrain_text::Tokenizer;
 
 use super::{Finish, GenerateOptions, GeneratedText, Generation};
-use crate::{Error, Stream};
+use crate::Error;
 
 /// A source of decoded tokens.
 pub(crate) trait TokenSource {
-    /// As [`Stream::next_tokens`], for the first sequence.
+    /// Returns the next token, or one of [`refrain_lm::sample::FINISHED`] and [`refrain_lm::sample::NOT_A_NUMBER`]; `None`
+    /// once there are no more.
     fn next(&mut self) -> Result<Option<u32>, Error>;
 
     /// Returns why there are no more tokens, if it knows.
     fn finish(&self) -> Option<Finish> {
         None
-    }
-
-    /// As [`Stream::end`].
-    fn end(self: Box<Self>) -> Result<(), Error> {
-        Ok(())
-    }
-}
-
-impl TokenSource for Stream<'_> {
-    fn next(&mut self) -> Result<Option<u32>, Error> {
-        Ok(self.next_tokens()?.map(|reported| reported[0]))
-    }
-
-    fn end(self: Box<Self>) -> Result<(), Error> {
-        Stream::end(*self)
     }
 }
 
@@ -113,12 +99,11 @@ impl<'s> GeneratedTokens<'s> {
     }
 
     /// Returns the result, with its text.
-    pub(super) fn end(mut self, text: String) -> Result<Generation, Error> {
+    pub(super) fn end(mut self, text: String) -> Generation {
         self.stop(Finish::Interrupted);
-        self.close()?;
         let end = self.end.unwrap_or_else(Instant::now);
         let first_sampled = self.first_sampled.unwrap_or(end);
-        Ok(Generation {
+        Generation {
             text,
             ids: std::mem::take(&mut self.ids),
             finish: self.finish.unwrap_or(Finish::Interrupted),
@@ -126,11 +111,7 @@ impl<'s> GeneratedTokens<'s> {
             time_to_first: first_sampled - self.start,
             decode_time: end - first_sampled,
             decoded: self.decoded,
-        })
-    }
-
-    fn close(&mut self) -> Result<(), Error> {
-        self.source.take().map_or(Ok(()), |source| source.end())
+        }
     }
 
     /// Returns the next token; `None` at the end of the text.
@@ -174,17 +155,9 @@ impl Iterator for GeneratedTokens<'_> {
 
     fn next(&mut self) -> Option<Self::Item> {
         let sampled = self.sample_next();
-        if let Ok(Some(id)) = sampled {
-            return Some(Ok(id));
+        if !matches!(sampled, Ok(Some(_))) {
+            self.source = None;
         }
-        let closed = self.close();
-        sampled.and(closed).err().map(Err)
-    }
-}
-
-impl Drop for GeneratedTokens<'_> {
-    fn drop(&mut self) {
-        // A failure here recurs in the next operation of the session.
-        let _ = self.close();
+        sampled.transpose()
     }
 }

@@ -12,13 +12,6 @@ pub(crate) struct StepExtras {
 }
 
 impl StepExtras {
-    /// The extras of a constrained sequence.
-    pub const ALLOWED: StepExtras = StepExtras {
-        logprobs: false,
-        allowed: true,
-        draft_tokens: 0,
-    };
-
     /// Combines both.
     pub fn union(self, other: StepExtras) -> StepExtras {
         StepExtras {

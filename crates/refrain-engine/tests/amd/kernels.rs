@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::path::Path;
 
-use refrain_engine::{Device, LoadOptions, Model, Session};
+use refrain_engine::{Device, LoadOptions, Model, Programs};
 use refrain_models::Checkpoint;
 use refrain_vulkan::{DeviceInfo, Heap, Kernel, NullEvent, NullOptions};
 
@@ -84,17 +84,24 @@ pub fn of_models(info: &DeviceInfo, lanes: u32) -> Vec<Kernel> {
 fn lower(checkpoint: &Checkpoint, device: &Device) {
     let model = Model::load(checkpoint, device, &LoadOptions::default()).expect("loads");
     let context = 4096.min(checkpoint.config().max_position);
-    let mut session = Session::new(&model, context).expect("fits");
-    session.prepare(0).expect("lowers");
+    let mut programs = Programs::new(&model, context, 1).expect("fits");
+    make(&mut programs);
     for tokens in [1, 2, 4, 8, 16, 64, 512]
         .into_iter()
         .filter(|&tokens| tokens <= context)
     {
-        session.prefill_function(tokens).expect("lowers");
+        programs.prefill_function(tokens).expect("lowers");
     }
     // Recurrences have a kernel for several sequences with one token each.
     if checkpoint.config().recurrent_bytes() > 0 {
-        let mut session = Session::several(&model, context, 4).expect("fits");
-        session.prepare(0).expect("lowers");
+        let mut programs = Programs::new(&model, context, 4).expect("fits");
+        make(&mut programs);
     }
+}
+
+/// Makes the kernels of a decode step, and of the messages before it.
+fn make(programs: &mut Programs) {
+    let step = programs.decode_function().expect("lowers");
+    let tape = step.tape(step.device().executors()[0]).expect("compiles");
+    tape.prepare_writes().expect("compiles");
 }

@@ -2,12 +2,13 @@
 
 use std::path::Path;
 
-use refrain_engine::{CacheTypes, Device, Error, LoadOptions, Model, Restored, Session};
-use refrain_lm::sample::Settings;
+use refrain_engine::{
+    CacheTypes, Device, Engine, EngineOptions, EngineRequest, Error, LoadOptions, Mode, Model, Restored,
+};
 use refrain_models::Checkpoint;
 
 use crate::common::{TestGpu, engine, relative_l2};
-use crate::{decoded, prompt};
+use crate::{cached_tokens, greedy, picked, plain, prompt};
 
 /// Types, and the largest error of logits against a cache of f32.
 const TYPES: [(&str, f64); 4] = [("bf16", 1e-2), ("q8_0", 3e-2), ("q4_0", 4e-1), ("q8_0,q4_0", 4e-1)];
@@ -25,7 +26,7 @@ fn load(fixture: &str, device: &Device, types: Option<&str>) -> Result<Model, Er
 }
 
 fn logits(model: &Model, tokens: &[u32]) -> Vec<f32> {
-    engine(model, 64, 24).logits(tokens, 0).expect("computes")
+    engine(model, 128, 24).logits(tokens, 0).expect("computes")
 }
 
 #[test]
@@ -59,16 +60,20 @@ fn prompts_and_decoding_on_the_gpu_agree_with_the_cpu() {
         println!("{fixture} with {types}: {error:.2e}");
         // A value that is rounded the other way moves by a whole step.
         assert!(error <= 2e-2, "{fixture} with {types}: {error:.2e}");
-        let mut session = Session::new(&gpu, 64).expect("fits");
-        let settings = Settings {
-            last_position: 40,
-            ..Settings::default()
+        // The last token sees keys and values, and states where a page ends, of tokens that were decoded.
+        let options = EngineOptions {
+            prefix_cache: true,
+            ..plain(128, Mode::Auto)
         };
-        let tokens = decoded(&mut session, &prompt(30), &settings, 11);
-        let last = session.last_logits().expect("logits");
-        let all = [prompt(30), tokens[..10].to_vec()].concat();
+        let engine = Engine::start(&gpu, &options).expect("starts");
+        let tokens = picked(&engine, EngineRequest::new(prompt(30), greedy(40))).expect("goes on");
+        let ids = tokens.iter().map(|token| token.id);
+        let all: Vec<u32> = prompt(30).into_iter().chain(ids).collect();
+        let found = engine.logits(&all, all.len() - 1).expect("computes");
+        let cached = cached_tokens(&engine);
+        assert!(cached >= 64, "{fixture}: {cached}");
         let expected = logits(&cpu, &all);
-        let error = relative_l2(&last, &expected[expected.len() - last.len()..]);
+        let error = relative_l2(&found, &expected[expected.len() - found.len()..]);
         println!("{fixture} with {types}, decoded: {error:.2e}");
         assert!(error <= 2e-2, "{fixture} with {types}, decoded: {error:.2e}");
     }
@@ -76,25 +81,32 @@ fn prompts_and_decoding_on_the_gpu_agree_with_the_cpu() {
 }
 
 #[test]
-fn snapshots_are_restored_into_sessions_of_the_same_types_only() {
-    let session = |types| {
+fn snapshots_are_restored_into_engines_of_the_same_types_only() {
+    let start = |types| {
         let model = load("qwen3-bf16", &Device::cpu(), Some(types)).expect("loads");
-        Session::new(&model, 64).expect("fits")
+        let options = EngineOptions {
+            cache_tokens: 128,
+            ..EngineOptions::single(64)
+        };
+        Engine::start(&model, &options).expect("starts")
     };
-    let mut first = session("q8_0");
-    first.append(&prompt(20)).expect("computes");
-    let snapshot = first.snapshot().expect("a snapshot");
-    let expected = first.prefill(&[7]).expect("computes");
+    let first = start("q8_0");
+    let text = [&prompt(20)[..], &[7]].concat();
+    first.logits(&prompt(20), 0).expect("computes");
+    let snapshot = first.snapshot(&prompt(20)).expect("a snapshot");
+    let expected = first.logits(&text, 20).expect("computes");
     for (types, restored) in [
         ("q8_0", Restored::Resumed),
         ("q4_0", Restored::Recompute),
         ("q8_0,q4_0", Restored::Recompute),
         ("f16", Restored::Recompute),
     ] {
-        let mut other = session(types);
-        assert_eq!(other.restore(&snapshot).expect("fits"), restored, "{types}");
-        let found = other.prefill(&[7]).expect("computes");
+        let other = start(types);
+        assert_eq!(other.restore(snapshot.clone()).expect("fits"), restored, "{types}");
+        let found = other.logits(&text, 20).expect("computes");
         assert_eq!(found == expected, restored == Restored::Resumed, "{types}");
+        let cached = cached_tokens(&other);
+        assert_eq!(cached > 0, restored == Restored::Resumed, "{types}");
     }
 }
 
@@ -102,9 +114,9 @@ fn snapshots_are_restored_into_sessions_of_the_same_types_only() {
 fn memory_follows_the_types() {
     let bytes = |types: &str| {
         let model = load("qwen3-bf16", &Device::cpu(), Some(types)).expect("loads");
-        let kv_bytes = Session::new(&model, 256).expect("fits").memory().kv_bytes;
+        let kv_bytes = engine(&model, 256, 24).memory().expect("works").kv_bytes;
         let types: CacheTypes = types.parse().expect("types");
-        assert_eq!(kv_bytes, 256 * Session::kv_bytes_per_token(model.config(), types));
+        assert_eq!(kv_bytes, 256 * types.bytes_per_token(model.config()));
         kv_bytes
     };
     let floats = bytes("f16");

@@ -5,11 +5,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use refrain::execute::{Executable, StepCommand};
 use refrain::{Error, Executor, Prepared, Run, Write};
-use refrain_engine::{Mode, Session};
-use refrain_lm::sample::Settings;
+use refrain_engine::{Engine, Mode};
 
 use crate::common::TestGpu;
-use crate::{decoded, model, prompt, seeded};
+use crate::{decoded, model, plain, prompt, sampled, seeded};
 
 /// Submits each dispatch on its own.
 struct OneDispatchPerSubmit;
@@ -27,11 +26,8 @@ impl Executor for OneDispatchPerSubmit {
 }
 
 impl Prepared for Dispatches {
-    fn play(&self, before: Option<&dyn Prepared>, writes: &[Write], runs: usize) -> Result<Vec<Run>, Error> {
+    fn play(&self, writes: &[Write], runs: usize) -> Result<Vec<Run>, Error> {
         let Dispatches(program) = self;
-        if let Some(before) = before {
-            before.play(None, &[], 1)?;
-        }
         program.deliver(writes)?;
         let run = |_| {
             let mut last = None;
@@ -61,10 +57,6 @@ impl Executor for Counting {
         "counting"
     }
 
-    fn batches_runs(&self) -> bool {
-        self.executor.batches_runs()
-    }
-
     fn prepare(&self, program: &Arc<Executable>) -> Result<Box<dyn Prepared>, Error> {
         Ok(Box::new(Counted(self.executor.prepare(program)?)))
     }
@@ -73,9 +65,9 @@ impl Executor for Counting {
 struct Counted(Box<dyn Prepared>);
 
 impl Prepared for Counted {
-    fn play(&self, before: Option<&dyn Prepared>, writes: &[Write], runs: usize) -> Result<Vec<Run>, Error> {
+    fn play(&self, writes: &[Write], runs: usize) -> Result<Vec<Run>, Error> {
         COUNTING.runs.fetch_add(runs, Ordering::Relaxed);
-        self.0.play(before, writes, runs)
+        self.0.play(writes, runs)
     }
 }
 
@@ -89,23 +81,13 @@ fn custom_executors_decode_the_same_tokens() {
     for name in ["tiny:q4_0", "qwen3.5-moe-bf16"] {
         let model = model(name, &gpu.device);
         let run = |mode| {
-            let mut session = Session::new(&model, 64).expect("fits");
-            session.set_mode(mode, None);
-            let settings = Settings {
-                last_position: (9 + TOKENS) as u32 - 1,
-                ..seeded()
-            };
-            let tokens = decoded(&mut session, &prompt(9), &settings, TOKENS);
-            (session.mode().0.name(), tokens)
+            let engine = Engine::start(&model, &plain(64, mode)).expect("starts");
+            decoded(&engine, &prompt(9), &sampled(seeded(), TOKENS))
         };
-        let (_, expected) = run(Mode::Fixed(&refrain::Replay));
-        assert_eq!(
-            run(Mode::Fixed(&OneDispatchPerSubmit)),
-            ("one-by-one", expected.clone()),
-            "{name}"
-        );
+        let expected = run(Mode::Fixed(&refrain::Replay));
+        assert_eq!(run(Mode::Fixed(&OneDispatchPerSubmit)), expected, "{name}");
         let before = COUNTING.runs.load(Ordering::Relaxed);
-        assert_eq!(run(Mode::Fixed(&COUNTING)), ("counting", expected), "{name}");
+        assert_eq!(run(Mode::Fixed(&COUNTING)), expected, "{name}");
         assert_eq!(COUNTING.runs.load(Ordering::Relaxed) - before, TOKENS, "{name}");
     }
     gpu.assert_silent();

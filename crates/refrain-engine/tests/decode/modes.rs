@@ -1,70 +1,80 @@
 //! Replay and eager decode bit-identically.
 
-use refrain_engine::{Error, Freeze, Mode, Model, Session, Snapshot, Verified};
+use refrain_engine::{
+    Device, Engine, EngineOptions, EngineRequest, Error, Freeze, Mode, Model, PickedToken, SamplerOptions, Snapshot,
+    Verified,
+};
 use refrain_lm::sample::Settings;
-use refrain_testing::{sample, share};
+use refrain_testing::share;
 
-use crate::common::TestGpu;
-use crate::{decoded, model, pair, prompt, seeded};
+use crate::common::{TestGpu, engine};
+use crate::{decoded, greedy, model, pair, picked, plain, prompt, sampled, seeded};
 
 /// Results of a run of 1,000 tokens, or a sample of them.
 struct Thousand {
-    tokens: Vec<u32>,
-    /// The logits after each part of the run.
-    logits: Vec<Vec<f32>>,
+    /// The tokens, some with log-probabilities from the logits of their steps.
+    tokens: Vec<PickedToken>,
+    /// The logits after the last tokens.
+    logits: Vec<f32>,
     /// Keys, values and recurrent states of all tokens and layers.
     states: Snapshot,
 }
 
-/// Decodes 1,000 tokens past three page boundaries, in parts: greedy and sampled, one by one and many per submit.
-fn thousand(model: &Model, mode: Mode) -> Thousand {
-    let drawn = Settings {
+/// Decodes 1,000 tokens past page boundaries, in three texts that continue each other: greedy and sampled, with
+/// log-probabilities and without.
+fn thousand(model: &Model, mode: Mode, tokens_per_submit: usize) -> Thousand {
+    let drawn = SamplerOptions {
         presence_penalty: 0.25,
         frequency_penalty: 0.125,
         min_p: 0.01,
         ..seeded()
     };
-    let greedy = Settings::default();
     let parts = [
-        (share(130, 6), 1, &greedy),
-        (1, share(60, 6), &drawn),
-        (share(130, 6), 1, &greedy),
-        (1, share(200, 6), &drawn),
-        (1, share(280, 6), &greedy),
-        (1, share(200, 6), &drawn),
+        (greedy(share(400, 6)), None),
+        (sampled(drawn, share(300, 6)), Some(20)),
+        (greedy(share(300, 6)), Some(20)),
     ];
-    let all: usize = parts.iter().map(|(times, part, _)| times * part).sum();
-    let mut session = Session::new(model, 1100).expect("fits");
-    session.set_mode(mode, None);
-    session.set_tokens_per_submit(Some(8));
-    let (mut tokens, mut logits): (Vec<u32>, Vec<Vec<f32>>) = (vec![], vec![]);
-    let mut next = prompt(21);
-    for (times, part, settings) in parts {
-        for _ in 0..times {
-            // Exactly as many runs as tokens, so that the last logits are those of the last token.
-            let settings = Settings {
-                last_position: (session.position() + next.len() - 1 + part) as u32,
-                ..settings.clone()
-            };
-            tokens.extend(decoded(&mut session, &next, &settings, part));
-            logits.push(session.last_logits().expect("logits"));
-            next = tokens[tokens.len() - 1..].to_vec();
-        }
+    let options = EngineOptions {
+        prefix_cache: true,
+        tokens_per_submit: Some(tokens_per_submit),
+        ..plain(1100, mode)
+    };
+    let engine = Engine::start(model, &options).expect("starts");
+    let (mut text, mut tokens) = (prompt(21), vec![]);
+    for (options, top_logprobs) in parts {
+        let request = EngineRequest {
+            top_logprobs,
+            ..EngineRequest::new(text.clone(), options)
+        };
+        let part = picked(&engine, request).expect("goes on");
+        assert!(
+            part.iter()
+                .all(|token| token.logprobs.is_some() == top_logprobs.is_some())
+        );
+        text.extend(part.iter().map(|token| token.id));
+        tokens.extend(part);
     }
-    assert_eq!((tokens.len(), session.position()), (all, all + 20));
-    let states = session.snapshot().expect("a snapshot");
-    Thousand { tokens, logits, states }
+    Thousand {
+        tokens,
+        states: engine.snapshot(&text).expect("a snapshot"),
+        logits: engine.logits(&text, text.len() - 9).expect("computes"),
+    }
 }
 
 fn assert_same_thousand(gpu: &TestGpu, name: &str) {
     let model = model(name, &gpu.device);
-    let [replay, eager] =
-        [Mode::Fixed(&refrain::Replay), Mode::Fixed(&refrain::Eager)].map(|mode| thousand(&model, mode));
-    assert_eq!(replay.tokens, eager.tokens, "{name}");
-    for (part, (one, other)) in replay.logits.iter().zip(&eager.logits).enumerate() {
-        assert!(one == other, "{name}: the logits differ after part {part}");
+    let (replay, eager) = (Mode::Fixed(&refrain::Replay), Mode::Fixed(&refrain::Eager));
+    let expected = thousand(&model, replay, 8);
+    for (mode, tokens_per_submit) in [(eager, 8), (replay, 1)] {
+        let what = format!("{name}, {mode:?}, {tokens_per_submit} tokens per submit");
+        let found = thousand(&model, mode, tokens_per_submit);
+        for (index, (one, other)) in found.tokens.iter().zip(&expected.tokens).enumerate() {
+            assert_eq!(one, other, "{what}: token {index}");
+        }
+        assert_eq!(found.tokens.len(), expected.tokens.len(), "{what}");
+        assert!(found.logits == expected.logits, "{what}: the logits differ");
+        assert!(found.states == expected.states, "{what}: the states differ");
     }
-    assert!(replay.states == eager.states, "{name}: the states differ");
 }
 
 #[test]
@@ -88,27 +98,28 @@ fn replay_and_eager_decode_the_same_thousand_tokens_of_a_hybrid() {
 }
 
 #[test]
-fn measuring_modes_changes_no_token() {
-    if !refrain_testing::drawn(8) {
+fn every_executor_decodes_the_most_likely_tokens_of_the_cpu() {
+    if !refrain_testing::drawn(6) {
         return;
     }
+    const TOKENS: usize = 40;
     let gpu = TestGpu::open();
-    let names = [
-        "qwen3-gguf-q4_0/model.gguf",
-        "qwen3.5-moe-bf16",
-        "gpt-oss-mxfp4",
-        "glm4-moe-bf16",
-        "cohere2-bf16",
-        "deepseek-v3-bf16",
-    ];
-    for name in sample(names, 6) {
-        let model = model(name, &gpu.device);
-        let run = |mode| {
-            let mut session = Session::new(&model, 300).expect("fits");
-            session.set_mode(mode, None);
-            decoded(&mut session, &prompt(9), &seeded(), 110)
-        };
-        assert_eq!(run(Mode::Auto), run(Mode::Fixed(&refrain::Replay)), "{name}");
+    for name in ["llama-f32", "qwen3.5-bf16"] {
+        let [on_gpu, on_cpu] = [&gpu.device, &Device::cpu()].map(|device| model(name, device));
+        let [replay, eager, auto] =
+            [Mode::Fixed(&refrain::Replay), Mode::Fixed(&refrain::Eager), Mode::Auto].map(|mode| {
+                let engine = Engine::start(&on_gpu, &plain(64, mode)).expect("starts");
+                decoded(&engine, &prompt(9), &greedy(TOKENS))
+            });
+        assert_eq!((&eager, &auto), (&replay, &replay), "{name}");
+        let reference = engine(&on_cpu, 64, 512);
+        let text = [&prompt(9)[..], &replay[..TOKENS - 1]].concat();
+        let logits = reference.logits(&text, 8).expect("computes");
+        for (token, row) in replay.iter().zip(logits.chunks_exact(reference.vocabulary())) {
+            let most = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+            let missing = most - row[*token as usize];
+            assert!(missing < 2e-2, "{name}: {token} misses {missing}");
+        }
     }
     gpu.assert_silent();
 }

@@ -1,238 +1,129 @@
-//! Forked, rewound and rolled-back sessions continue like fresh ones.
+//! Texts go on from what is cached of them as if they had been computed from the start.
 
 use std::path::Path;
 
-use refrain_engine::{Device, Error, LoadOptions, Mode, Model, Restored, Session, Snapshot};
-use refrain_formats::{Encoding, State};
-use refrain_lm::sample::Settings;
+use refrain_engine::{
+    Device, Engine, EngineOptions, EngineRequest, Error, GenerateOptions, LoadOptions, Mode, Model, Restored,
+};
 use refrain_models::Checkpoint;
 
 use crate::common::{TestGpu, relative_l2};
-use crate::{decoded, is_software, model, pair, prompt, seeded};
+use crate::{cached_tokens, decoded, greedy, is_software, model, pair, plain, prompt, sampled, seeded};
 
-/// Returns a session's state and the logits it computed last.
-fn state_of(session: &mut Session) -> (Snapshot, Vec<f32>) {
-    (
-        session.snapshot().expect("a snapshot"),
-        session.last_logits().expect("logits"),
-    )
+/// Starts an engine that caches prefixes, with several tokens per submit.
+fn caching(model: &Model, context: usize) -> Engine {
+    let options = EngineOptions {
+        prefix_cache: true,
+        // A text that begins with a part of a cached page has a page of its own.
+        cache_tokens: 2 * context.max(64),
+        tokens_per_submit: Some(8),
+        ..plain(context, Mode::Auto)
+    };
+    Engine::start(model, &options).expect("starts")
 }
 
-/// Decodes until the session holds `end` tokens, and returns them. Nothing runs beyond the last one.
-fn decode_until(session: &mut Session, prompt: &[u32], settings: &Settings, end: usize) -> Vec<u32> {
-    let settings = Settings {
-        last_position: end as u32,
-        ..settings.clone()
-    };
-    let tokens = end + 1 - session.position() - prompt.len();
-    decoded(session, prompt, &settings, tokens)
+/// Takes some tokens of a text that has no end, and interrupts it.
+fn interrupted(engine: &Engine, prompt: &[u32], options: &GenerateOptions, tokens: usize) -> Vec<u32> {
+    let request = EngineRequest::new(prompt.to_vec(), options.clone());
+    let text = engine.generate(request).expect("begins");
+    text.take(tokens).collect::<Result<_, _>>().expect("goes on")
 }
 
-/// Forks at `at` tokens, continues both to `end`, and rewinds. Fails unless all equal sessions that did only that.
-fn assert_forks_and_rewinds(model: &Model, at: usize, end: usize) {
-    let other = Settings {
-        temperature: 0.7,
-        seed: 8,
-        ..Settings::default()
-    };
-    let new = || {
-        let mut session = Session::new(model, 1000).expect("fits");
-        session.set_tokens_per_submit(Some(8));
-        session
-    };
-    let alone = |settings: &Settings| {
-        let mut session = new();
-        let mut tokens = decode_until(&mut session, &prompt(30), &seeded(), at);
-        let last = tokens[tokens.len() - 1..].to_vec();
-        tokens.extend(decode_until(&mut session, &last, settings, end));
-        (tokens, state_of(&mut session))
-    };
-    let (one, another) = (alone(&seeded()), alone(&other));
-    assert!(one.0 != another.0, "the ways part");
-
-    let mut session = new();
-    let first = decode_until(&mut session, &prompt(30), &seeded(), at);
-    assert_eq!(session.position(), at);
-    let last = &first[first.len() - 1..];
-    let mut fork = session.fork().expect("forks");
-    fork.set_tokens_per_submit(Some(8));
-    for (session, settings, expected) in [(&mut fork, &other, &another), (&mut session, &seeded(), &one)] {
-        let rest = decode_until(session, last, settings, end);
-        assert_eq!([&first[..], &rest].concat(), expected.0);
-        assert!(state_of(session) == expected.1, "the states or logits differ");
-    }
-
-    // Recurrent models rewind by recomputing their tokens, in chunks like a prompt.
-    let expected = if model.config().delta_net.is_some() {
-        let mut fresh = new();
-        fresh.append(&session.tokens()[..at]).expect("computes");
-        let rest = decode_until(&mut fresh, last, &other, end);
-        ([&first[..], &rest].concat(), state_of(&mut fresh))
-    } else {
-        another
-    };
-    for session in [&mut session, &mut fork] {
-        session.rewind(at);
-        assert_eq!(session.position(), at);
-        let rest = decode_until(session, last, &other, end);
-        assert_eq!([&first[..], &rest].concat(), expected.0);
-        assert!(
-            state_of(session) == expected.1,
-            "the states or logits differ after a rewind"
-        );
+/// Interrupts a text at `at` tokens, while the device computes more. Both what continues it, and what differs from
+/// there on, must be as without anything cached.
+fn assert_continues(model: &Model, at: usize, bound: f64) {
+    let context = at + 128;
+    let endless = sampled(seeded(), usize::MAX);
+    let engine = caching(model, context);
+    let first = interrupted(&engine, &prompt(30), &endless, at - 30);
+    let text = [&prompt(30)[..], &first].concat();
+    for tail in [vec![7, 8, 9], prompt(40)] {
+        let text = [&text[..], &tail].concat();
+        let before = cached_tokens(&engine);
+        let found = engine.logits(&text, at).expect("computes");
+        let cached = cached_tokens(&engine) - before;
+        assert!(cached + 128 > at, "{cached} of {at} tokens");
+        let expected = crate::engine(model, context, 512).logits(&text, at).expect("computes");
+        let error = relative_l2(&found, &expected);
+        println!("{at} tokens and {}: {error:.2e}", tail.len());
+        assert!(error <= bound, "{at} tokens and {}: {error:.2e}", tail.len());
     }
 }
 
 #[test]
-fn forks_and_rewinds_at_500_tokens_match_fresh_sessions() {
+fn texts_interrupted_at_500_tokens_go_on_as_if_computed_from_the_start() {
     for name in ["qwen3-bf16", "qwen3.5-moe-bf16"] {
-        assert_forks_and_rewinds(&model(name, &Device::cpu()), 500, 540);
+        assert_continues(&model(name, &Device::cpu()), 500, 1e-5);
     }
 }
 
 #[test]
-fn forks_and_rewinds_on_a_device_match_fresh_sessions() {
+fn texts_interrupted_on_a_device_go_on_as_if_computed_from_the_start() {
     if !refrain_testing::drawn(8) {
         return;
     }
     let gpu = TestGpu::open();
-    let (at, end) = if is_software(&gpu) { (70, 100) } else { (500, 600) };
+    let at = if is_software(&gpu) { 100 } else { 500 };
     for name in pair(&gpu) {
-        assert_forks_and_rewinds(&model(name, &gpu.device), at, end);
+        assert_continues(&model(name, &gpu.device), at, 5e-3);
     }
     gpu.assert_silent();
 }
 
-#[test]
-fn forks_keep_the_decoding_mode() {
-    if !refrain_testing::drawn(6) {
-        return;
+fn assert_parts_equal_the_whole(model: &Model, name: &str) {
+    let options = EngineOptions {
+        prefix_cache: true,
+        tokens_per_submit: Some(4),
+        ..plain(128, Mode::Auto)
+    };
+    let engine = Engine::start(model, &options).expect("starts");
+    let endless = sampled(seeded(), usize::MAX);
+    let whole = decoded(&crate::engine(model, 128, 512), &prompt(50), &sampled(seeded(), 40));
+    let mut text = prompt(50);
+    // Each part ends within a submit, with another one in flight.
+    for tokens in [3, 16, 1, 20] {
+        text.extend(interrupted(&engine, &text, &endless, tokens));
     }
-    let gpu = TestGpu::open();
-    let model = model("tiny:q4_0", &gpu.device);
-    let mut session = Session::new(&model, 64).expect("fits");
-    session.set_mode(Mode::Fixed(&refrain::Eager), None);
-    session.append(&prompt(5)).expect("computes");
-    assert_eq!(session.fork().expect("fits").mode().0.name(), "eager");
-    gpu.assert_silent();
+    assert_eq!(text[50..], whole, "{name}");
+    assert!(cached_tokens(&engine) > 0, "{name}");
 }
 
 #[test]
 fn work_beyond_the_last_token_taken_is_undone() {
+    for name in ["tiny:f32", "tiny-hybrid:f32"] {
+        assert_parts_equal_the_whole(&model(name, &Device::cpu()), name);
+    }
+}
+
+#[test]
+fn work_of_a_device_beyond_the_last_token_taken_is_undone() {
     if !refrain_testing::drawn(8) {
         return;
     }
     let gpu = TestGpu::open();
     for name in pair(&gpu) {
-        let model = model(name, &gpu.device);
-        let session = || {
-            let mut session = Session::new(&model, 128).expect("fits");
-            session.set_mode(Mode::Fixed(&refrain::Replay), None);
-            session.set_tokens_per_submit(Some(4));
-            session
-        };
-        let whole = decoded(&mut session(), &prompt(5), &seeded(), 20);
-        let mut parts = session();
-        let mut prompt = prompt(5);
-        let mut taken: Vec<u32> = vec![];
-        // Each part ends within a submit, with another one in flight.
-        for tokens in [3, 6, 1, 10] {
-            taken.extend(decoded(&mut parts, &prompt, &seeded(), tokens));
-            prompt = taken[taken.len() - 1..].to_vec();
-        }
-        assert_eq!(taken, whole, "{name}");
+        assert_parts_equal_the_whole(&model(name, &gpu.device), name);
     }
     gpu.assert_silent();
 }
 
 #[test]
-fn refuses_biases_of_the_wrong_length() {
-    let model = model("tiny:f32", &Device::cpu());
-    let short = Session::new(&model, 64).expect("fits").set_bias(&[0.0; 3]);
-    assert!(matches!(short, Err(Error::BiasLength { found: 3, .. })), "{short:?}");
-}
-
-#[test]
-fn dropped_streams_leave_no_state() {
+fn configurations_predict_an_engines_memory() {
     for name in ["tiny:f32", "tiny-hybrid:f32"] {
         let model = model(name, &Device::cpu());
-        let mut session = Session::new(&model, 64).expect("fits");
-        let mut stream = session.stream(&prompt(9), &Settings::default()).expect("begins");
-        (0..3).for_each(|_| assert!(stream.next_tokens().expect("goes on").is_some()));
-        drop(stream);
-        assert_eq!(session.tokens(), &prompt(9)[..8]);
-        let after = session.prefill(&[7, 8, 9]).expect("computes");
-        let mut fresh = Session::new(&model, 64).expect("fits");
-        let whole = [&prompt(9)[..8], &[7, 8, 9]].concat();
-        let error = relative_l2(&after, &fresh.prefill(&whole).expect("computes"));
-        assert!(error <= 1e-5, "{name}: {error:.2e}");
-    }
-}
-
-#[test]
-fn logits_after_a_rewind_match_the_whole_prompt() {
-    for name in ["tiny:f32", "tiny-hybrid:f32"] {
-        let model = model(name, &Device::cpu());
-        let new = || Session::new(&model, 64).expect("fits");
-        let tokens = prompt(40);
-        let whole = new().logits(&tokens).expect("computes");
-        let mut session = new();
-        session.append(&tokens[..30]).expect("computes");
-        session.rewind(20);
-        assert_eq!((session.position(), session.tokens()), (20, &tokens[..20]));
-        let rest = session.extend_logits(&tokens[20..]).expect("computes");
-        let error = relative_l2(&rest, &whole[whole.len() / 2..]);
-        assert!(error <= 1e-5, "{name}: {error:.2e}");
-        assert_eq!(session.tokens(), tokens);
-    }
-}
-
-#[test]
-fn configurations_predict_session_memory() {
-    for name in ["tiny:f32", "tiny-hybrid:f32"] {
-        let model = model(name, &Device::cpu());
-        let (context, sequences) = (256, 3);
-        let session = Session::several(&model, context, sequences).expect("fits");
-        let keys_and_values = context as u64 * Session::kv_bytes_per_token(model.config(), model.cache_types());
+        let (context, streams) = (256, 3);
+        let options = EngineOptions {
+            context,
+            streams,
+            cache_tokens: streams * context,
+            ..EngineOptions::default()
+        };
+        let engine = Engine::start(&model, &options).expect("fits");
+        let keys_and_values = context as u64 * model.cache_types().bytes_per_token(model.config());
         let each = keys_and_values + model.config().recurrent_bytes();
-        assert_eq!(session.memory().kv_bytes, sequences as u64 * each, "{name}");
+        let kv_bytes = engine.memory().expect("works").kv_bytes;
+        assert_eq!(kv_bytes, streams as u64 * each, "{name}");
     }
-}
-
-#[test]
-fn refuses_state_files_of_other_sizes_without_changing_the_session() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let path = folder.path().join("state");
-    let model = model("tiny-hybrid:f32", &Device::cpu());
-    let mut session = Session::new(&model, 64).expect("fits");
-    session.append(&prompt(9)).expect("computes");
-    session.snapshot().expect("a snapshot").save(&path).expect("writes");
-    let good = State::open(&path).expect("reads");
-    let damage: [&dyn Fn(&mut State); 7] = [
-        &|state| state.key.model ^= 1,
-        &|state| state.tokens.extend(0..64),
-        &|state| state.tokens.truncate(8),
-        &|state| state.planes.truncate(1),
-        &|state| state.planes[0].row = vec![usize::MAX, usize::MAX],
-        &|state| state.planes[1].encoding = Encoding::F16,
-        &|state| state.planes[1].bytes.truncate(4),
-    ];
-    for (number, change) in damage.into_iter().enumerate() {
-        let mut bad = good.clone();
-        change(&mut bad);
-        bad.save(&path).expect("writes");
-        let bad = Snapshot::open(&path).expect("a whole file");
-        let refused = session.restore(&bad);
-        assert!(
-            matches!(refused, Err(Error::Snapshot(_) | Error::ContextFull { .. })),
-            "{number}: {refused:?}"
-        );
-        assert_eq!(session.tokens(), prompt(9), "{number}");
-    }
-    good.save(&path).expect("writes");
-    let whole = Snapshot::open(&path).expect("reads");
-    assert!(whole == session.snapshot().expect("a snapshot"), "the session changed");
-    session.restore(&whole).expect("fits");
 }
 
 #[test]
@@ -251,56 +142,23 @@ fn recomputes_states_with_other_rotary_embeddings() {
         let tokens = prompt(20);
         for [from, to] in [[one, other], [other, one]] {
             let what = format!("{name} from {from} to {to}");
-            let logits = |parts: [&[u32]; 2]| {
-                let mut fresh = Session::new(&model, to).expect("fits");
-                fresh.append(parts[0]).expect("computes");
-                fresh.extend_logits(parts[1]).expect("computes")
-            };
-            let mut origin = Session::new(&model, from).expect("fits");
-            origin.append(&tokens[..12]).expect("computes");
-            let snapshot = origin.snapshot().expect("a snapshot");
-            let mut session = Session::new(&model, to).expect("fits");
-            let restored = session.restore(&snapshot).expect("the same model");
+            let origin = caching(&model, from);
+            origin.logits(&tokens[..12], 0).expect("computes");
+            let snapshot = origin.snapshot(&tokens[..12]).expect("a snapshot");
+            assert_eq!(snapshot.tokens(), &tokens[..12], "{what}");
+            let engine = caching(&model, to);
+            let restored = engine.restore(snapshot).expect("the same model");
             assert_eq!(restored == Restored::Recompute, differ, "{what}");
-            assert_eq!(session.tokens(), &tokens[..12], "{what}");
-            let mut fork = session.fork().expect("fits");
-            for session in [&mut session, &mut fork] {
-                let found = session.extend_logits(&tokens[12..]).expect("computes");
-                assert!(found == logits([&tokens[..12], &tokens[12..]]), "{what}");
+            let fresh = caching(&model, to);
+            if !differ {
+                // Computed in the same parts.
+                fresh.logits(&tokens[..12], 0).expect("computes");
             }
-            // Rewinding into tokens that are not recomputed yet must work.
-            session.restore(&snapshot).expect("the same model");
-            session.rewind(5);
-            let found = session.extend_logits(&tokens[5..]).expect("computes");
-            let error = relative_l2(&found, &logits([&tokens[..5], &tokens[5..]]));
-            assert!(error <= 1e-5, "{what}: {error:.2e}");
+            let [found, expected] = [&engine, &fresh].map(|engine| engine.logits(&tokens, 12).expect("computes"));
+            assert!(found == expected, "{what}");
+            let cached = cached_tokens(&engine);
+            assert_eq!(cached > 0, !differ, "{what}: {cached} tokens");
         }
-    }
-}
-
-#[test]
-fn recomputes_states_with_another_cache_precision() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let path = folder.path().join("state");
-    for name in ["tiny:f32", "tiny-hybrid:f32"] {
-        let model = model(name, &Device::cpu());
-        let mut session = Session::new(&model, 64).expect("fits");
-        session.append(&prompt(9)).expect("computes");
-        session.snapshot().expect("a snapshot").save(&path).expect("writes");
-        let expected = session.extend_logits(&prompt(12)[9..]).expect("computes");
-        let mut halved = State::open(&path).expect("reads");
-        halved.key.cache = Encoding::F16;
-        for plane in &mut halved.planes {
-            plane.bytes.fill(0x3c);
-        }
-        halved.save(&path).expect("writes");
-        let mut other = Session::new(&model, 64).expect("fits");
-        let snapshot = Snapshot::open(&path).expect("a whole file");
-        assert_eq!(other.restore(&snapshot).expect("the same model"), Restored::Recompute);
-        assert!(
-            other.extend_logits(&prompt(12)[9..]).expect("computes") == expected,
-            "{name}"
-        );
     }
 }
 
@@ -316,10 +174,9 @@ fn refuses_states_of_other_weights() {
         let checkpoint = Checkpoint::open(folder.path()).expect("opens");
         Model::load(&checkpoint, &Device::cpu(), &LoadOptions::default()).expect("loads")
     };
-    let whole = load();
-    let mut session = Session::new(&whole, 64).expect("fits");
-    session.append(&prompt(9)).expect("computes");
-    let snapshot = session.snapshot().expect("a snapshot");
+    let whole = caching(&load(), 64);
+    decoded(&whole, &prompt(9), &greedy(1));
+    let snapshot = whole.snapshot(&prompt(9)).expect("a snapshot");
     let weights = folder.path().join("model.safetensors");
     let bytes = std::fs::read(&weights).expect("reads");
     let header = 8 + u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes")) as usize;
@@ -331,8 +188,7 @@ fn refuses_states_of_other_weights() {
             .iter_mut()
             .for_each(|byte| *byte ^= 1);
         std::fs::write(&weights, changed).expect("writes");
-        let other = load();
-        let refused = Session::new(&other, 64).expect("fits").restore(&snapshot);
+        let refused = caching(&load(), 64).restore(snapshot.clone());
         assert!(matches!(refused, Err(Error::Snapshot(_))), "{eighth}: {refused:?}");
     }
 }

@@ -142,3 +142,40 @@ fn a_constraint_that_begins_in_the_middle_holds_from_its_first_token_on() {
     }
     gpu.assert_silent();
 }
+
+/// Allows no token.
+struct Nothing;
+
+impl TokenConstraint for Nothing {
+    fn fill_mask(&mut self, _bits: &mut [u32]) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn accept(&mut self, _token: u32) -> Result<bool, String> {
+        unreachable!("nothing is allowed")
+    }
+}
+
+#[test]
+fn a_constraint_that_allows_nothing_fails_its_request_alone() {
+    for name in ["tiny:f32", "tiny-hybrid:f32"] {
+        let model = model(name, &Device::cpu());
+        let engine = Engine::start(&model, &options(1, 256)).expect("starts");
+        let text = prompt(1, 30);
+        let free = alone(&model, 256, &text, &greedy(12));
+        // The same slot is used by both.
+        for _ in 0..2 {
+            let request = EngineRequest {
+                constraint: Some(Box::new(Nothing)),
+                ..EngineRequest::new(text.clone(), greedy(12))
+            };
+            let stuck = ask_for(&engine, request).expect("taken");
+            assert!(matches!(stuck.next(), EngineEvent::Failed(Error::Constraint(why)) if why.contains("no token")));
+            assert_eq!(
+                ask(&engine, &text, &greedy(12)).expect("taken").answer().0,
+                free,
+                "{name}"
+            );
+        }
+    }
+}

@@ -1,7 +1,10 @@
 //! Requests that share slots, pages and prefixes.
 
-use refrain_engine::{Device, Engine, EngineEvent, EngineOptions, EngineRequest, GenerateOptions, PrefixStoreOptions};
+use refrain_engine::{
+    Device, Engine, EngineEvent, EngineOptions, EngineRequest, Finish, GenerateOptions, PrefixStoreOptions,
+};
 
+use super::common::null::reporting;
 use super::common::{TestGpu, model, model_with};
 use super::{Submitted, alone, ask, ask_for, greedy, options, prompt, seeded};
 
@@ -245,4 +248,33 @@ fn prefixes_on_disk_are_found_by_the_next_engine() {
         }
     }
     gpu.assert_silent();
+}
+
+#[test]
+fn many_copies_of_a_long_prompt_start_together() {
+    let model = model("tiny:q4_0", &reporting(&[]).0);
+    let (streams, context) = (80, 4096);
+    let options = EngineOptions {
+        context,
+        streams,
+        cache_tokens: streams * context,
+        prepares: false,
+        ..EngineOptions::default()
+    };
+    let engine = Engine::start(&model, &options).expect("starts");
+    // Those of the second round are longer than what is cached.
+    for length in [4000, 4010] {
+        let text = vec![1; length];
+        let submitted: Vec<Submitted> = (0..streams)
+            .map(|_| ask(&engine, &text, &greedy(3)).expect("taken"))
+            .collect();
+        for submitted in submitted {
+            let (tokens, finish) = submitted.answer();
+            assert_eq!((tokens.len(), finish), (3, Finish::Length));
+        }
+    }
+    // The first prompt is computed once, and of the second what is new.
+    let load = engine.load();
+    assert!(load.cached_tokens > load.prompt_tokens * 9 / 10, "{load:?}");
+    assert_eq!(load.preemptions, 0, "{load:?}");
 }

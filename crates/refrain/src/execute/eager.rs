@@ -46,12 +46,9 @@ impl Prepared for EagerProgram {
     }
 
     /// Submits once per run.
-    fn play(&self, before: Option<&dyn Prepared>, writes: &[Write], runs: usize) -> Result<Vec<Run>, Error> {
+    fn play(&self, writes: &[Write], runs: usize) -> Result<Vec<Run>, Error> {
         let program = &self.program;
         let device = program.vulkan(Eager.name())?;
-        if let Some(before) = before {
-            before.play(None, &[], 1)?;
-        }
         program.deliver(writes)?;
         let run = |_| match &self.timed {
             Some(list) => Ok(Run {

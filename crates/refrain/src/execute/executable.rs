@@ -163,7 +163,7 @@ impl Executable {
         if self.bound.as_ref().is_none_or(|bound| !bound.is_empty()) {
             self.device.count_flush(reason);
         }
-        self.device.evaluator().prepare(self)?.play(None, &[], 1)?;
+        self.device.evaluator().prepare(self)?.play(&[], 1)?;
         self.mark_run();
         Ok(())
     }

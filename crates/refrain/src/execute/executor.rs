@@ -3,8 +3,6 @@
 use std::fmt;
 use std::sync::Arc;
 
-use refrain_vulkan::Recording;
-
 use super::executable::Executable;
 use super::run::Run;
 use super::write::Write;
@@ -16,7 +14,7 @@ pub trait Executor: Send + Sync {
     /// A unique name for users, such as `replay`.
     fn name(&self) -> &'static str;
 
-    /// Whether one submit carries several runs, so that it pays to request many runs at once.
+    /// Whether one submit carries several runs.
     fn batches_runs(&self) -> bool {
         false
     }
@@ -38,18 +36,12 @@ pub trait Prepared: Send + Sync {
         Ok(())
     }
 
-    /// Runs `before` once, then carries out `writes`, then runs the program `runs` times. Returns once this is
-    /// submitted; on the CPU executor, once it is done.
+    /// Carries out `writes`, then runs the program `runs` times. Returns once this is submitted; on the CPU executor, once
+    /// it is done.
     ///
     /// # Errors
     /// As [`Executable::deliver`].
-    fn play(&self, before: Option<&dyn Prepared>, writes: &[Write], runs: usize) -> Result<Vec<Run>, Error>;
-
-    /// The recorded commands of one run, if they are recorded. Another program's executor may include them in its own
-    /// submit.
-    fn recording(&self) -> Option<&Recording> {
-        None
-    }
+    fn play(&self, writes: &[Write], runs: usize) -> Result<Vec<Run>, Error>;
 }
 
 impl PartialEq for dyn Executor + '_ {

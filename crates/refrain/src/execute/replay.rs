@@ -66,21 +66,14 @@ impl Prepared for ReplayProgram {
     }
 
     /// Uses one submit for everything.
-    fn play(&self, before: Option<&dyn Prepared>, writes: &[Write], runs: usize) -> Result<Vec<Run>, Error> {
+    fn play(&self, writes: &[Write], runs: usize) -> Result<Vec<Run>, Error> {
         let device = self.program.vulkan(Replay.name())?;
         let message = self.program.write_message(writes)?;
         let mut timed_recordings = self
             .timed_recordings
             .lock()
             .unwrap_or_else(|poisoned| poisoned.into_inner());
-        let mut batches = Vec::with_capacity(runs + 2);
-        match before.map(|before| (before.recording(), before)) {
-            Some((Some(recording), _)) => batches.push(recording),
-            Some((None, before)) => {
-                before.play(None, &[], 1)?;
-            }
-            None => {}
-        }
+        let mut batches = Vec::with_capacity(runs + 1);
         batches.extend(message.as_ref().map(|message| message.recording()));
         let number = timed_recordings.next;
         if let Some(last) = timed_recordings.used.get_mut(number).and_then(Option::take) {
@@ -105,9 +98,5 @@ impl Prepared for ReplayProgram {
             timed_recordings.next = (number + 1) % self.timed.len();
         }
         Ok(played)
-    }
-
-    fn recording(&self) -> Option<&Recording> {
-        Some(&self.plain)
     }
 }

@@ -52,20 +52,9 @@ impl Tape {
     /// # Errors
     /// Fails for more than [`super::MAX_INBOX_WORDS`] words, for words outside a state, or if the device fails.
     pub fn play(&self, writes: &[Write], runs: usize) -> Result<Vec<Run>, Error> {
-        self.play_after(None, writes, runs)
-    }
-
-    /// [`Tape::play`] after one run of another tape; one submit if both are replayed.
-    ///
-    /// # Errors
-    /// As [`Tape::play`].
-    pub fn play_after(&self, before: Option<&Tape>, writes: &[Write], runs: usize) -> Result<Vec<Run>, Error> {
         self.executable.device().count_flush(Flush::Requested);
-        let before_it = before.map(|tape| &*tape.prepared);
-        let played = self.prepared.play(before_it, writes, runs)?;
-        for tape in before.into_iter().chain([self]) {
-            tape.executable.mark_run();
-        }
+        let played = self.prepared.play(writes, runs)?;
+        self.executable.mark_run();
         Ok(played)
     }
 

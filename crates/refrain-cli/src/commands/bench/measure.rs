@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use refrain_engine::{Engine, EngineOptions, Mode, Restriction, Session, Speculation, StepCost};
+use refrain_engine::{Engine, EngineOptions, Mode, Restriction, Speculation, StepCost};
 use refrain_vulkan::Counters;
 
 use super::requests::measure_once;
@@ -164,7 +164,7 @@ fn measure(loaded: &Loaded, test: Test, arguments: &Arguments) -> anyhow::Result
         counters,
         // A step with drafts reads more than its part of them.
         weight_bytes: step.map_or(0, |step| step.weight_bytes),
-        kv_bytes: held * Session::kv_bytes_per_token(model.config(), model.cache_types()),
+        kv_bytes: held * model.cache_types().bytes_per_token(model.config()),
         arena_bytes: step.map_or(memory.scratch_bytes, |step: StepCost| step.working_bytes),
         prepare_ms: prepared.as_secs_f64() * 1e3,
         ttft_cold_ms: cold.first.as_secs_f64() * 1e3,

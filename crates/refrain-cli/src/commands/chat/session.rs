@@ -287,7 +287,7 @@ impl<'a> ChatSession<'a> {
                 break;
             }
         }
-        let mut generation = text.end()?;
+        let mut generation = text.end();
         let cached = cached.load(Ordering::Relaxed);
         generation.prompt_tokens = tokens.len() - cached;
         self.tokens = tokens;

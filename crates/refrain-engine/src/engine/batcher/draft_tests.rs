@@ -6,25 +6,18 @@ use refrain::Device;
 
 use super::Batcher;
 use super::drafts::Speculator;
-use super::test_support::{EveryThird, Scripted, TestRequest, ask, gpu, load, options, prompt, speculating};
+use super::test_support::{self, EveryThird, Scripted, TestRequest, ask, gpu, load, options, prompt, speculating};
 use crate::engine::EngineOptions;
 use crate::engine::request::EngineEvent;
 use crate::engine::runner::DeviceRunner;
 use crate::engine::speculation::{Draft, Proposer, Speculation};
-use crate::{Finish, GenerateOptions, Model, Sampler, SamplerOptions, Session};
+use crate::{Finish, GenerateOptions, Model, Sampler, SamplerOptions};
 
 const TOKENS: usize = 40;
 
 /// Returns a request's tokens alone, its prompt included. Requests are seeded and penalise repetitions.
 fn alone(model: &Model, number: u64) -> Vec<u32> {
-    let mut session = Session::new(model, 256).expect("fits");
-    let options = GenerateOptions {
-        max_tokens: Some(TOKENS),
-        ..options(number)
-    };
-    let answer = session.generate(&prompt(number), &options).expect("begins");
-    let answer: Vec<u32> = answer.collect::<Result<_, _>>().expect("goes on");
-    [prompt(number), answer].concat()
+    [prompt(number), test_support::alone(model, number, TOKENS)].concat()
 }
 
 /// Returns a batcher whose requests are drafted for by another model.
@@ -124,9 +117,7 @@ fn submit_sampled(
         max_tokens: Some(TOKENS),
         ..options
     };
-    let mut session = Session::new(model, 256).expect("fits");
-    let alone = session.generate(&prompt(number), &options).expect("begins");
-    let alone = alone.collect::<Result<_, _>>().expect("goes on");
+    let alone = test_support::alone_with(model, prompt(number), options.clone());
     let request = TestRequest {
         number,
         tokens: TOKENS,
@@ -136,7 +127,7 @@ fn submit_sampled(
     (request.submit_with(batcher, options).0, alone)
 }
 
-/// Texts with drafts of a model equal those without, with more texts than it keeps sessions. At least so many of a hundred
+/// Texts with drafts of a model equal those without, with more texts than it caches. At least so many of a hundred
 /// guesses are right.
 fn check_draft_model(draft: &Model, model: &Model, percent: u64) {
     let mut batcher = drafting_by(draft, model);

@@ -36,7 +36,7 @@ impl<R: Runner> Batcher<R> {
             if prompts > 0 {
                 self.pace.done_untimed(now);
             } else {
-                self.pace.done(polls, 1, now);
+                self.pace.done(polls, now);
             }
             if polled.mixed > 0 {
                 self.step_times.ended_mixed(now);

@@ -139,8 +139,8 @@ impl<R: Runner> Batcher<R> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::batcher::test_support::{ask, batcher, model, options, prompt};
-    use crate::{Finish, GenerateOptions, Session};
+    use crate::Finish;
+    use crate::engine::batcher::test_support::{alone, ask, batcher, model};
 
     fn full() -> Error {
         let (asked, limit) = (2, 1);
@@ -173,19 +173,12 @@ mod tests {
         assert!(batcher.load().preemptions >= preemptions, "{:?}", batcher.load());
         for (number, polled) in polled.into_iter().enumerate() {
             let number = number as u64;
-            let mut session = Session::new(&model, 256).expect("fits");
-            let options = GenerateOptions {
-                max_tokens: Some(20),
-                ..options(number)
-            };
-            let alone = session.generate(&prompt(number), &options).expect("begins");
-            let alone: Vec<u32> = alone.collect::<Result<_, _>>().expect("goes on");
             let tokens = polled.try_iter().filter_map(|event| match event {
                 EngineEvent::Token(token) => Some(token.id),
                 EngineEvent::End(Finish::Length) => None,
                 other => panic!("{number}: {other:?}"),
             });
-            assert_eq!(tokens.collect::<Vec<_>>(), alone, "{number}");
+            assert_eq!(tokens.collect::<Vec<_>>(), alone(&model, number, 20), "{number}");
         }
         (0..64).for_each(|_| batcher.backpressure.ended());
         assert_eq!(

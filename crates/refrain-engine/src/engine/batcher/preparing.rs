@@ -23,6 +23,8 @@ enum NeededProgram {
     Chunk(usize),
     /// Verifies so many tokens of a draft in one row.
     Drafts(usize),
+    /// Copies what requests share of a page.
+    Fork,
 }
 
 /// The programs that are still to be made.
@@ -57,6 +59,9 @@ impl Preparation {
             .map(NeededProgram::Chunk);
         // A single request comes first, and most prompts start with long chunks.
         let mut all: Vec<NeededProgram> = steps.into_iter().rev().map(NeededProgram::Step).chain(chunks).collect();
+        if options.prefix_cache && !options.deterministic {
+            all.push(NeededProgram::Fork);
+        }
         if let Some(first) = all.iter().position(|program| *program == NeededProgram::Step(1)) {
             let first = all.remove(first);
             all.push(first);
@@ -126,8 +131,14 @@ impl<R: Runner> Batcher<R> {
     /// # Errors
     /// If there is too little memory, or the device fails.
     pub fn prepare_request(&mut self, (cached, new): (usize, usize), restriction: Restriction) -> Result<(), Error> {
+        if self.pool.caches_prefixes() && cached > 0 {
+            self.runner.prepare_fork()?;
+        }
         // The decode step sees the last token.
-        let end = (cached + new).saturating_sub(1);
+        let end = cached
+            .saturating_add(new)
+            .min(self.pages_each * PAGE_SIZE)
+            .saturating_sub(1);
         let mut at = cached;
         while at < end {
             // Recurrent states are saved where the last page ends.
@@ -177,6 +188,7 @@ impl<R: Runner> Batcher<R> {
             None => return,
             Some(NeededProgram::Step(rows)) => self.runner.prepare_step((rows, StepExtras::default())),
             Some(NeededProgram::Chunk(tokens)) => self.runner.prepare_chunk(tokens),
+            Some(NeededProgram::Fork) => self.runner.prepare_fork(),
             Some(NeededProgram::Drafts(draft_tokens)) => {
                 let extras = StepExtras {
                     draft_tokens,
@@ -205,9 +217,9 @@ mod tests {
             ..EngineOptions::default()
         };
         let order: Vec<NeededProgram> = Preparation::of(&options).programs.into_iter().rev().collect();
-        use NeededProgram::{Chunk, Step};
+        use NeededProgram::{Chunk, Fork, Step};
         let chunks = [96, 64, 32, 16, 8, 4, 2, 1].map(Chunk);
-        assert_eq!(order, [&[Step(1)][..], &chunks, &[Step(2), Step(4)]].concat());
+        assert_eq!(order, [&[Step(1), Fork][..], &chunks, &[Step(2), Step(4)]].concat());
         let deterministic = EngineOptions {
             deterministic: true,
             ..options.clone()
@@ -235,12 +247,12 @@ mod tests {
         let mut batcher = Batcher::new(&model(), &options).expect("fits");
         let mut steps = 0;
         while batcher.idle_wait().is_some() {
-            assert_eq!(batcher.load().programs_to_make, 11 - steps);
+            assert_eq!(batcher.load().programs_to_make, 12 - steps);
             batcher.step().expect("prepares");
             steps += 1;
         }
         assert_eq!(batcher.load().programs_to_make, 0);
-        assert_eq!((steps, batcher.runner.traced()), (11, 8));
+        assert_eq!((steps, batcher.runner.traced()), (12, 8));
         assert!(batcher.runner.rows().is_empty(), "none is in use");
     }
 }

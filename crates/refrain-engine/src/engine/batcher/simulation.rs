@@ -148,6 +148,10 @@ impl Runner for SimulatedRunner {
         self.simulation.synchronous
     }
 
+    fn batches_runs(&self) -> bool {
+        !self.simulation.synchronous
+    }
+
     fn now(&self) -> Instant {
         self.start + self.clock
     }
@@ -187,6 +191,10 @@ impl Runner for SimulatedRunner {
         let [from, to] = pages.map(|page| page as usize * PAGE_SIZE);
         self.cells.copy_within(from..from + PAGE_SIZE, to);
         self.states[slots[1]] = self.states[slots[0]];
+        Ok(())
+    }
+
+    fn prepare_fork(&mut self) -> Result<(), Error> {
         Ok(())
     }
 

@@ -16,7 +16,7 @@ use crate::engine::prefix_store::StoredPrefix;
 use crate::engine::request::{EngineEvent, PromptOutputs, TokenConstraint};
 use crate::engine::speculation::{Draft, Proposer, Speculation};
 use crate::engine::{EngineOptions, Leaving};
-use crate::{Finish, GenerateOptions, LoadOptions, Model, Sampler, SamplerOptions};
+use crate::{Engine, EngineRequest, Finish, GenerateOptions, LoadOptions, Model, Sampler, SamplerOptions};
 
 /// Loads a model with random weights.
 pub fn load(spec: &str, device: &Device) -> Model {
@@ -99,6 +99,26 @@ pub fn ask_with<R: Runner>(
         ..TestRequest::default()
     };
     request.submit(batcher).0
+}
+
+/// Returns the tokens that an engine of its own generates for a request with the options of its number.
+pub fn alone(model: &Model, number: u64, tokens: usize) -> Vec<u32> {
+    let options = GenerateOptions {
+        max_tokens: Some(tokens),
+        ..options(number)
+    };
+    alone_with(model, prompt(number), options)
+}
+
+/// Returns the tokens that an engine of its own generates after a prompt.
+pub fn alone_with(model: &Model, prompt: Vec<u32>, options: GenerateOptions) -> Vec<u32> {
+    let single = EngineOptions {
+        prepares: false,
+        ..EngineOptions::single(256)
+    };
+    let engine = Engine::start(model, &single).expect("starts");
+    let answer = engine.generate(EngineRequest::new(prompt, options)).expect("begins");
+    answer.collect::<Result<_, _>>().expect("goes on")
 }
 
 /// A request of a test.

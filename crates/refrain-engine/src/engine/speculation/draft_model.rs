@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use refrain_models::{CacheTypes, ModelConfig};
 
 use super::{Draft, MAX_DRAFTS, Proposer};
-use crate::{Engine, EngineOptions, EngineRequest, Error, GenerateOptions, Model, Session};
+use crate::{Engine, EngineOptions, EngineRequest, Error, GenerateOptions, Model};
 
 /// Maximum number of texts whose keys and values are kept.
 const MAX_TEXTS: usize = 4;
@@ -32,7 +32,7 @@ pub fn draft_obstacle(draft: &ModelConfig, target: &ModelConfig) -> Option<Strin
 /// `context` tokens.
 pub fn draft_memory(draft: &ModelConfig, cache: CacheTypes, context: usize, streams: usize) -> u64 {
     let tokens = cached_texts(streams) * context.min(draft.max_position);
-    tokens as u64 * Session::kv_bytes_per_token(draft, cache)
+    tokens as u64 * cache.bytes_per_token(draft)
 }
 
 /// Returns how many texts of `streams` are cached.
