@@ -43,7 +43,8 @@ pub(super) struct DecodeSteps {
     /// Their kinds, the least recently used first.
     recent: Vec<StepKind>,
     pages: Pages,
-    executor: &'static dyn Executor,
+    /// Executes the steps.
+    pub executor: &'static dyn Executor,
     scratch: SharedScratch,
     slots: SlotStates,
     /// The request whose settings, tokens and bias each slot has.
@@ -106,16 +107,6 @@ impl DecodeSteps {
             is_switched: false,
             settings: BTreeMap::new(),
         })
-    }
-
-    /// Executes the steps by this executor.
-    pub fn execute_by(&mut self, executor: &'static dyn Executor) {
-        self.executor = executor;
-    }
-
-    /// Returns what executes the steps.
-    pub fn executor(&self) -> &'static dyn Executor {
-        self.executor
     }
 
     /// Returns the requests in the rows of the step in use.
