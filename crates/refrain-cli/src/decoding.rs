@@ -24,8 +24,7 @@ pub(crate) struct DecodingArguments {
     /// How decode steps are executed
     #[arg(long, value_enum, default_value_t = ModeArgument::Auto, value_name = "MODE")]
     pub mode: ModeArgument,
-    /// Tokens decoded per GPU submission, 1 to 64 [default: as many as fit in 10 ms, or 50 in `bench`,
-    /// up to 32]
+    /// Tokens decoded per GPU submission, 1 to 64 [default: as many as fit in 10 ms, up to 32]
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..=64))]
     pub tokens_per_submit: Option<u32>,
 }

@@ -126,12 +126,15 @@ impl Programs {
     /// # Errors
     /// As [`Programs::decode_function`], or if the device has no timestamps.
     pub fn profile_step(&mut self, depth: usize) -> Result<Vec<f64>, Error> {
-        self.place(1, depth)?;
-        let step = self.step()?;
-        if let Some(drafts) = &step.control.drafts {
-            drafts.fill(1)?;
-        }
-        min_of_runs(|| Ok(step.profile()?))
+        min_of_runs(|| {
+            // A run may advance by all of a draft.
+            self.place(1, depth)?;
+            let step = self.step()?;
+            if let Some(drafts) = &step.control.drafts {
+                drafts.fill(1)?;
+            }
+            Ok(step.profile()?)
+        })
     }
 
     /// Returns the same for [`Programs::prefill_function`]'s plan of `tokens` tokens, after `depth` tokens.
@@ -139,7 +142,7 @@ impl Programs {
     /// # Errors
     /// As [`Programs::profile_step`].
     pub fn profile_prompt(&mut self, tokens: usize, depth: usize) -> Result<Vec<f64>, Error> {
-        self.prefill(&vec![1; tokens], depth, 1)?;
+        self.prefill_chunk(&vec![1; tokens], depth)?;
         let function = self.prefill_function(tokens)?;
         min_of_runs(|| Ok(function.profile()?))
     }

@@ -30,6 +30,7 @@ mod constraint;
 mod fair_queue;
 mod fork;
 mod growth;
+mod load;
 mod pages;
 mod prefix_store;
 mod prefix_times;
@@ -54,6 +55,7 @@ use batcher::Batcher;
 use calls::Command;
 pub use calls::{EngineMemory, Restriction, StepCost};
 use constraint::Constraint;
+pub use load::EngineLoad;
 pub use prefix_store::PrefixStoreOptions;
 use prefix_store::StoredPrefix;
 use recovery::{Recovery, fail, guarded};
@@ -101,7 +103,8 @@ pub struct EngineOptions {
     /// Target for the longest time between two tokens of a text while prompts of other requests are computed. It
     /// decides how many tokens of a prompt a step computes. Steps that take longer by themselves exceed it.
     pub target_gap: Duration,
-    /// Limit of the tokens of prompts that a step computes; `None` for what suits the device.
+    /// Limit of the tokens of prompts that a chunk has; `None` for what suits the device. Deterministic engines have a limit
+    /// of their own.
     pub max_chunk: Option<usize>,
     /// Whether programs for later requests are made while there are no requests.
     pub prepares: bool,
@@ -147,41 +150,6 @@ impl EngineOptions {
             ..EngineOptions::default()
         }
     }
-}
-
-/// Counters and gauges of an engine.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct EngineLoad {
-    /// Requests that wait for a slot.
-    pub waiting: usize,
-    /// Requests that are being computed.
-    pub running: usize,
-    /// Pages of the KV cache.
-    pub pages: usize,
-    /// Pages held by requests.
-    pub pages_in_use: usize,
-    /// Programs that requests may need and that are not made yet. They are made while there are no requests.
-    pub programs_to_make: usize,
-    /// Total prompt tokens.
-    pub prompt_tokens: u64,
-    /// Total prompt tokens that were found in the prefix cache.
-    pub cached_tokens: u64,
-    /// Total generated tokens.
-    pub generated_tokens: u64,
-    /// Total decode steps that produced a token for at least one request. Each reads the weights once.
-    pub decode_steps: u64,
-    /// Total decode steps that computed tokens of prompts, too.
-    pub mixed_steps: u64,
-    /// Total preemptions: a request lost its slot because pages or memory ran out, and its tokens are recomputed.
-    pub preemptions: u64,
-    /// Times that the model was reloaded after its device failed.
-    pub restarts: u64,
-    /// Total drafts of texts: each is one or more tokens that a step verified.
-    pub drafts: u64,
-    /// Total tokens of drafts.
-    pub draft_tokens: u64,
-    /// Total accepted tokens of drafts, by their index in the draft.
-    pub accepted_tokens: [u64; MAX_DRAFTS],
 }
 
 /// Serves many requests at once on one device. Dropping it waits for all submitted requests to finish.

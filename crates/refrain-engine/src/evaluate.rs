@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
+use crate::model::check_ids;
 use crate::{Engine, Error};
 
 /// Bytes of logits that are held at a time.
@@ -151,10 +152,16 @@ pub fn perplexity(
     progress: &dyn Fn(usize),
 ) -> Result<Score, Error> {
     let mut score = Score::default();
+    check_ids(tokens, engine.vocabulary())?;
     for window in windows.over(tokens.len()) {
         let seen = windows.tokens(tokens, &window);
         let before = window.first - window.tokens.start - 1;
-        for (logprob, position) in engine.logprobs(&seen, before)?.into_iter().zip(window.first..) {
+        for (logprob, position) in engine
+            .logprobs(&seen, before)
+            .map_err(|why| in_text(why, &window))?
+            .into_iter()
+            .zip(window.first..)
+        {
             let token_nll = -f64::from(logprob);
             check(token_nll, position)?;
             score.add(token_nll);
@@ -177,6 +184,7 @@ pub fn divergence(
 ) -> Result<Divergence, Error> {
     let mut result = Divergence::default();
     let vocabulary = engine.vocabulary();
+    check_ids(tokens, vocabulary)?;
     for window in windows.over(tokens.len()) {
         let seen = windows.tokens(tokens, &window);
         let mut position = window.first - window.tokens.start - 1;
@@ -184,7 +192,8 @@ pub fn divergence(
             // What is before a part is in the engine's prefix cache.
             let end = (position + rows_at_once(vocabulary)).min(seen.len() - 1);
             let [logits, expected] = [engine, reference].map(|engine| engine.logits(&seen[..end], position));
-            let (logits, expected) = (logits?, expected?);
+            let in_text = |why| in_text(why, &window);
+            let (logits, expected) = (logits.map_err(in_text)?, expected.map_err(in_text)?);
             let pairs = logits
                 .par_chunks_exact(vocabulary)
                 .zip(expected.par_chunks_exact(vocabulary));
@@ -217,6 +226,16 @@ fn rows_at_once(vocabulary: usize) -> usize {
     let rows = (MAX_LOGIT_BYTES / size_of::<f32>() / vocabulary).clamp(16, 512);
     // Powers of two need no padding.
     1 << rows.ilog2()
+}
+
+/// Returns an error of a window, with the position in the text.
+fn in_text(why: Error, window: &Window) -> Error {
+    match why {
+        Error::NotANumber { position } => Error::NotANumber {
+            position: window.tokens.start + position,
+        },
+        other => other,
+    }
 }
 
 fn check(number: f64, position: usize) -> Result<(), Error> {

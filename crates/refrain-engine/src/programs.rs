@@ -136,10 +136,11 @@ impl Programs {
         (0..(self.sequences * self.pages.per_sequence) as u32).collect()
     }
 
-    /// Computes the tokens of the first sequence from `position` on, with logits of the last `wanted`: 0 or 1.
-    pub(crate) fn prefill(&mut self, tokens: &[u32], position: usize, wanted: usize) -> Result<(), Error> {
+    /// Computes the first tokens of the first sequence.
+    pub(crate) fn prefill(&mut self, tokens: &[u32]) -> Result<(), Error> {
+        self.check(tokens.len())?;
         let pages = self.page_numbers();
-        let (mut rest, mut position) = (tokens, position);
+        let (mut rest, mut position) = (tokens, 0);
         while !rest.is_empty() {
             let most = max_chunk_tokens(&self.model, default_chunk(self.model.device()), position);
             let (chunk, later) = rest.split_at(next_chunk(rest.len(), most));
@@ -149,8 +150,7 @@ impl Programs {
                 position,
                 next: later.first().copied(),
             };
-            let wanted = if later.is_empty() { wanted } else { 0 };
-            let chunk = PrefillChunk::single(piece, wanted, RowOutput::default());
+            let chunk = PrefillChunk::single(piece, 0, RowOutput::default());
             position += chunk.count();
             self.prompts.run(&self.model, &self.states, &chunk, &pages)?;
             rest = later;
@@ -165,7 +165,7 @@ impl Programs {
     /// If the prompt is empty, or the device fails.
     pub fn begin(&mut self, prompt: &[u32]) -> Result<Vec<f32>, Error> {
         let (&last, before) = prompt.split_last().ok_or(Error::EmptyPrompt)?;
-        self.prefill(before, 0, 0)?;
+        self.prefill(before)?;
         self.place(last, before.len())?;
         let (executor, vocabulary) = (self.model.device().executors()[0], self.model.config().vocab_size);
         let step = self.step()?;
@@ -177,6 +177,7 @@ impl Programs {
 
     /// Makes the next run of the decode step see a token at a position of each sequence.
     pub(crate) fn place(&mut self, token: u32, position: usize) -> Result<(), Error> {
+        self.check(position + 1)?;
         let step = self.step()?;
         let settings = step.settings_writes(&Settings::default())?;
         for write in [step.position_writes(token, position), settings].concat() {
@@ -184,6 +185,30 @@ impl Programs {
                 .state
                 .write_state(4 * write.at, bytemuck::cast_slice(&write.words))?;
         }
+        Ok(())
+    }
+
+    /// Fails if so many tokens do not fit.
+    fn check(&self, tokens: usize) -> Result<(), Error> {
+        let context = self.pages.context;
+        if tokens > context {
+            return Err(Error::ContextFull { tokens, context });
+        }
+        Ok(())
+    }
+
+    /// Computes a chunk of the first sequence from `position` on, with the logits after it.
+    pub(crate) fn prefill_chunk(&mut self, tokens: &[u32], position: usize) -> Result<(), Error> {
+        self.check(position + tokens.len())?;
+        let pages = self.page_numbers();
+        let piece = PrefillPiece {
+            tokens,
+            sequence: 0,
+            position,
+            next: None,
+        };
+        let chunk = PrefillChunk::single(piece, 1, RowOutput::default());
+        self.prompts.run(&self.model, &self.states, &chunk, &pages)?;
         Ok(())
     }
 

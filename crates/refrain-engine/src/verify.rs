@@ -106,7 +106,7 @@ impl Verified {
         }
         check_ids(prompt, self.vocabulary)?;
         // The prompt is computed once, so that both start decoding from the same bits.
-        self.tested.programs.prefill(before, 0, 0)?;
+        self.tested.programs.prefill(before)?;
         let frozen = self.tested.programs.read_states(before.len())?;
         self.reference.programs.write_states(&frozen)?;
         for side in [&mut self.tested, &mut self.reference] {

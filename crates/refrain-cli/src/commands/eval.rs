@@ -56,7 +56,7 @@ pub(crate) fn run(global: &Global, arguments: &Arguments) -> anyhow::Result<()> 
     let device = device::open(global)?;
     let cache = arguments.cache.types(&device);
     let loaded = load::load(global, &checkpoint, &device, cache, windows.context)?;
-    let engine = Engine::start(&loaded.model, &engine_options(&windows))?;
+    let engine = Engine::start(&loaded.model, &engine_options(&windows, reference.is_some()))?;
     let bar = load::count_bar(global, "evaluating");
     let total = windows.predicted(tokens.len());
     let progress = |done: usize| load::update_bar(&bar, done, total);
@@ -100,13 +100,15 @@ fn measure_divergence(
         CacheTypes::of_device(device),
         windows.context,
     )?;
-    let reference = Engine::start(&loaded.model, &engine_options(windows))?;
+    let reference = Engine::start(&loaded.model, &engine_options(windows, true))?;
     Ok(divergence(engine, &reference, tokens, windows, progress)?)
 }
 
-/// The options of an engine for windows. They need no programs but their own.
-fn engine_options(windows: &Windows) -> EngineOptions {
+/// The options of an engine for windows, of which it computes parts one after the other, or all at once. They need no
+/// programs but their own.
+fn engine_options(windows: &Windows, in_parts: bool) -> EngineOptions {
     EngineOptions {
+        prefix_cache: in_parts,
         prepares: false,
         ..EngineOptions::single(windows.context)
     }

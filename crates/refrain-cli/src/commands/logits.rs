@@ -26,7 +26,7 @@ pub(crate) struct Arguments {
     /// Output file: an f32 tensor `logits` of shape [B, T, vocabulary]
     #[arg(long, value_name = "FILE.safetensors")]
     out: PathBuf,
-    /// Number of tokens to process together
+    /// Maximum number of tokens to process together
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     chunk: Option<u32>,
 }

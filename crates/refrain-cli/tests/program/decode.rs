@@ -128,6 +128,8 @@ fn explain_profiles_every_step_of_a_token_and_a_prompt() {
         assert!(us.iter().all(|us| *us >= 0.0) && us.iter().sum::<f64>() > 0.0, "{us:?}");
         assert!(steps.iter().any(|step| step["multiplications"].as_u64() > Some(1000)));
     }
+    let deep = on_vulkan(&["explain", model, "--profile", "--depth", "1000000"]);
+    deep.failed(1, &["1000001 tokens do not fit in a context of"]);
 }
 
 #[test]

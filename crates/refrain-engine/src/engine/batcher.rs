@@ -111,8 +111,11 @@ pub(super) struct Batcher<R: Runner> {
     chunk: Option<usize>,
     /// Number of chunks so far.
     chunks: u64,
-    /// Whether the last step computed outputs of a prompt.
+    /// Whether the last step computed outputs of a prompt, and the time that this took per token.
     reported_prompt: bool,
+    output_time: Option<Duration>,
+    /// See [`EngineOptions::target_gap`].
+    target_gap: Duration,
     mixing: Mixing,
     backpressure: Backpressure,
     preparation: Preparation,
@@ -217,6 +220,8 @@ impl<R: Runner> Batcher<R> {
             chunk: None,
             chunks: 0,
             reported_prompt: false,
+            output_time: None,
+            target_gap: options.target_gap,
             mixing: Mixing::new(options),
             backpressure: Backpressure::new(options.max_chunk.unwrap_or(runner.default_chunk()).max(1)),
             preparation: match speculator {

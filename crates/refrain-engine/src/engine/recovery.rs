@@ -83,10 +83,10 @@ impl Recovery {
         }
         // The memory of the models is free before they are loaded again.
         drop((model, draft));
-        if counted.generated_tokens > self.tokens {
+        if counted.progress() > self.tokens {
             self.attempts = 0;
         }
-        self.tokens = counted.generated_tokens;
+        self.tokens = counted.progress();
         shared.recovering.store(true, Ordering::Relaxed);
         while self.reload.is_some() && self.attempts < MAX_ATTEMPTS {
             std::thread::sleep(self.first_pause * ((1 << self.attempts) - 1));

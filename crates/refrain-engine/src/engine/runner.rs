@@ -70,14 +70,15 @@ pub(super) trait Runner {
     fn prepare_chunk(&mut self, tokens: usize) -> Result<(), Error>;
     /// Computes pieces of prompts into the pages of `table`. Returns whether a program was made since the last call.
     fn prefill(&mut self, pieces: Vec<PrefillPiece<'_>>, table: &[u32]) -> Result<bool, Error>;
-    /// As `prefill`, and returns what it computes after each of the last `wanted` tokens, a row each, once that is done.
+    /// As `prefill`, and returns what it computes after each of the last `wanted` tokens, in rows of equal length, once that is
+    /// done.
     fn rows_after(
         &mut self,
         pieces: Vec<PrefillPiece<'_>>,
         wanted: usize,
         output: RowOutput,
         table: &[u32],
-    ) -> Result<Vec<Vec<f32>>, Error>;
+    ) -> Result<Vec<f32>, Error>;
 
     /// Returns the requests in the rows of the step in use.
     fn rows(&self) -> &[Option<SlotId>];

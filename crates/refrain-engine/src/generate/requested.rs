@@ -61,7 +61,7 @@ impl Engine {
     /// As [`Engine::submit`], or if the request fails.
     pub fn logprobs(&self, tokens: &[u32], from: usize) -> Result<Vec<f32>, Error> {
         let outputs = PromptOutputs::Logprobs { from };
-        self.prompt_outputs(tokens, outputs, |event, logprobs| {
+        self.prompt_outputs(tokens, outputs, tokens.len().saturating_sub(from), |event, logprobs| {
             if let EngineEvent::Token(PickedToken {
                 logprobs: Some(token), ..
             }) = event
@@ -76,7 +76,8 @@ impl Engine {
     /// # Errors
     /// As [`Engine::submit`], or if the request fails.
     pub fn logits(&self, tokens: &[u32], from: usize) -> Result<Vec<f32>, Error> {
-        self.prompt_outputs(tokens, PromptOutputs::Logits { from }, |event, rows| {
+        let values = tokens.len().saturating_sub(from) * self.vocabulary();
+        self.prompt_outputs(tokens, PromptOutputs::Logits { from }, values, |event, rows| {
             if let EngineEvent::Logits(logits) = event {
                 rows.extend(logits);
             }
@@ -87,6 +88,7 @@ impl Engine {
         &self,
         tokens: &[u32],
         outputs: PromptOutputs,
+        values: usize,
         take: impl Fn(EngineEvent, &mut Vec<f32>),
     ) -> Result<Vec<f32>, Error> {
         let options = GenerateOptions {
@@ -99,7 +101,7 @@ impl Engine {
         };
         let (sender, events) = channel();
         let _ticket = self.submit(request, Box::new(move |event| drop(sender.send(event))))?;
-        let mut taken = vec![];
+        let mut taken = Vec::with_capacity(values);
         loop {
             match events.recv().map_err(|_| Error::EngineFailed)? {
                 EngineEvent::End(_) => return Ok(taken),

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use refrain_engine::{Engine, EngineOptions, Mode, Restriction, Speculation, StepCost};
 use refrain_vulkan::Counters;
 
-use super::requests::measure_once;
+use super::requests::{fill, measure_once};
 use super::{Arguments, modes};
 use crate::load::Loaded;
 
@@ -75,7 +75,7 @@ pub(super) struct Measurement {
     pub weight_bytes: u64,
     pub kv_bytes: u64,
     pub arena_bytes: u64,
-    /// Time to trace and compile before the first repetition.
+    /// Time to start the engine, and to compile what a text needs. Programs of prompts are compiled by their first run.
     pub prepare_ms: f64,
     pub ttft_cold_ms: f64,
     pub ttft_warm_ms: f64,
@@ -110,9 +110,12 @@ fn measure(loaded: &Loaded, test: Test, arguments: &Arguments) -> anyhow::Result
     arguments.decoding.apply_to(&mut options, model);
     let engine = Engine::start(model, &options)?;
     if !options.prepares && test.kind == TestKind::Generate {
-        engine.prepare((test.depth, 1), Restriction::Never)?;
+        engine.prepare((0, test.depth + 1), Restriction::Never)?;
     }
     let prepared = start.elapsed();
+    if test.batch == 1 && test.depth > 0 {
+        fill(&engine, &test)?;
+    }
     let mut repetition = 0;
     let mut run = || {
         repetition += 1;

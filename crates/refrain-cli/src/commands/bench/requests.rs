@@ -49,6 +49,19 @@ struct Submitted {
     cached: Arc<AtomicUsize>,
 }
 
+/// Has the engine compute and cache what comes before a single request.
+///
+/// # Errors
+/// If the request fails.
+pub(super) fn fill(engine: &Engine, test: &Test) -> anyhow::Result<()> {
+    let before = synthetic_tokens(0, test.depth, engine.vocabulary());
+    let arrivals = submit(engine, before, 1)?.arrivals;
+    arrivals
+        .iter()
+        .try_for_each(|arrival| arrival.map(drop))
+        .map_err(anyhow::Error::msg)
+}
+
 /// Submits a request for `tokens` tokens, or for the logits after the prompt if that is 0.
 fn submit(engine: &Engine, prompt: Vec<u32>, tokens: usize) -> anyhow::Result<Submitted> {
     let options = GenerateOptions {

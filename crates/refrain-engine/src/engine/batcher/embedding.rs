@@ -36,9 +36,10 @@ impl<R: Runner> Batcher<R> {
         let all = self
             .runner
             .rows_after(pieces, slots.len(), RowOutput::Hidden, &self.known_table)?;
-        for (&slot, hidden) in slots.iter().zip(all) {
+        let width = (all.len() / slots.len().max(1)).max(1);
+        for (&slot, hidden) in slots.iter().zip(all.chunks_exact(width)) {
             let last = if hidden.iter().all(|number| number.is_finite()) {
-                EngineEvent::Embedding(hidden)
+                EngineEvent::Embedding(hidden.to_vec())
             } else {
                 let position = self.slots[slot]
                     .as_ref()

@@ -135,7 +135,8 @@ impl<R: Runner> Batcher<R> {
             return vec![];
         }
         self.mixing.is_next = false;
-        self.choose_pieces(self.mixable(), self.runner.mixed_tokens())
+        let most = self.runner.mixed_tokens().min(self.backpressure.chunk());
+        self.choose_pieces(self.mixable(), most)
     }
 
     /// Runs the step in use once together with pieces of prompts. Returns the number of the output, and the run.

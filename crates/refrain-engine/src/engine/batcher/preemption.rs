@@ -22,7 +22,7 @@ pub(super) struct Backpressure {
     halvings: u32,
     /// Requests that ended since.
     ends: u32,
-    /// Tokens generated when memory last ran out, and how often it has run out since without a further one.
+    /// The progress when memory last ran out, and how often it has run out since without any.
     tokens: u64,
     failed_attempts: u32,
 }
@@ -47,8 +47,15 @@ impl Backpressure {
 
     /// Returns how many tokens a chunk may have.
     pub fn chunk(&self) -> usize {
-        let fewest = MIN_CHUNK.min(self.usual_chunk);
-        self.max_chunk.checked_shr(self.halvings).unwrap_or(0).max(fewest)
+        self.max_chunk
+            .checked_shr(self.halvings)
+            .unwrap_or(0)
+            .max(self.least_chunk())
+    }
+
+    /// Returns how many tokens a chunk may always have.
+    fn least_chunk(&self) -> usize {
+        MIN_CHUNK.min(self.usual_chunk)
     }
 
     /// Returns the same if memory is short.
@@ -100,14 +107,15 @@ impl<R: Runner> Batcher<R> {
         }
         let running: Vec<usize> = self.running().map(|(slot, _)| slot).collect();
         let streams = self.slots.len();
-        let picked = self.counted.generated_tokens;
-        let made_no_progress = std::mem::replace(&mut self.backpressure.tokens, picked) == picked;
+        let progress = self.counted.progress();
+        let made_no_progress = std::mem::replace(&mut self.backpressure.tokens, progress) == progress;
         self.backpressure.failed_attempts = if made_no_progress {
             self.backpressure.failed_attempts + 1
         } else {
             1
         };
-        let least = self.backpressure.streams(streams) == 1 && self.backpressure.chunk() == MIN_CHUNK;
+        let least =
+            self.backpressure.streams(streams) == 1 && self.backpressure.chunk() == self.backpressure.least_chunk();
         let mut requests: Vec<Waiting> = running.iter().filter_map(|slot| self.vacate(*slot)).collect();
         requests.sort_by_key(|request| request.number);
         self.counted.preemptions += requests.len() as u64;

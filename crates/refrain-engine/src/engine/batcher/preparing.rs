@@ -132,7 +132,11 @@ impl<R: Runner> Batcher<R> {
     /// If there is too little memory, or the device fails.
     pub fn prepare_request(&mut self, (cached, new): (usize, usize), restriction: Restriction) -> Result<(), Error> {
         if self.pool.caches_prefixes() && cached > 0 {
-            self.runner.prepare_fork()?;
+            match self.runner.prepare_fork() {
+                // What is shared of a page is computed instead.
+                Err(error) if error.is_out_of_memory() => {}
+                prepared => prepared?,
+            }
         }
         // The decode step sees the last token.
         let end = cached

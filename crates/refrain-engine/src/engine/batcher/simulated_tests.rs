@@ -225,6 +225,7 @@ fn check_mix(seed: u64, directory: &Path) -> (bool, EngineLoad) {
         cache_tokens: context + random.below(streams * context),
         prefix_cache: !random.one_in(5),
         deterministic: random.one_in(8),
+        max_chunk: random.one_in(6).then(|| 1 + random.below(40)),
         speculation: [Speculation::Off, Speculation::Ngram][random.below(2)],
         ..EngineOptions::default()
     };

@@ -238,7 +238,7 @@ impl Runner for SimulatedRunner {
         wanted: usize,
         output: RowOutput,
         table: &[u32],
-    ) -> Result<Vec<Vec<f32>>, Error> {
+    ) -> Result<Vec<f32>, Error> {
         self.allocate()?;
         let mut rows = vec![];
         for piece in &pieces {
@@ -252,7 +252,7 @@ impl Runner for SimulatedRunner {
             }
         }
         self.clock = self.work((self.simulation.costs.chunk)(rows.len()));
-        Ok(rows.split_off(rows.len() - wanted))
+        Ok(rows.split_off(rows.len() - wanted).concat())
     }
 
     fn rows(&self) -> &[Option<SlotId>] {

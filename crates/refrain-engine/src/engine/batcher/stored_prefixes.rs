@@ -78,8 +78,8 @@ impl<R: Runner> Batcher<R> {
 
     /// Begins to read what the disk has of a request's prefix; returns whether the request waits for it.
     fn begin_read(&mut self, index: usize) -> bool {
-        let tokens = &self.queue[index].tokens;
-        let tokens = &tokens[..tokens.len() - 1];
+        let request = &self.queue[index];
+        let tokens = &request.tokens[..request.reusable()];
         let (known, usable, node) = self.pool.known(tokens);
         let Some(AttachedStore { store, times, .. }) = &mut self.store else {
             return false;

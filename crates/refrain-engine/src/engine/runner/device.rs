@@ -236,7 +236,7 @@ impl Runner for DeviceRunner {
         wanted: usize,
         output: RowOutput,
         table: &[u32],
-    ) -> Result<Vec<Vec<f32>>, Error> {
+    ) -> Result<Vec<f32>, Error> {
         let count = pieces.iter().map(|piece| piece.tokens.len()).sum::<usize>() as u32;
         let width = output.width(self.model.config());
         let chunk = PrefillChunk {
@@ -245,8 +245,7 @@ impl Runner for DeviceRunner {
             output,
         };
         let function = self.prompts.run(&self.model, &self.states, &chunk, table)?;
-        let rows: Vec<f32> = function.read_range(0, 0, wanted * width)?;
-        Ok(rows.chunks_exact(width).map(<[f32]>::to_vec).collect())
+        Ok(function.read_range(0, 0, wanted * width)?)
     }
 
     fn rows(&self) -> &[Option<SlotId>] {
