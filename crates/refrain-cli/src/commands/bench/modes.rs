@@ -1,11 +1,11 @@
 //! Measures which executor decodes fastest, for `--mode auto`. `run` and `chat` use the result.
 
-use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use refrain::Executor;
-use refrain_engine::{Engine, EngineEvent, EngineOptions, EngineRequest, GenerateOptions, Mode, ModeChoice, Model};
+use refrain_engine::{Engine, EngineOptions, Mode, ModeChoice, Model};
 
+use super::requests::submit;
 use crate::decoding::{DecodingArguments, mode_cache};
 
 /// First tokens of an executor that are not timed, because they fill the pipeline.
@@ -45,22 +45,8 @@ fn arrivals(model: &Model, executor: &'static dyn Executor) -> anyhow::Result<Ve
         ..EngineOptions::single((1 + tokens).min(model.config().max_position))
     };
     let engine = Engine::start(model, &options)?;
-    let options = GenerateOptions {
-        max_tokens: Some(tokens),
-        ..GenerateOptions::default()
-    };
-    let (sender, events) = channel();
-    let listener = move |event| drop(sender.send((event, Instant::now())));
-    let _ticket = engine.submit(EngineRequest::new(vec![1], options), Box::new(listener))?;
-    let mut arrivals = vec![];
-    for (event, time) in events {
-        match event {
-            EngineEvent::Token(_) => arrivals.push(time),
-            EngineEvent::Failed(error) => return Err(error.into()),
-            _ => {}
-        }
-    }
-    Ok(arrivals)
+    let submitted = submit(&engine, vec![1], tokens)?;
+    submitted.arrivals()
 }
 
 /// Returns the time per token of the fastest sample; `MAX` if there are too few tokens.

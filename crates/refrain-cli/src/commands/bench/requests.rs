@@ -41,12 +41,23 @@ fn prompt(test: &Test, request: usize, repetition: usize, vocabulary: usize) -> 
 }
 
 /// A request.
-struct Submitted {
+pub(super) struct Submitted {
     _ticket: EngineTicket,
     /// When its tokens arrived.
     arrivals: Receiver<Result<Instant, String>>,
     /// Tokens of its prompt that were cached.
     cached: Arc<AtomicUsize>,
+}
+
+impl Submitted {
+    /// Waits for its end, and returns when its tokens arrived.
+    ///
+    /// # Errors
+    /// If it fails.
+    pub fn arrivals(&self) -> anyhow::Result<Vec<Instant>> {
+        let arrivals: Result<Vec<Instant>, String> = self.arrivals.iter().collect();
+        arrivals.map_err(anyhow::Error::msg)
+    }
 }
 
 /// Has the engine compute and cache what comes before a single request.
@@ -55,15 +66,16 @@ struct Submitted {
 /// If the request fails.
 pub(super) fn fill(engine: &Engine, test: &Test) -> anyhow::Result<()> {
     let before = synthetic_tokens(0, test.depth, engine.vocabulary());
-    let arrivals = submit(engine, before, 1)?.arrivals;
-    arrivals
-        .iter()
-        .try_for_each(|arrival| arrival.map(drop))
-        .map_err(anyhow::Error::msg)
+    // A request is cancelled when it is dropped.
+    let submitted = submit(engine, before, 1)?;
+    submitted.arrivals().map(drop)
 }
 
 /// Submits a request for `tokens` tokens, or for the logits after the prompt if that is 0.
-fn submit(engine: &Engine, prompt: Vec<u32>, tokens: usize) -> anyhow::Result<Submitted> {
+///
+/// # Errors
+/// If the engine refuses it.
+pub(super) fn submit(engine: &Engine, prompt: Vec<u32>, tokens: usize) -> anyhow::Result<Submitted> {
     let options = GenerateOptions {
         max_tokens: Some(tokens),
         ..GenerateOptions::default()
@@ -101,11 +113,7 @@ pub(super) fn measure_once(engine: &Engine, test: &Test, repetition: usize) -> a
     let (host, start) = (ProcessTime::now(), Instant::now());
     let requests = prompts.into_iter().map(|prompt| submit(engine, prompt, tokens));
     let requests: Vec<Submitted> = requests.collect::<anyhow::Result<_>>()?;
-    let mut arrivals = vec![];
-    for request in &requests {
-        let tokens: Result<Vec<Instant>, String> = request.arrivals.iter().collect();
-        arrivals.push(tokens.map_err(anyhow::Error::msg)?);
-    }
+    let arrivals: Vec<Vec<Instant>> = requests.iter().map(Submitted::arrivals).collect::<Result<_, _>>()?;
     let begin = arrivals.iter().filter_map(|tokens| tokens.first()).max();
     let begin = *begin.unwrap_or(&start);
     let end = arrivals.iter().flatten().max().copied().unwrap_or(begin);
