@@ -142,7 +142,7 @@ impl Programs {
     /// # Errors
     /// As [`Programs::profile_step`].
     pub fn profile_prompt(&mut self, tokens: usize, depth: usize) -> Result<Vec<f64>, Error> {
-        self.prefill_chunk(&vec![1; tokens], depth)?;
+        self.prefill_chunk(&vec![1; tokens], depth, None, 1)?;
         let function = self.prefill_function(tokens)?;
         min_of_runs(|| Ok(function.profile()?))
     }

@@ -138,22 +138,12 @@ impl Programs {
 
     /// Computes the first tokens of the first sequence.
     pub(crate) fn prefill(&mut self, tokens: &[u32]) -> Result<(), Error> {
-        self.check(tokens.len())?;
-        let pages = self.page_numbers();
         let (mut rest, mut position) = (tokens, 0);
         while !rest.is_empty() {
             let most = max_chunk_tokens(&self.model, default_chunk(self.model.device()), position);
             let (chunk, later) = rest.split_at(next_chunk(rest.len(), most));
-            let piece = PrefillPiece {
-                tokens: chunk,
-                sequence: 0,
-                position,
-                next: later.first().copied(),
-            };
-            let chunk = PrefillChunk::single(piece, 0, RowOutput::default());
-            position += chunk.count();
-            self.prompts.run(&self.model, &self.states, &chunk, &pages)?;
-            rest = later;
+            self.prefill_chunk(chunk, position, later.first().copied(), 0)?;
+            (position, rest) = (position + chunk.len(), later);
         }
         Ok(())
     }
@@ -197,17 +187,24 @@ impl Programs {
         Ok(())
     }
 
-    /// Computes a chunk of the first sequence from `position` on, with the logits after it.
-    pub(crate) fn prefill_chunk(&mut self, tokens: &[u32], position: usize) -> Result<(), Error> {
+    /// Computes a chunk of the first sequence from `position` on, before token `next` if it is known, with the logits of the
+    /// last `wanted` tokens: 0 or 1.
+    pub(crate) fn prefill_chunk(
+        &mut self,
+        tokens: &[u32],
+        position: usize,
+        next: Option<u32>,
+        wanted: usize,
+    ) -> Result<(), Error> {
         self.check(position + tokens.len())?;
         let pages = self.page_numbers();
         let piece = PrefillPiece {
             tokens,
             sequence: 0,
             position,
-            next: None,
+            next,
         };
-        let chunk = PrefillChunk::single(piece, 1, RowOutput::default());
+        let chunk = PrefillChunk::single(piece, wanted, RowOutput::default());
         self.prompts.run(&self.model, &self.states, &chunk, &pages)?;
         Ok(())
     }
