@@ -5,10 +5,10 @@ import sys
 import textwrap
 
 
-def run(program: str, *arguments: str) -> subprocess.CompletedProcess:
+def run(program: str, *arguments: str, stdin: str | None = None) -> subprocess.CompletedProcess:
     """Runs a program that has not imported anything yet."""
     command = [sys.executable, *arguments] if arguments else [sys.executable, "-c", textwrap.dedent(program)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    return subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
 
 
 def printed(program: str) -> str:
@@ -52,6 +52,16 @@ def test_runs_scripts_and_modules(tmp_path):
     result = run("", "-m", "refrain.mlx", "-m", "timeit", "-n", "1", "-r", "1", "import mlx.core")
     assert result.returncode == 0, result.stderr
     assert run("", "-m", "refrain.mlx").returncode == 2
+
+
+def test_runs_code_and_standard_input():
+    code = "import sys, mlx.core as mx\ndef f(): return mx.arange(3)\nprint(f().tolist(), sys.argv, f.__module__)\n"
+    result = run("", "-m", "refrain.mlx", "--device=cpu", "-c", code, "a", "-b")
+    assert result.stdout.strip() == "[0, 1, 2] ['-c', 'a', '-b'] __main__", result.stderr
+    result = run("", "-m", "refrain.mlx", "-", "a", stdin=code)
+    assert result.stdout.strip() == "[0, 1, 2] ['-', 'a'] __main__", result.stderr
+    result = run("", "-m", "refrain.mlx", "-c", "raise SystemExit(3)")
+    assert result.returncode == 3, result.stderr
 
 
 def test_unknown_devices_are_refused():

@@ -1,16 +1,18 @@
-"""`python -m refrain.mlx [--device DEVICE] (-m MODULE | SCRIPT) [ARGUMENTS]`: runs a program written for MLX."""
+"""`python -m refrain.mlx [--device DEVICE] (-m MODULE | -c CODE | SCRIPT | -) [ARGUMENTS]`: runs a program written for MLX."""
 
 import runpy
 import sys
 import sysconfig
+import types
 from pathlib import Path
 
 import refrain.mlx
 
-USAGE = """usage: python -m refrain.mlx [--device DEVICE] (-m MODULE | SCRIPT) [ARGUMENTS ...]
+USAGE = """usage: python -m refrain.mlx [--device DEVICE] (-m MODULE | -c CODE | SCRIPT | -) [ARGUMENTS ...]
        python -m refrain.mlx --always | --never
 
-Runs a Python program that is written for MLX, with Refrain in the place of mlx.core.
+Runs a Python program that is written for MLX, with Refrain in the place of mlx.core: a module, code, a file, or
+what standard input has (-), as python itself does.
 
   --device DEVICE  auto (the best GPU, else the CPU), gpu, cpu, an index or a part of a name;
                    the environment variable REFRAIN_DEVICE is its default
@@ -30,6 +32,14 @@ def always(enabled: bool) -> None:
     else:
         path.unlink(missing_ok=True)
         print(f"removed {path}")
+
+
+def run_code(code: str, name: str) -> None:
+    """Runs code as the main module, as `python -c` does."""
+    main_module = types.ModuleType("__main__")
+    sys.modules["__main__"] = main_module
+    sys.path.insert(0, "")
+    exec(compile(code, name, "exec"), main_module.__dict__)
 
 
 def main(arguments: list[str]) -> None:
@@ -53,6 +63,17 @@ def main(arguments: list[str]) -> None:
             # As `python -m` does, so that modules of the current directory are found.
             sys.path.insert(0, "")
             runpy.run_module(module, run_name="__main__", alter_sys=True)
+            return None
+        elif option == "-c" and arguments:
+            refrain.mlx.install(device)
+            code = arguments.pop(0)
+            sys.argv = ["-c", *arguments]
+            run_code(code, "<string>")
+            return None
+        elif option == "-":
+            refrain.mlx.install(device)
+            sys.argv = ["-", *arguments]
+            run_code(sys.stdin.read(), "<stdin>")
             return None
         elif not option.startswith("-"):
             refrain.mlx.install(device)
