@@ -50,14 +50,15 @@ impl Heads {
 
 /// Decode attention at several context lengths, and with several sequences.
 pub fn attentions() -> impl Iterator<Item = Workload> {
-    let in_bytes = Heads {
-        blocks: Some(BlockFormat::Q8_0),
+    let in_blocks = |format| Heads {
+        blocks: Some(format),
         ..Heads::of(32, 8, 128)
     };
     let models = [
         ("0.6b", Heads::of(16, 8, 128)),
         ("8b", Heads::of(32, 8, 128)),
-        ("8b-q8_0", in_bytes),
+        ("8b-q8_0", in_blocks(BlockFormat::Q8_0)),
+        ("8b-q4_0", in_blocks(BlockFormat::Q4_0)),
         ("30b", Heads::of(32, 4, 128)),
         ("35b", Heads::of(16, 2, 256)),
     ];

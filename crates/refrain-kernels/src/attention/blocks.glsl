@@ -34,6 +34,12 @@ vec2 NAME_unit_quants(NAME_unit unit, uint i) {
     return uintBitsToFloat(last_bits | 0x4b000000u) - (8388608.0 + float(half_range));
 }
 
+// Returns a unit's quants as signed bytes, times 2^(8 - BITS).
+ivec2 NAME_bytes(NAME_unit unit) { return ivec2(AS_BYTES); }
+
+// Number in the unit of the value that byte `b` of word `w` holds.
+uint NAME_byte_value(uint w, uint b) { return BITS == 8u ? 4u * w + b : 2u * b + w; }
+
 // Returns pair `i` of a unit.
 vec2 NAME_pair(NAME_unit unit, uint i) {
     uint bit = 2u * i * BITS;

@@ -129,14 +129,21 @@ impl BlockFormat {
 
     /// Returns GLSL that reads and writes states of this format; its names begin with `name`.
     pub(super) fn text(self, name: &str) -> String {
-        let (unit, bytes, word) = match self.bits {
-            8 => ("uvec2", "8", "unit.quants[bit / 32u]"),
-            _ => ("uint", "4", "unit.quants"),
+        let (unit, size, word, bytes) = match self.bits {
+            8 => ("uvec2", "8", "unit.quants[bit / 32u]", "unit.quants"),
+            // A nibble in the higher half of a byte is 16 times its value.
+            _ => (
+                "uint",
+                "4",
+                "unit.quants",
+                "uvec2(unit.quants << 4, unit.quants) & 0xf0f0f0f0u",
+            ),
         };
         include_str!("blocks.glsl")
             .replace("NAME", name)
             .replace("UNIT_TYPE", unit)
-            .replace("UNIT_BYTES", bytes)
+            .replace("UNIT_BYTES", size)
+            .replace("AS_BYTES", bytes)
             .replace("UNIT_WORD", word)
             .replace("BITS", &format!("{}u", self.bits))
             .replace("EXTREME", &format!("{}.0", self.extreme))

@@ -179,6 +179,8 @@ fn kernel<'t>(
     if let Some(format) = params.attention.blocks[0] {
         text = text.define("BLOCKS", format.name);
     }
+    let fixes_queries = variant.by_subgroups && params.attention.blocks[0].is_some() && traits.integer_dot;
+    text = text.flag("FIXED_QUERIES", fixes_queries);
     if let Some(number) = params.sinks() {
         text = text.define("SINKS", 1).input("sinks", operands[number].dtype);
     }
@@ -197,6 +199,10 @@ fn kernel<'t>(
             include_str!("decode/subgroups.glsl")
         } else {
             include_str!("decode/tiles.glsl")
+        })
+        .body(match fixes_queries {
+            true => include_str!("decode/fixed_queries.glsl"),
+            false => "",
         })
         .body(include_str!("decode.comp"))
 }

@@ -9,13 +9,15 @@ use crate::kit::text::unpack;
 pub(super) fn text(format: Option<BlockFormat>, keys: DType, unit: usize) -> String {
     let text = match format {
         Some(format) => format!(
-            "{}#define CACHE_BITS {}u\n#define CACHE_WORDS {}\n#define UNIT {}u\n#define UNIT_TYPE cache_unit\n\
+            "{}#define CACHE_BITS {}u\n#define CACHE_WORDS {}\n#define CACHE_BYTE_STEP {}.0\n\
+             #define UNIT {}u\n#define UNIT_TYPE cache_unit\n\
              #define unit_pair cache_pair\n#define unit_quants(unit, i) cache_unit_quants(unit, i)\n\
              #define UNIT_SCALE(unit) cache_scale((unit).scales, (unit).shift)\n#define ROW_UNITS(units) 1u\n\
              #define LOAD_UNIT(state, dim, row, unit) load_unit_cache(uvec2(state), dim, row, unit)\n",
             format.text("cache"),
             format.bits,
             format.bits / 4,
+            1 << (8 - format.bits),
             blocks::UNIT,
         ),
         None => float_text(keys, unit),

@@ -42,6 +42,11 @@ void load_values(uint base, uint page) {
     }
 }
 
+#ifdef FIXED_QUERIES
+// In fixed_queries.glsl.
+void fix_queries();
+#endif
+
 // Begins with the token's own position in one subgroup, and with none in the others.
 void begin() {
     uint unit = unit_of_group() * UNIT;
@@ -65,8 +70,16 @@ void begin() {
         largest[h] = has ? bounded(score * SCALE) : MASKED;
         total[h] = has && lane() == 0u ? float(SHARED) : 0.0;
     }
+#ifdef FIXED_QUERIES
+    fix_queries();
+#endif
 }
 
+// Finds the parts of the scores that the invocation's units of the keys make.
+#ifdef FIXED_QUERIES
+// In fixed_queries.glsl.
+void score();
+#else
 void score() {
     UNROLL for (uint step = 0u; step < STEPS; ++step) {
         vec2 products[HEADS];
@@ -79,6 +92,7 @@ void score() {
         [[unroll]] for (uint h = 0u; h < HEADS; ++h) scores[step * HEADS + h] = (products[h].x + products[h].y) * scale;
     }
 }
+#endif
 
 // Sums the scores over a group. Each exchange halves the positions that an invocation keeps, down to one.
 void sum_scores() {
