@@ -111,13 +111,16 @@ impl<R: Runner> Batcher<R> {
 
     /// Counts drafts as refused that the tokens in flight made void: the device waited for nothing.
     fn note_lost_drafts(&mut self, numbers: &[Option<u64>], before: &PlannedDrafts, now: &PlannedDrafts) {
+        let Some(speculator) = &mut self.speculator else {
+            return;
+        };
         for (slot, running) in self.slots.iter_mut().enumerate() {
             if let Some(running) = running
                 && numbers[slot] == Some(running.request.number)
                 && before.lengths[slot] > 0
                 && now.lengths.get(slot).is_none_or(|length| *length == 0)
             {
-                running.drafts.acceptance.add(false);
+                speculator.policy.verified(&mut running.drafts.acceptance, false);
             }
         }
     }
@@ -145,12 +148,13 @@ impl<R: Runner> Batcher<R> {
             let left = running.request.limit.saturating_sub(tokens.len() + running.ahead + 1);
             let left = left.min(running.left_of_page(&self.pool) - 1);
             lengths[slot] = speculator.proposer.length(slot, left.min(MAX_DRAFTS));
-            requests.push((running.drafts.acceptance.rate(), lengths[slot]));
+            let rate = speculator.policy.rate(&running.drafts.acceptance);
+            requests.push((rate, lengths[slot]));
         }
         let width = speculator.policy.choose(rows, &requests);
         for (length, running) in lengths.iter().zip(&mut self.slots) {
             if let Some(running) = running.as_mut().filter(|_| width == 0 && *length > 0) {
-                running.drafts.acceptance.forget();
+                running.drafts.acceptance.not_worth_it();
             }
         }
         PlannedDrafts { width, lengths }
@@ -213,6 +217,8 @@ impl<R: Runner> Batcher<R> {
     pub(super) fn verified(&mut self, slot: usize, index: usize, is_accepted: bool) {
         self.counted.accepted_tokens[index] += u64::from(is_accepted);
         let running = self.slots[slot].as_mut().expect("admitted");
-        running.drafts.acceptance.add(is_accepted);
+        if let Some(speculator) = &mut self.speculator {
+            speculator.policy.verified(&mut running.drafts.acceptance, is_accepted);
+        }
     }
 }

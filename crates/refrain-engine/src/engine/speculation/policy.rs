@@ -6,20 +6,25 @@ use std::time::Duration;
 use super::{DRAFT_WIDTHS, is_allowed};
 use crate::engine::recent_mean::recent_mean;
 
-/// Tokens of drafts that a new request counts as having had verified, and the share of them that was accepted.
-const PRIOR_TOKENS: f64 = 2.0;
-const PRIOR_RATE: f64 = 0.8;
-/// What remains of older tokens in a request's acceptance, for each one that is verified.
+/// Tokens of drafts that count as verified before a request's own, and the share of them that was accepted: what is
+/// usual for the engine. So one refused draft does not end those of a text whose like accept them.
+const USUAL_TOKENS: f64 = 8.0;
+/// The same for an engine's own.
+const FIRST_TOKENS: f64 = 10.0;
+const FIRST_RATE: f64 = 0.8;
+/// What remains of older tokens in a request's acceptance, and in the engine's, for each one that is verified.
 const MEMORY: f64 = 0.97;
+const USUAL_MEMORY: f64 = 0.99;
 /// The same for each time that drafts were not worth it: they are tried again now and then.
 const FORGETTING: f64 = 255.0 / 256.0;
+const USUAL_FORGETTING: f64 = 1023.0 / 1024.0;
 /// Factor of the time that steps are expected to take, for each time that others were chosen: with drafts, if these were
 /// not worth it, or else without.
 const FORGETTING_TIMES: f64 = 1023.0 / 1024.0;
 /// Steps without drafts that are measured first: of a single one, much is the host's own sleep.
 const MIN_PLAIN_STEPS: u32 = 8;
 
-/// How much of a request's drafts is accepted.
+/// How much of the drafts of a request, or of an engine, is accepted.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Acceptance {
     /// Tokens that were verified, and those of them that were accepted; older ones count less.
@@ -28,20 +33,24 @@ pub struct Acceptance {
 }
 
 impl Acceptance {
-    /// Returns the probability that a token of a draft is accepted if those before it were.
-    pub fn rate(&self) -> f64 {
-        (self.accepted + PRIOR_TOKENS * PRIOR_RATE) / (self.verified + PRIOR_TOKENS)
+    /// Returns the probability that a token of a draft is accepted if those before it were, where so many tokens of which
+    /// that share was accepted count as verified before.
+    fn rate(&self, tokens_before: f64, rate_before: f64) -> f64 {
+        (self.accepted + tokens_before * rate_before) / (self.verified + tokens_before)
     }
 
-    /// Notes that a token was verified whose predecessors were accepted.
-    pub fn add(&mut self, is_accepted: bool) {
-        self.verified = self.verified * MEMORY + 1.0;
-        self.accepted = self.accepted * MEMORY + f64::from(u8::from(is_accepted));
+    fn add(&mut self, is_accepted: bool, memory: f64) {
+        self.verified = self.verified * memory + 1.0;
+        self.accepted = self.accepted * memory + f64::from(u8::from(is_accepted));
     }
 
-    /// Notes that drafts were there but not worth verifying.
-    pub fn forget(&mut self) {
-        (self.verified, self.accepted) = (self.verified * FORGETTING, self.accepted * FORGETTING);
+    fn forget(&mut self, share_kept: f64) {
+        (self.verified, self.accepted) = (self.verified * share_kept, self.accepted * share_kept);
+    }
+
+    /// Notes that drafts of a request were there but not worth verifying.
+    pub fn not_worth_it(&mut self) {
+        self.forget(FORGETTING);
     }
 }
 
@@ -53,6 +62,8 @@ type StepTokens = (usize, usize);
 pub struct DraftPolicy {
     /// `None` for steps that ran once: a first run takes longer than those after it.
     times: HashMap<StepTokens, Option<StepTime>>,
+    /// The acceptance of all requests.
+    usual: Acceptance,
 }
 
 /// The time that a kind of step takes.
@@ -66,6 +77,17 @@ struct StepTime {
 }
 
 impl DraftPolicy {
+    /// Returns the probability that a token of a request's draft is accepted if those before it were.
+    pub fn rate(&self, own: &Acceptance) -> f64 {
+        own.rate(USUAL_TOKENS, self.usual.rate(FIRST_TOKENS, FIRST_RATE))
+    }
+
+    /// Notes that a token of a request's draft was verified whose predecessors were accepted.
+    pub fn verified(&mut self, own: &mut Acceptance, is_accepted: bool) {
+        own.add(is_accepted, MEMORY);
+        self.usual.add(is_accepted, USUAL_MEMORY);
+    }
+
     /// Notes how long a step took.
     pub fn measured(&mut self, step: StepTokens, took: Duration) {
         let Some(time) = self.times.get_mut(&step) else {
@@ -117,6 +139,7 @@ impl DraftPolicy {
         if best > 0 {
             self.forget((rows, 0), Duration::ZERO);
         } else if most > 0 {
+            self.usual.forget(USUAL_FORGETTING);
             DRAFT_WIDTHS
                 .iter()
                 .for_each(|&drafts| self.forget((rows, drafts), seen));
@@ -219,10 +242,10 @@ mod tests {
         let mut acceptance = Acceptance::default();
         let (mut verified, mut cost, steps) = (0, 0.0, 20_000);
         for _ in 0..steps {
-            match policy.choose(1, &[(acceptance.rate(), 7)]) {
-                0 => acceptance.forget(),
+            match policy.choose(1, &[(policy.rate(&acceptance), 7)]) {
+                0 => acceptance.not_worth_it(),
                 drafts => {
-                    acceptance.add(false);
+                    policy.verified(&mut acceptance, false);
                     policy.measured((1, drafts), MICROSECOND * (2472 + 72 * drafts as u32));
                     verified += 1;
                     cost += 72.0 * drafts as f64 / 2472.0;
@@ -237,16 +260,54 @@ mod tests {
     fn a_text_that_begins_to_copy_is_noticed() {
         let mut policy = informed();
         let mut acceptance = Acceptance::default();
-        (0..200).for_each(|_| acceptance.add(false));
+        (0..200).for_each(|_| policy.verified(&mut acceptance, false));
         let mut steps = 0;
-        while policy.choose(1, &[(acceptance.rate(), 7)]) < 7 {
-            let drafts = policy.choose(1, &[(acceptance.rate(), 7)]);
-            (0..drafts).for_each(|_| acceptance.add(true));
-            if drafts == 0 {
-                acceptance.forget();
+        loop {
+            match policy.choose(1, &[(policy.rate(&acceptance), 7)]) {
+                7 => break,
+                0 => acceptance.not_worth_it(),
+                drafts => (0..drafts).for_each(|_| policy.verified(&mut acceptance, true)),
             }
             steps += 1;
         }
         assert!(steps < 600, "{steps}");
+    }
+
+    /// One of five texts has its first draft refused; all texts have four of five accepted.
+    #[test]
+    fn a_refused_draft_does_not_end_those_of_a_text_whose_like_accept_them() {
+        let mut policy = DraftPolicy::default();
+        let took = |drafts: usize| MICROSECOND * [1980, 4130, 7000][drafts.div_ceil(4)];
+        for drafts in [0].into_iter().chain(DRAFT_WIDTHS) {
+            (0..=MIN_PLAIN_STEPS).for_each(|_| policy.measured((1, drafts), took(drafts)));
+        }
+        let mut random = 1u32;
+        let mut accepts = || {
+            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            random >> 16 < 0xcccc
+        };
+        let (mut with_drafts, mut steps) = (0, 0);
+        for _ in 0..100 {
+            let mut acceptance = Acceptance::default();
+            let mut tokens = 0;
+            while tokens < 128 {
+                let drafts = policy.choose(1, &[(policy.rate(&acceptance), 3)]);
+                policy.measured((1, drafts), took(drafts));
+                for _ in 0..drafts {
+                    let is_accepted = accepts();
+                    policy.verified(&mut acceptance, is_accepted);
+                    tokens += usize::from(is_accepted);
+                    if !is_accepted {
+                        break;
+                    }
+                }
+                if drafts == 0 {
+                    acceptance.not_worth_it();
+                }
+                tokens += 1;
+                (with_drafts, steps) = (with_drafts + usize::from(drafts > 0), steps + 1);
+            }
+        }
+        assert!(10 * with_drafts > 9 * steps, "{with_drafts} of {steps}");
     }
 }
