@@ -4,10 +4,13 @@ import json
 import os
 import subprocess
 import sys
+import textwrap
 import threading
+import time
 import urllib.error
 import urllib.request
 
+import numpy
 import pytest
 
 import refrain
@@ -120,6 +123,53 @@ def test_a_closed_model_says_so():
         model.generate("x")
 
 
+def test_close_cancels_streams_that_nobody_reads():
+    model = refrain.load("demo", device="cpu")
+    stream = model.stream("Once upon", max_tokens=1000, ignore_eos=True)
+    next(stream)
+    begun = time.monotonic()
+    model.close()
+    # The server would wait 30 seconds for the request.
+    assert time.monotonic() - begun < 20
+    with pytest.raises(RuntimeError, match="closed"):
+        next(stream)
+
+
+def test_a_call_that_is_cut_off_is_left_out(model):
+    parameters = {"type": "object", "properties": {"x": {"type": "string", "minLength": 50}}, "required": ["x"]}
+    tools = [{"type": "function", "function": {"name": "f", "parameters": parameters}}]
+    answer = model.chat("hi", tools=tools, tool_choice="required", max_tokens=12, temperature=0)
+    assert (answer.finish_reason, answer.tool_calls) == ("length", [])
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes do not fork here")
+def test_a_forked_process_leaves_the_model_alone():
+    program = f"""
+        import os, sys, refrain
+        model = refrain.load("demo", device={DEVICE!r})
+        child = os.fork()
+        if child == 0:
+            sys.exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        print(model.generate("Once", max_tokens=2, ignore_eos=True).tokens)
+    """
+    # Python 3.12 warns of forks where threads run.
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", textwrap.dedent(program)]
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert (result.stdout.strip(), result.stderr) == ("2", "")
+
+
+def test_arguments_are_checked_before_a_model_is_loaded():
+    with pytest.raises(ValueError, match="api_key"):
+        refrain.serve("demo", port=0, api_key="")
+    with pytest.raises(ValueError, match="parallel must be from 1 to 256, but is 0"):
+        refrain.load("demo", parallel=0)
+    with pytest.raises(ValueError, match="context must be at least 1"):
+        refrain.load("demo", context=-1)
+    with pytest.raises(TypeError, match="not NoneType"):
+        refrain.load(None)
+
+
 def test_a_program_of_five_lines():
     program = f"import refrain\nmodel = refrain.load('demo', device={DEVICE!r})\nprint(model.chat('{QUESTION}', temperature=0))"
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
@@ -133,6 +183,12 @@ def test_options_that_do_not_exist_are_errors(model):
         model.chat(QUESTION, qwertz=1)
     with pytest.raises(TypeError, match=r"stream\(\) has no option 'temprature': did you mean 'temperature'"):
         model.stream("Once upon", temprature=0)
+    with pytest.raises(TypeError, match=r"generate\(\) has no option 'n': an answer has one text"):
+        model.generate("Once upon", n=2)
+    with pytest.raises(ValueError, match="temperature must be a finite number"):
+        model.generate("Once upon", temperature=float("nan"))
+    numbers = {"temperature": numpy.float32(0.5), "seed": numpy.int64(3), "max_tokens": numpy.int32(2), "n": 1}
+    assert model.generate("Once upon", **numbers, ignore_eos=True).tokens == 2
     with pytest.raises(TypeError, match=r"call stream\(\)"):
         model.generate("Once upon", stream=True)
     with pytest.raises(TypeError, match="has no option 'tools'"):

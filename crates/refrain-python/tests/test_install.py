@@ -94,3 +94,27 @@ def test_a_forked_process_refuses_to_compute():
         print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), array.tolist())
     """
     assert printed(program) == "0 [0, 1, 2]"
+
+
+def test_processes_that_are_started_anew_have_it(tmp_path):
+    script = tmp_path / "program.py"
+    script.write_text(
+        textwrap.dedent("""
+            import multiprocessing, sys
+            import mlx.core as mx
+
+            def work(queue):
+                queue.put((mx.arange(3).tolist(), mx.__refrain__, str(mx.default_device())))
+
+            if __name__ == "__main__":
+                for method in ("spawn", "forkserver"):
+                    context = multiprocessing.get_context(method)
+                    queue = context.Queue()
+                    process = context.Process(target=work, args=(queue,))
+                    process.start()
+                    print(queue.get(timeout=60))
+                    process.join()
+        """)
+    )
+    result = run("", "-m", "refrain.mlx", "--device", "cpu", str(script))
+    assert result.stdout.splitlines() == 2 * ["([0, 1, 2], True, 'Device(cpu, 0)')"], result.stderr

@@ -298,6 +298,14 @@ impl ServedModel {
         token.map_or(&[], |token| &token.bytes)
     }
 
+    /// The bytes that a token appends to texts, which leave out most special tokens.
+    pub(crate) fn text_bytes_of(&self, id: u32) -> &[u8] {
+        match self.vocabulary().get(id as usize) {
+            Some(Some(token)) if token.is_special && !self.tokenizer.writes_special(id) => &[],
+            _ => self.bytes_of(id),
+        }
+    }
+
     /// What tokens stand for, by their ids.
     pub(crate) fn vocabulary(&self) -> &[Option<TokenBytes>] {
         self.vocabulary.get_or_init(|| self.tokenizer.vocabulary())

@@ -5,6 +5,7 @@ mod calls;
 mod clients;
 mod connections;
 mod downloads;
+mod echo;
 mod embeddings;
 mod fill;
 mod load;

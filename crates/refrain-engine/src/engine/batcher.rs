@@ -330,6 +330,13 @@ impl<R: Runner> Batcher<R> {
         let gone = self.running().filter(|(_, running)| running.request.is_cancelled());
         let gone: Vec<usize> = gone.map(|(slot, _)| slot).collect();
         for slot in gone {
+            // A text that a stop string ended is cancelled, too. Before its first token nothing is known of its length.
+            if self.slots[slot]
+                .as_ref()
+                .is_some_and(|running| running.request.tokens.len() > running.prompt)
+            {
+                self.note_length(slot);
+            }
             self.vacate(slot);
         }
     }

@@ -1,12 +1,16 @@
 """Checks of what programs pass to models, before it becomes a request: the server ignores fields it does not know."""
 
 import difflib
+import math
 import operator
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 # Arguments of the methods, or chosen by which method is called.
 OWN = frozenset({"messages", "model", "prompt", "stream"})
+
+# Options whose results an answer does not hold, with the values that ask for nothing.
+UNSHOWN = {"n": (None, 1), "best_of": (None, 1), "logprobs": (None, False), "top_logprobs": (None, 0)}
 
 # Numbers of which the server takes negative ones for no limit.
 COUNTS = ("max_tokens", "max_completion_tokens", "min_tokens")
@@ -15,7 +19,7 @@ COUNTS = ("max_tokens", "max_completion_tokens", "min_tokens")
 def checked_options(method: str, options: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
     """The options of a request.
 
-    Raises TypeError if one is not of `known`, and ValueError if a number of tokens is negative.
+    Raises TypeError if one is not of `known`, and ValueError if a number of tokens is negative or a number not finite.
     """
     known = frozenset(known) - OWN
     checked = {}
@@ -26,9 +30,42 @@ def checked_options(method: str, options: Mapping[str, Any], known: Collection[s
             if name == "stream":
                 hint = ": call stream() for pieces of the text"
             raise TypeError(f"{method}() has no option {name!r}{hint}")
+        if value not in UNSHOWN.get(name, (value,)):
+            hint = "an answer has one text alone, use serve() with a client of OpenAI's API"
+            raise TypeError(f"{method}() has no option {name!r}: {hint}")
         check_text(name, value)
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ValueError(f"{name} must be a finite number, not {value}")
         checked[name] = _count(name, value) if name in COUNTS and value is not None else value
     return checked
+
+
+def checked_number(name: str, value: int | None, most: int | None = None) -> int | None:
+    """A number of at least 1, or None.
+
+    Raises TypeError if it is no integer, and ValueError if it is less than 1 or more than `most`.
+    """
+    if value is None:
+        return None
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} must be an integer, not {value!r}") from None
+    if number < 1 or (most is not None and number > most):
+        wanted = "at least 1" if most is None else f"from 1 to {most}"
+        raise ValueError(f"{name} must be {wanted}, but is {number}")
+    return number
+
+
+def plain_number(value: Any) -> Any:
+    """What JSON has for one of NumPy's numbers.
+
+    Raises TypeError for values that are none.
+    """
+    try:
+        return value.item()
+    except (AttributeError, ValueError):
+        raise TypeError(f"{_kind(value)} is not a value of JSON: {value!r}") from None
 
 
 def _count(name: str, value: Any) -> int:

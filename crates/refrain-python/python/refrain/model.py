@@ -4,6 +4,7 @@ A model runs in the engine of `refrain serve`, within this process. Requests of 
 """
 
 import json
+import os
 import secrets
 import shutil
 import sys
@@ -15,12 +16,14 @@ from pathlib import Path
 from typing import Any, Self, TypeAlias
 
 from refrain._core import _Server
-from refrain.arguments import checked_options, messages_of, prompt_of, texts_of
+from refrain.arguments import checked_number, checked_options, messages_of, prompt_of, texts_of
 from refrain.transport import Error as Error
 from refrain.transport import Transport
 
 COMPLETIONS = "/v1/completions"
 CHAT = "/v1/chat/completions"
+
+MAX_PARALLEL = 256
 
 Message: TypeAlias = Mapping[str, Any]
 """A message of a conversation, as in OpenAI's API: `{"role": "user", "content": "Hello"}`."""
@@ -62,7 +65,7 @@ class Model:
         self._transport = transport
         self._server = server
         self._known: dict[str, frozenset[str]] = {}
-        self._close = weakref.finalize(self, _stop, server, folder)
+        self._close = weakref.finalize(self, _stop, os.getpid(), server, transport, folder)
 
     def generate(self, prompt: str | Sequence[int], **options: Any) -> Answer:
         """Continues a text, or token ids.
@@ -102,7 +105,8 @@ class Model:
         """Answers a question, or the last of several messages.
 
         Options are the fields of OpenAI's chat completions API: those of `generate`, `tools`, `tool_choice`,
-        `response_format`, `reasoning_effort` and others.
+        `response_format`, `reasoning_effort` and others. A call of a tool that the limit of tokens cut off is left out of
+        the answer, whose `finish_reason` is "length" then.
         """
         body = self._body("chat", CHAT, options, messages=messages_of(messages))
         response = self._transport.post(CHAT, body)
@@ -113,7 +117,7 @@ class Model:
             choice["finish_reason"],
             *_usage(response),
             reasoning=message.get("reasoning_content") or "",
-            tool_calls=[_call(call) for call in message.get("tool_calls") or []],
+            tool_calls=_calls(message.get("tool_calls") or []),
         )
 
     def embed(self, texts: str | Sequence[str]) -> list[list[float]]:
@@ -122,7 +126,7 @@ class Model:
         return [item["embedding"] for item in response["data"]]
 
     def close(self) -> None:
-        """Waits for running requests, and frees the model."""
+        """Waits for running requests, and frees the model. Streams that nobody is reading are cancelled."""
         self._close()
 
     def __enter__(self) -> Self:
@@ -174,7 +178,8 @@ def load(
     GPU, else the CPU), "cpu", "gpu", a number or a part of a name. `context` is the limit of tokens of a request, and
     `parallel` that of requests that are decoded together. `kv_type` is the type of the KV cache: f16, bf16, q8_0 or q4_0.
 
-    Raises RuntimeError if the model is not found, damaged or not supported, or does not fit the device.
+    Raises ValueError if a number is out of range, TypeError if `model` is no name or path, and RuntimeError if it is not
+    found, damaged or not supported, or does not fit the device.
     """
     # Other users of the computer cannot open a socket in this folder.
     folder = tempfile.mkdtemp(prefix="refrain-")
@@ -202,8 +207,10 @@ def serve(
 
     Port 0 picks a free port. With `api_key`, clients need it.
 
-    Raises as `load`, and if the address is in use.
+    Raises as `load`, and if the address is in use. An empty `api_key` is a ValueError.
     """
+    if api_key == "":
+        raise ValueError("api_key is empty, which protects nothing: give a key, or leave it out to need none")
     # The key of this process, besides that of the clients.
     keys = [] if api_key is None else [api_key, secrets.token_urlsafe()]
     host = "127.0.0.1" if host == "localhost" else host
@@ -225,11 +232,13 @@ def _start(
     api_keys: Sequence[str] = (),
 ) -> _Server:
     """Loads a model and serves it at a Unix socket, or at a host and port."""
+    if not isinstance(model, str | os.PathLike):
+        raise TypeError(f"the model must be a name or a path, not {type(model).__name__}")
     return _Server(
         str(model),
         device=device,
-        context=context,
-        parallel=parallel,
+        context=checked_number("context", context),
+        parallel=checked_number("parallel", parallel, MAX_PARALLEL),
         kv_type=kv_type,
         host=host,
         port=port,
@@ -239,7 +248,11 @@ def _start(
     )
 
 
-def _stop(server: _Server, folder: str | None) -> None:
+def _stop(process: int, server: _Server, transport: Transport, folder: str | None) -> None:
+    # A process that was forked has neither the server's threads nor a right to its folder.
+    if os.getpid() != process:
+        return
+    transport.close()
     server.stop()
     if folder is not None:
         shutil.rmtree(folder, ignore_errors=True)
@@ -261,6 +274,14 @@ def _usage(response: Mapping[str, Any]) -> tuple[int, int]:
     return usage["prompt_tokens"], usage["completion_tokens"]
 
 
-def _call(call: Mapping[str, Any]) -> ToolCall:
-    function = call["function"]
-    return ToolCall(call["id"], function["name"], json.loads(function["arguments"] or "{}"))
+def _calls(calls: Sequence[Mapping[str, Any]]) -> list[ToolCall]:
+    """The calls whose arguments are complete."""
+    complete = []
+    for call in calls:
+        function = call["function"]
+        try:
+            arguments = json.loads(function["arguments"] or "{}")
+        except ValueError:
+            continue
+        complete.append(ToolCall(call["id"], function["name"], arguments))
+    return complete

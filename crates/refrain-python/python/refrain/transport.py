@@ -6,6 +6,10 @@ import socket
 from collections.abc import Iterator
 from typing import Any
 
+from refrain.arguments import plain_number
+
+CLOSED = "the model is closed"
+
 
 class Error(RuntimeError):
     """A request that was refused or failed. `status` is the HTTP status that a client over the network would get."""
@@ -27,7 +31,7 @@ class _SocketConnection(http.client.HTTPConnection):
         try:
             self.sock.connect(self._path)
         except FileNotFoundError as error:
-            raise RuntimeError("the model is closed") from error
+            raise RuntimeError(CLOSED) from error
 
 
 class Transport:
@@ -35,6 +39,8 @@ class Transport:
 
     def __init__(self, address: str, key: str | None = None):
         self._address = address
+        self._is_closed = False
+        self._streams: set[_Closing] = set()
         self._headers = {"Content-Type": "application/json"}
         if key is not None:
             self._headers["Authorization"] = f"Bearer {key}"
@@ -56,9 +62,10 @@ class Transport:
 
     def stream(self, path: str, body: dict[str, Any]) -> Iterator[Any]:
         """Yields the JSON of each event. Closing the iterator cancels the request."""
-        connection, response = self._send("POST", path, body | {"stream": True})
+        connection, _ = self._send("POST", path, body | {"stream": True})
+        self._streams.add(connection)
         with connection:
-            for line in response:
+            while line := connection.read_line():
                 data = line.removeprefix(b"data: ").strip()
                 if data == line.strip() or data == b"[DONE]":
                     continue
@@ -66,13 +73,23 @@ class Transport:
                 if "error" in event:
                     raise Error(_message(event), 500)
                 yield event
+        self._streams.discard(connection)
+
+    def close(self) -> None:
+        """Refuses further requests, and cancels streams that nobody is reading: the server would wait for them."""
+        self._is_closed = True
+        for stream in list(self._streams):
+            stream.cancel_unread()
 
     def _send(
         self, method: str, path: str, body: dict[str, Any] | None = None
     ) -> "tuple[_Closing, http.client.HTTPResponse]":
+        if self._is_closed:
+            raise RuntimeError(CLOSED)
+        text = None if body is None else json.dumps(body, allow_nan=False, default=plain_number)
         connection = self._connection()
         try:
-            connection.request(method, path, None if body is None else json.dumps(body), self._headers)
+            connection.request(method, path, text, self._headers)
             response = connection.getresponse()
             if response.status != 200:
                 raise Error(_message(response.read()), response.status)
@@ -92,14 +109,34 @@ class _Closing:
     """Closes a response and its connection."""
 
     def __init__(self, connection: http.client.HTTPConnection, response: http.client.HTTPResponse):
-        self._open = (response, connection)
+        self._response = response
+        self._connection = connection
+        self._is_reading = False
+        self._is_cancelled = False
+
+    def read_line(self) -> bytes:
+        """The next line, empty at the end."""
+        self._is_reading = True
+        try:
+            line = b"" if self._is_cancelled else self._response.readline()
+        finally:
+            self._is_reading = False
+        if self._is_cancelled:
+            raise RuntimeError(CLOSED)
+        return line
+
+    def cancel_unread(self) -> None:
+        """Closes it unless a thread waits for a line."""
+        if not self._is_reading:
+            self._is_cancelled = True
+            self.__exit__()
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, *_: object) -> None:
-        for part in self._open:
-            part.close()
+        self._response.close()
+        self._connection.close()
 
 
 def _message(body: Any) -> str:

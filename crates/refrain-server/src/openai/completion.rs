@@ -6,7 +6,7 @@ use refrain_engine::{Finish, PickedToken};
 use refrain_text::dialects::AnswerPiece;
 use serde_json::{Value, json};
 
-use super::logprob;
+use super::logprob::{self, TextOffset};
 use super::reply::{ReplyForm, finish_reason};
 use crate::served::ServedModel;
 
@@ -25,9 +25,9 @@ pub(super) struct Completion {
     /// The first token of an echoed prompt, which has no log-probability.
     first: Option<u32>,
     tokens: Vec<PickedToken>,
-    /// Number of tokens whose log-probabilities were streamed, and the offset of the next one in characters.
+    /// Number of tokens whose log-probabilities were streamed, and where the next one stands.
     streamed: usize,
-    offset: usize,
+    offset: TextOffset,
 }
 
 impl Completion {
@@ -98,7 +98,7 @@ impl ReplyForm for CompletionForm {
     }
 
     fn whole(&self, mut completion: Completion, finish: Finish) -> Value {
-        (completion.streamed, completion.offset) = (0, 0);
+        (completion.streamed, completion.offset) = (0, TextOffset::default());
         let logprobs = self.logprobs(&mut completion);
         choice(&completion.text, logprobs, Some(finish))
     }

@@ -56,6 +56,15 @@ impl PromptField {
         }
     }
 
+    /// The prompts as they were written; nothing for tokens.
+    fn texts(&self) -> Vec<String> {
+        match self {
+            PromptField::Text(text) => vec![text.clone()],
+            PromptField::Texts(texts) => texts.clone(),
+            PromptField::Tokens(_) | PromptField::Several(_) => vec![],
+        }
+    }
+
     /// Returns the prompt that asks for the text between this one and `suffix`, and the tokens that end the answer.
     async fn before(
         self,
@@ -97,22 +106,29 @@ pub(crate) async fn completions(
     let structure = generation.structure.form()?;
     let format = AnswerFormat::default();
     let constraint = model.constraint(structure, &format).await?;
+    let written = if echo { prompt.texts() } else { vec![] };
     let (mut prompts, ends) = match suffix.filter(|suffix| !suffix.is_empty()) {
         None => (prompt.tokens(&model).await?, vec![]),
         Some(suffix) => prompt.before(suffix, echo, &model).await?,
     };
     options.iter_mut().for_each(|options| options.stop_ids.extend(&ends));
     pending::check_count(prompts.len(), options.len())?;
+    let lengths: Vec<usize> = prompts.iter().map(Vec::len).collect();
     check_lengths(&mut prompts, &generation, &model)?;
     let engine = Arc::new(model.engine().await?);
+    check_ids(&prompts, engine.vocabulary())?;
     let (stream, include_usage) = (generation.stream, generation.include_usage);
     let (generation, constraint) = (Arc::new(generation), Arc::new(constraint));
     let (mut answers, mut begun) = (vec![], vec![]);
-    for prompt in &prompts {
+    for (index, prompt) in prompts.iter().enumerate() {
+        // What is left of a prompt that was truncated is not what was written.
+        let is_whole = prompt.len() == lengths[index];
         let begin = if scores {
             Completion::of_token(prompt[0])
+        } else if let Some(text) = written.get(index).filter(|_| is_whole) {
+            Completion::of_text(text.clone())
         } else if echo {
-            Completion::of_text(model.decode(prompt.clone(), true).await?)
+            Completion::of_text(model.decode(prompt.clone(), false).await?)
         } else {
             Completion::default()
         };
@@ -161,6 +177,14 @@ fn scored(mut request: EngineRequest) -> EngineRequest {
     EngineRequest {
         prompt_outputs: Some(PromptOutputs::Logprobs { from: 0 }),
         ..request
+    }
+}
+
+/// Refuses tokens that do not exist, before any prompt is computed.
+fn check_ids(prompts: &[Vec<u32>], vocabulary: usize) -> Result<(), Refusal> {
+    match prompts.iter().flatten().find(|id| **id as usize >= vocabulary) {
+        Some(&id) => Err(refrain_engine::Error::TokenRange { id, vocabulary }.into()),
+        None => Ok(()),
     }
 }
 

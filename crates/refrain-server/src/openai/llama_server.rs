@@ -331,7 +331,7 @@ impl LlamaReply {
             "tokens_evaluated": self.prompt_tokens,
             "tokens_cached": ended.cached_tokens,
             "truncated": ended.finish == Finish::Context,
-            "timings": timings(self.prompt_tokens, prompt_ms, ended.tokens, predicted_ms),
+            "timings": timings(self.prompt_tokens.saturating_sub(ended.cached_tokens), prompt_ms, ended.tokens, predicted_ms),
         });
         self.add_logprobs(&mut last);
         last

@@ -10,9 +10,8 @@ use super::fields::FieldReader;
 use crate::error::Refusal;
 use crate::served::ServedModel;
 
-/// Limits of the alternatives per token in chats and in completions.
-const MAX_IN_CHAT: u64 = refrain_engine::MAX_TOP_LOGPROBS as u64;
-const MAX_IN_COMPLETION: u64 = 5;
+/// Limit of the alternatives per token.
+const MAX_ALTERNATIVES: u64 = refrain_engine::MAX_TOP_LOGPROBS as u64;
 /// The log-probability of impossible tokens: JSON has no infinity.
 const MIN_LOGPROB: f32 = -9999.0;
 
@@ -37,7 +36,7 @@ impl LogprobFields {
     /// # Errors
     /// If a value has the wrong type or is out of its range.
     pub fn of_chat(&self) -> Result<Option<usize>, Refusal> {
-        let count = number("top_logprobs", self.top_logprobs.as_ref(), MAX_IN_CHAT)?;
+        let count = number("top_logprobs", self.top_logprobs.as_ref(), MAX_ALTERNATIVES)?;
         match (&self.logprobs, count) {
             (Some(Value::Bool(true)), count) => Ok(Some(count.unwrap_or(0))),
             (None | Some(Value::Null | Value::Bool(false)), None | Some(0)) => Ok(None),
@@ -53,7 +52,7 @@ impl LogprobFields {
     /// # Errors
     /// If the number is out of its range.
     pub fn of_completion(&self) -> Result<Option<usize>, Refusal> {
-        number("logprobs", self.logprobs.as_ref(), MAX_IN_COMPLETION)
+        number("logprobs", self.logprobs.as_ref(), MAX_ALTERNATIVES)
     }
 }
 
@@ -86,21 +85,47 @@ pub(crate) fn of_chat(model: &ServedModel, token: &PickedToken) -> Value {
     entry
 }
 
-/// Returns the `logprobs` of tokens in a completion. `begin` is the offset of the first one in characters, and moves
+/// Where tokens stand in a text: the characters before, and bytes behind these that are not a whole one yet.
+#[derive(Debug, Clone, Default)]
+pub(super) struct TextOffset {
+    characters: usize,
+    partial: Vec<u8>,
+}
+
+impl TextOffset {
+    /// Moves behind the bytes of a token.
+    fn advance(&mut self, bytes: &[u8]) {
+        self.partial.extend_from_slice(bytes);
+        let bytes = std::mem::take(&mut self.partial);
+        let mut chunks = bytes.utf8_chunks().peekable();
+        while let Some(chunk) = chunks.next() {
+            self.characters += chunk.valid().chars().count();
+            match std::str::from_utf8(chunk.invalid()) {
+                Ok(_) => {}
+                // The beginning of a character: the rest of it may follow.
+                Err(error) if error.error_len().is_none() && chunks.peek().is_none() => {
+                    self.partial = chunk.invalid().to_vec();
+                }
+                Err(_) => self.characters += 1,
+            }
+        }
+    }
+}
+
+/// Returns the `logprobs` of tokens in a completion. `begin` is where the first one stands in the text, and moves
 /// behind the last. Tokens without log-probabilities are left out.
 /// `first` is a token before them that has no log-probability: the first one of an echoed prompt.
 pub(super) fn of_completion(
     model: &ServedModel,
     first: Option<u32>,
     tokens: &[PickedToken],
-    begin: &mut usize,
+    begin: &mut TextOffset,
 ) -> Value {
     let [mut texts, mut sampled, mut others, mut offsets] = [const { Vec::<Value>::new() }; 4];
     if let Some(first) = first {
-        let written = text(model.bytes_of(first));
-        offsets.push((*begin).into());
-        *begin += written.chars().count();
-        texts.push(written.into());
+        offsets.push(begin.characters.into());
+        begin.advance(model.text_bytes_of(first));
+        texts.push(text(model.bytes_of(first)).into());
         sampled.push(Value::Null);
         others.push(Value::Null);
     }
@@ -108,7 +133,6 @@ pub(super) fn of_completion(
         let Some(logprobs) = &token.logprobs else {
             continue;
         };
-        let written = text(model.bytes_of(token.id));
         let picked = (token.id, logprobs.sampled);
         let mut top = Map::new();
         // The sampled token is always among them.
@@ -116,9 +140,9 @@ pub(super) fn of_completion(
             let name = text(model.bytes_of(id)).into_owned();
             top.entry(name).or_insert(finite(logprob).into());
         }
-        offsets.push((*begin).into());
-        *begin += written.chars().count();
-        texts.push(written.into());
+        offsets.push(begin.characters.into());
+        begin.advance(model.text_bytes_of(token.id));
+        texts.push(text(model.bytes_of(token.id)).into());
         sampled.push(finite(logprobs.sampled).into());
         others.push(if logprobs.top.is_empty() {
             Value::Null
@@ -135,4 +159,28 @@ fn text(bytes: &[u8]) -> Cow<'_, str> {
 
 fn finite(logprob: f32) -> f32 {
     logprob.max(MIN_LOGPROB)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn offsets_count_whole_characters() {
+        let mut offset = TextOffset::default();
+        let mut after = |bytes: &[u8]| {
+            offset.advance(bytes);
+            offset.characters
+        };
+        // The second character has two bytes, the fourth has four.
+        assert_eq!(
+            [&b"G\xc3"[..], b"\xbc", b"n\xf0\x9f", b"\x98", b"\x80!"].map(&mut after),
+            [1, 2, 3, 3, 5]
+        );
+        assert_eq!(
+            [&b"\xff"[..], b"a\xc3", b"b"].map(&mut after),
+            [6, 7, 9],
+            "bytes that are no text"
+        );
+    }
 }

@@ -144,6 +144,11 @@ impl Tokenizer {
         DecodeStream::new(&self.inner, &self.visible_special, skip_special)
     }
 
+    /// Whether streams write this special token although they leave out special tokens.
+    pub fn writes_special(&self, id: u32) -> bool {
+        self.visible_special.contains_key(&id)
+    }
+
     /// Number of tokens, added ones included. The model's own vocabulary is often padded beyond it.
     pub fn vocab_size(&self) -> usize {
         self.inner.get_vocab_size(true)

@@ -121,7 +121,7 @@ fn completions_return_logprobs() {
         column("text_offset")
     );
     let mut wrong = request;
-    wrong["logprobs"] = 6.into();
+    wrong["logprobs"] = 21.into();
     assert_eq!(server.post("/v1/completions", &wrong).0, 400);
 }
 

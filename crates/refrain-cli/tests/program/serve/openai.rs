@@ -336,56 +336,6 @@ fn answers_have_a_minimal_length_and_prompts_a_maximal_one() {
 }
 
 #[test]
-fn echo_returns_the_prompt_and_its_logprobs() {
-    let server = Server::start(&["--ctx", "256"]);
-    let path = "/v1/completions";
-    let plain = json!({"prompt": "Once upon", "max_tokens": 6, "temperature": 0, "logprobs": 2});
-    let (_, generated) = server.post(path, &plain);
-    let text = format!("Once upon{}", generated["choices"][0]["text"].as_str().unwrap());
-    let (status, echoed) = server.post(
-        path,
-        &json!({"prompt": text, "max_tokens": 0, "echo": true, "logprobs": 2}),
-    );
-    assert_eq!(status, 200, "{echoed}");
-    let choice = &echoed["choices"][0];
-    assert_eq!(choice["text"], text);
-    let logprobs = |answer: &Value| {
-        answer["choices"][0]["logprobs"]["token_logprobs"]
-            .as_array()
-            .unwrap()
-            .clone()
-    };
-    let (all, known) = (logprobs(&echoed), logprobs(&generated));
-    assert_eq!(
-        (&all[0], &choice["logprobs"]["top_logprobs"][0]),
-        (&Value::Null, &Value::Null)
-    );
-    for (echoed, known) in all[all.len() - known.len()..].iter().zip(&known) {
-        let difference = echoed.as_f64().unwrap() - known.as_f64().unwrap();
-        assert!(difference.abs() < 1e-3, "{all:?} {known:?}");
-    }
-    let usage = &echoed["usage"];
-    assert_eq!(
-        (&usage["completion_tokens"], &usage["prompt_tokens"]),
-        (&json!(0), &json!(all.len())),
-        "{echoed}"
-    );
-    let (_, echoed) = server.post(
-        path,
-        &json!({"prompt": "Once upon", "max_tokens": 6, "temperature": 0, "echo": true}),
-    );
-    assert_eq!(echoed["choices"][0]["text"], text);
-    // What ends an answer does not end the prompt.
-    let (_, echoed) = server.post(
-        path,
-        &json!({"prompt": "Once upon", "max_tokens": 6, "temperature": 0, "echo": true, "logprobs": 0, "stop": ["upon"],
-            "guided_regex": "[a-z]{4}"}),
-    );
-    let answer = echoed["choices"][0]["text"].as_str().unwrap().strip_prefix("Once upon");
-    assert!(answer.is_some_and(|answer| answer.len() == 4), "{echoed}");
-}
-
-#[test]
 fn more_prompts_than_places_wait_for_their_turn() {
     let server = Server::start(&["--ctx", "64", "--parallel", "2", "--queue", "2"]);
     let prompts = vec!["a"; 30];

@@ -241,7 +241,9 @@ fn shared_prefix(tokens: &[u32], others: &[u32]) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::super::test_support::{ask_with, batcher_with, model};
+    use std::sync::atomic::Ordering;
+
+    use super::super::test_support::{TestRequest, ask_with, batcher_with, model};
 
     fn numbered(first: u32, length: u32) -> Vec<u32> {
         (0..length).map(|at| (first + 7 * at) % 200 + 3).collect()
@@ -297,6 +299,34 @@ mod tests {
         }
         assert!(requests.iter().all(|events| events.try_iter().count() == 101));
         assert_eq!((batcher.load().preemptions, most), (0, 5), "{:?}", batcher.load());
+    }
+
+    /// Stop strings are found outside of the engine, which sees that nobody wants more.
+    #[test]
+    fn cancelled_texts_count_as_short() {
+        let model = model();
+        let mut batcher = batcher_with(&model, 8, 16 * 64);
+        for number in 0..60 {
+            let request = TestRequest {
+                number,
+                prompt: numbered(number as u32, 40),
+                tokens: 100,
+                ..TestRequest::default()
+            };
+            let (events, cancelled) = request.submit(&mut batcher);
+            while events.try_recv().is_err() {
+                batcher.step().expect("runs");
+            }
+            cancelled.store(true, Ordering::Relaxed);
+            while !batcher.is_idle() {
+                batcher.step().expect("runs");
+            }
+        }
+        let _requests: Vec<_> = (0..8)
+            .map(|number| ask_with(&mut batcher, number, numbered(number as u32, 40), 100))
+            .collect();
+        batcher.step().expect("runs");
+        assert_eq!(batcher.load().running, 8);
     }
 
     #[test]

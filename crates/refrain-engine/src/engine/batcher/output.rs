@@ -202,8 +202,8 @@ impl<R: Runner> Batcher<R> {
         }
     }
 
-    /// Ends the request in a slot with its last event.
-    pub(super) fn end(&mut self, slot: usize, last: EngineEvent) {
+    /// Notes how long the text in a slot became, which ends now.
+    pub(super) fn note_length(&mut self, slot: usize) {
         if let Some(running) = &self.slots[slot]
             && !running.request.embeds
             && running.request.limit > running.prompt
@@ -211,6 +211,11 @@ impl<R: Runner> Batcher<R> {
             let (generated, limit) = (running.request.tokens.len() - running.prompt, running.request.limit);
             self.growth.ended(generated, limit.saturating_sub(running.prompt));
         }
+    }
+
+    /// Ends the request in a slot with its last event.
+    pub(super) fn end(&mut self, slot: usize, last: EngineEvent) {
+        self.note_length(slot);
         if let Some(mut request) = self.vacate(slot) {
             self.backpressure.ended();
             request.emit(last);

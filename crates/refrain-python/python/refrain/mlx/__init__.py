@@ -8,7 +8,10 @@
 `python -m refrain.mlx -m mlx_lm generate …` does both.
 """
 
+import multiprocessing
+import multiprocessing.spawn
 import sys
+from collections.abc import Callable
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
@@ -48,6 +51,24 @@ class _Finder:
         """Nothing is left to do: `create_module` made the whole module."""
 
 
+class _Installation:
+    """Installs the module where it is unpickled."""
+
+    def __init__(self, device: str | None) -> None:
+        self.device = device
+
+    def __reduce__(self) -> tuple[Callable[[str | None], None], tuple[str | None]]:
+        return install, (self.device,)
+
+
+def _install_in_children(device: str | None) -> None:
+    """Lets processes that `multiprocessing` starts anew have the module, too: they read these data before all else."""
+    of_process = multiprocessing.spawn.get_preparation_data
+    multiprocessing.spawn.get_preparation_data = lambda name: of_process(name) | {"refrain": _Installation(device)}
+    # A fork server would import the program, and with it the published mlx.core, before it reads them.
+    multiprocessing.set_forkserver_preload([])
+
+
 def is_installed() -> bool:
     """Whether `import mlx.core` gives this module."""
     return any(isinstance(finder, _Finder) for finder in sys.meta_path)
@@ -81,6 +102,7 @@ def install(device: str | None = None) -> None:
     from refrain.mlx import replacements
 
     sys.meta_path[:0] = [_Finder(device), replacements.Finder()]
+    _install_in_children(device)
     try:
         import mlx  # noqa: F401
     except ModuleNotFoundError:
