@@ -1,7 +1,7 @@
 //! The operations of `mlx.core.fast`.
 //!
-//! Half-precision floats are rounded where MLX's CPU rounds them: after a norm and before its weight, the cosines and
-//! sines of rotations, scores and weights of attention.
+//! Half-precision floats are rounded where MLX's CPU rounds them: after a norm and before its weight if the result has
+//! half precision, the cosines and sines of rotations, scores and weights of attention.
 
 mod attention;
 mod gated_delta;
@@ -37,7 +37,7 @@ pub fn rms_norm(x: &Value, weight: Option<&Value>, eps: f32) -> Result<Value> {
     }
 }
 
-/// (x, weight) → x / rms(x), rounded to x's dtype, times the weight.
+/// (x, weight) → x / rms(x) · weight in a dtype that is wider than x's.
 #[derive(Debug)]
 struct RmsNorm {
     eps: f32,
@@ -54,8 +54,7 @@ impl Composite for RmsNorm {
     }
 
     fn compose(&self, inputs: &[Array], _integer: Option<&Array>) -> Array {
-        let normed = refrain::fast::rms_norm(&inputs[0], None, self.eps);
-        normed.astype(self.dtype) * inputs[1].astype(self.dtype)
+        refrain::fast::rms_norm(&inputs[0].astype(self.dtype), Some(&inputs[1]), self.eps)
     }
 }
 
@@ -87,22 +86,27 @@ fn check_norm(op: &str, x: &Value, planes: &[Option<&Value>]) -> Result<()> {
     Ok(())
 }
 
-/// (x − mean) / √(variance + eps) · weight + bias over the last axis, computed in f32; the result has x's dtype.
+/// (x − mean) / √(variance + eps) · weight + bias over the last axis, computed in f32; the result has the promoted dtype
+/// of all, or x's without a weight.
 ///
 /// # Errors
 /// As [`rms_norm`].
 pub fn layer_norm(x: &Value, weight: Option<&Value>, bias: Option<&Value>, eps: f32) -> Result<Value> {
     check_norm("layer_norm", x, &[weight, bias])?;
+    let dtype = weight.map_or(x.dtype(), |weight| {
+        let dtype = promote(x.dtype(), weight.dtype());
+        bias.map_or(dtype, |bias| promote(dtype, bias.dtype()))
+    });
     let wide = x.array().astype(F32);
     let keep = || refrain::Axes::keepdims(&[-1]);
     let centred = &wide - wide.mean(keep());
     let variance = (&centred * &centred).mean(keep());
-    let mut normed = Value::of(centred * (variance + eps).rsqrt())?.cast(x.dtype())?;
+    let mut normed = Value::of(centred * (variance + eps).rsqrt())?.cast(dtype)?;
     if let Some(weight) = weight {
         normed = ops::multiply(&normed.into(), &weight.into())?;
     }
     if let Some(bias) = bias {
-        normed = ops::add(&normed.into(), &bias.into())?;
+        normed = ops::add(&normed.into(), &bias.cast(dtype)?.into())?;
     }
     Ok(normed)
 }

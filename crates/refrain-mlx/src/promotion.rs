@@ -49,6 +49,13 @@ pub(crate) fn promoted(a: &Operand, b: &Operand) -> Result<([Value; 2], DType)> 
     Ok(([a.cast(dtype)?, b.cast(dtype)?], dtype))
 }
 
+/// Both operands as floats: in their promoted dtype, or in f32 if that is an integer's, which may not hold both.
+pub(crate) fn promoted_floats(a: &Operand, b: &Operand) -> Result<([Value; 2], DType)> {
+    let (a, b) = (a.value_beside(b)?, b.value_beside(a)?);
+    let dtype = promote(a.dtype(), b.dtype()).at_least_float();
+    Ok(([a.cast(dtype)?, b.cast(dtype)?], dtype))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -64,6 +64,47 @@ fn functions_without_a_kernel_are_accurate() {
 }
 
 #[test]
+fn angles_of_signed_zeros_and_infinities_are_those_of_c() {
+    const POINTS: [f32; 9] = [
+        0.0,
+        -0.0,
+        f32::INFINITY,
+        f32::NEG_INFINITY,
+        1.0,
+        -1.0,
+        3e-20,
+        -2e20,
+        f32::NAN,
+    ];
+    let pairs: Vec<[f32; 2]> = POINTS.iter().flat_map(|&y| POINTS.map(|x| [y, x])).collect();
+    let side = |n: usize| floats(&pairs.iter().map(|pair| pair[n]).collect::<Vec<_>>(), &[81]);
+    let angles = ops::arctan2(&side(0).into(), &side(1).into()).expect("computes");
+    for (found, [y, x]) in read(&angles).into_iter().zip(pairs) {
+        let expected = y.atan2(x);
+        let is_same = found.is_nan() && expected.is_nan()
+            || found.is_sign_negative() == expected.is_sign_negative() && (found - expected).abs() < 1e-6;
+        assert!(is_same, "({y}, {x}): {found} instead of {expected}");
+    }
+}
+
+#[test]
+fn floats_of_different_integers_are_those_of_each() {
+    let a = Operand::from(Value::from_slice(&[4_000_000_000u32, 3], &[2]).expect("it fits"));
+    let b = Operand::from(integers(&[2, -7], &[2]));
+    let quotients = |a, b| ops::divide(a, b).expect("divides");
+    near(&quotients(&a, &b), &[2e9, -3.0 / 7.0]);
+    near(&quotients(&b, &a), &[5e-10, -7.0 / 3.0]);
+    near(
+        &ops::arctan2(&a, &b).expect("computes"),
+        &[std::f32::consts::FRAC_PI_2, 3f32.atan2(-7.0)],
+    );
+    near(&ops::logaddexp(&a, &b).expect("computes"), &[4e9, 3.000_045_4]);
+    let ones = Operand::from(Value::from_slice(&[u32::MAX], &[1]).expect("it fits"));
+    let close = ops::isclose(&ones, &integers(&[-1], &[1]).into(), 1e-5, 1e-8, false);
+    assert_eq!(read(&close.expect("compares")), [0.0]);
+}
+
+#[test]
 fn along_an_axis() {
     let a = counted(&[2, 3]);
     let indices = integers(&[2, 0, -1, 1], &[2, 2]);
@@ -84,6 +125,21 @@ fn sorting_and_scans() {
         (order.dtype(), read(&order)),
         (DType::U32, vec![1.0, 2.0, 0.0, 2.0, 0.0, 1.0])
     );
+    let a = floats(
+        &[f32::NAN, f32::NAN, f32::INFINITY, f32::MAX, f32::INFINITY, -0.0, 0.0],
+        &[7],
+    );
+    for dtype in [DType::F32, DType::BF16, DType::F16] {
+        let a = a.cast(dtype).expect("casts");
+        let order = read(&ops::argsort(&a, Some(0)).expect("sorts"));
+        // The largest float32 is infinite in half precision.
+        let infinite = if dtype == DType::F32 {
+            [3.0, 2.0, 4.0]
+        } else {
+            [2.0, 3.0, 4.0]
+        };
+        assert_eq!(order, [&[5.0, 6.0], &infinite[..], &[0.0, 1.0]].concat(), "{dtype}");
+    }
     let scan = |reverse, inclusive| {
         let x = counted(&[4]);
         read(&ops::cumsum(&x, Some(0), reverse, inclusive).expect("sums"))
@@ -268,4 +324,79 @@ fn hadamard_transform_is_its_own_inverse() {
         read(&ops::hadamard_transform(&scaled, None).expect("transforms")),
         [1.0, 2.0, 3.0, 4.0]
     );
+}
+
+/// f32 values that half precision rounds, and these in a dtype.
+fn drawn(shape: &[usize], factor: usize, dtype: DType) -> Value {
+    let count: usize = shape.iter().product();
+    let elements: Vec<f32> = (0..count).map(|n| ((n * factor) % 83) as f32 / 37.0 - 1.0).collect();
+    floats(&elements, shape).cast(dtype).expect("casts")
+}
+
+const FLOATS: [DType; 3] = [DType::F16, DType::BF16, DType::F32];
+
+#[test]
+fn norms_are_rounded_to_the_dtype_of_the_result_only() {
+    let wide = |x: &Value| x.cast(DType::F32).expect("casts");
+    for (x, weight) in FLOATS.iter().flat_map(|&x| FLOATS.map(|weight| (x, weight))) {
+        let dtype = refrain_mlx::promote(x, weight);
+        let (x, weight) = (drawn(&[2, 64], 29, x), drawn(&[64], 31, weight));
+        let found = fast::rms_norm(&x, Some(&weight), 1e-5).expect("normalises");
+        let exact = fast::rms_norm(&wide(&x), Some(&wide(&weight)), 1e-5).expect("normalises");
+        assert_eq!(found.dtype(), dtype);
+        if dtype == DType::F32 {
+            near(&found, &read(&exact));
+        }
+        for bias in FLOATS {
+            let dtype = refrain_mlx::promote(dtype, bias);
+            let bias = drawn(&[64], 37, bias);
+            let found = fast::layer_norm(&x, Some(&weight), Some(&bias), 1e-5).expect("normalises");
+            let exact = fast::layer_norm(&wide(&x), Some(&wide(&weight)), Some(&wide(&bias)), 1e-5);
+            assert_eq!(found.dtype(), dtype);
+            if dtype == DType::F32 {
+                near(&found, &read(&exact.expect("normalises")));
+            }
+            let unweighted = fast::layer_norm(&x, None, Some(&bias), 1e-5).expect("normalises");
+            assert_eq!(unweighted.dtype(), x.dtype());
+        }
+    }
+}
+
+#[test]
+fn quantised_products_have_the_dtype_of_all_floats() {
+    let wide = |x: &Value| x.cast(DType::F32).expect("casts");
+    let planes = ops::quantize(&drawn(&[32, 64], 29, DType::F32), Some(32), Some(4), "affine").expect("quantises");
+    let multiply = |x: &Value, scales: &Value, biases: &Value, transpose: bool, indices: Option<&Value>| {
+        let (group, bits) = (Some(32), Some(4));
+        let [lhs, rhs] = [None, indices];
+        ops::gather_qmm(
+            x,
+            &planes[0],
+            scales,
+            Some(biases),
+            [lhs, rhs],
+            transpose,
+            group,
+            bits,
+            "affine",
+        )
+        .expect("multiplies")
+    };
+    let first = integers(&[0], &[1]);
+    for (x, scale) in FLOATS.iter().flat_map(|&x| FLOATS.map(|scale| (x, scale))) {
+        for bias in FLOATS {
+            let dtype = refrain_mlx::promote(refrain_mlx::promote(x, scale), bias);
+            let [scales, biases] = [(1, scale), (2, bias)].map(|(n, dtype)| planes[n].cast(dtype).expect("casts"));
+            for (transpose, indices) in [(true, None), (false, None), (true, Some(&first)), (false, Some(&first))] {
+                let x = drawn(&[1, if transpose { 64 } else { 32 }], 31, x);
+                let found = multiply(&x, &scales, &biases, transpose, indices);
+                let exact = multiply(&wide(&x), &wide(&scales), &wide(&biases), transpose, indices);
+                assert_eq!(found.dtype(), dtype);
+                for (found, exact) in read(&found).iter().zip(read(&exact)) {
+                    let bound = if dtype == DType::F32 { 1e-5 } else { 0.1 };
+                    assert!((found - exact).abs() < bound, "{found} instead of {exact}");
+                }
+            }
+        }
+    }
 }

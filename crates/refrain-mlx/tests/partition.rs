@@ -75,6 +75,25 @@ fn the_element_at_kth_is_where_sorting_puts_it() {
 }
 
 #[test]
+fn nan_comes_after_infinity() {
+    let x = floats(&[f32::NAN, f32::INFINITY, f32::NAN, 1.0, f32::INFINITY], &[5]);
+    for kth in 0..5i64 {
+        let order = ops::argpartition(&x, kth, Some(0)).expect("partitions");
+        let first = Index::Slice {
+            start: None,
+            stop: Some(kth + 1),
+            step: None,
+        };
+        let smallest = index::get(&order, &[first]).expect("slices");
+        for (side, numbers) in [(&order, 3), (&smallest, 3.min(kth as usize + 1))] {
+            let elements = read(&taken(&x, side));
+            assert_eq!(elements.iter().filter(|x| !x.is_nan()).count(), numbers, "{kth}");
+            assert!(elements[..numbers].iter().all(|x| !x.is_nan()), "{kth}: {elements:?}");
+        }
+    }
+}
+
+#[test]
 fn sides_whose_order_makes_no_difference_are_not_sorted() {
     let x = scores(&[2, EXPERTS]);
     let weights = scores(&[8]);

@@ -160,6 +160,16 @@ fn setting_leaves_the_old_value() {
 }
 
 #[test]
+fn nothing_is_set_in_arrays_without_elements() {
+    let a = floats(&[], &[3, 0]);
+    for items in [vec![Index::Ellipsis, Index::Int(0)], vec![Index::Int(7)]] {
+        let set = index::set(&a, &items, &Operand::from(1i64)).expect("sets");
+        assert_eq!(set.shape(), [3, 0]);
+        assert!(index::get(&a, &items).is_err());
+    }
+}
+
+#[test]
 fn masks_select_what_is_set() {
     let a = counted(&[4]);
     let mask = Index::Array(Value::from_slice(&[true, false, false, true], &[4]).expect("fits"));

@@ -25,6 +25,10 @@ fn item(object: &Bound<'_, PyAny>) -> PyResult<Index> {
     if object.is_none() {
         return Ok(Index::NewAxis);
     }
+    // Python's truth values are integers, too.
+    if object.is_instance_of::<PyBool>() {
+        return Err(PyValueError::new_err("Cannot index mlx array using the given type."));
+    }
     if object.is_instance_of::<PyInt>() {
         return position(object).map(Index::Int);
     }

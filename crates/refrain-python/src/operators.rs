@@ -4,7 +4,7 @@
 #![allow(unsafe_op_in_unsafe_fn)]
 
 use pyo3::basic::CompareOp;
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBool;
 use refrain_mlx::{Number, Operand, Result, Value, ops};
@@ -22,6 +22,7 @@ fn binary(
     word: &str,
     operation: impl FnOnce(&Operand, &Operand) -> Result<Value>,
 ) -> PyResult<Value> {
+    check_not_none(other, word)?;
     let Ok(other_side) = other.extract::<OperandArg>() else {
         let message = format!("Cannot perform {word} on an mlx.core.array and {}", type_name(other));
         return Err(PyValueError::new_err(message));
@@ -38,6 +39,15 @@ fn binary(
         )));
     }
     on(other.py(), None, || operation(&own, &other_side.0))
+}
+
+/// MLX does not take `None`, even where it compares other objects.
+fn check_not_none(other: &Bound<'_, PyAny>, word: &str) -> PyResult<()> {
+    if other.is_none() {
+        let message = format!("Cannot perform {word} on an mlx.core.array and None");
+        return Err(PyTypeError::new_err(message));
+    }
+    Ok(())
 }
 
 macro_rules! operators {
@@ -89,6 +99,7 @@ impl PyArray {
     }
 
     fn __itruediv__(&self, other: &Bound<'_, PyAny>) -> PyResult<()> {
+        check_not_none(other, "division")?;
         if !self.value().dtype().is_floating() {
             return Err(PyValueError::new_err(
                 "In place division cannot be performed on integer arrays",
@@ -150,6 +161,7 @@ impl PyArray {
             CompareOp::Gt => (ops::greater, "greater than"),
             CompareOp::Ge => (ops::greater_equal, "greater than or equal"),
         };
+        check_not_none(other, word)?;
         let comparable = other.extract::<OperandArg>().is_ok();
         match compare {
             CompareOp::Eq if !comparable => Ok(PyBool::new(py, false).to_owned().into_any()),

@@ -137,11 +137,36 @@ def test_at_counts_repeated_indices():
         (lambda: mx.grad(lambda x: x)(mx.zeros(1)), RuntimeError),
         (lambda: mx.fast.metal_kernel("k", [], [], "")(), RuntimeError),
         (lambda: len(mx.array(1)), TypeError),
+        (lambda: mx.zeros((2,))[True], ValueError),
+        (lambda: mx.zeros((2, 2))[0, False], ValueError),
+        (lambda: mx.zeros((2, 2)).at[True].add(1), ValueError),
+        (lambda: mx.zeros((2, 2)).__setitem__((0, True), 1), ValueError),
     ],
 )
 def test_raises_the_errors_of_mlx_at_the_call(function, error):
     with pytest.raises(error):
         function()
+
+
+OPERATORS = ["+", "-", "*", "/", "//", "%", "**", "@", "&", "|", "^", "<<", ">>"]
+
+
+@pytest.mark.parametrize("operator", [*OPERATORS, "<", "<=", "==", "!=", ">", ">="])
+def test_no_operator_takes_none(operator):
+    for text in [f"a {operator} None", f"None {operator} a"]:
+        with pytest.raises(TypeError):
+            eval(text, {"a": mx.array([1])})
+    if operator in OPERATORS:
+        with pytest.raises(TypeError):
+            exec(f"a {operator}= None", {"a": mx.array([1])})
+
+
+def test_a_truth_value_sets_all_or_nothing():
+    array = mx.zeros((2,))
+    array[False] = 1
+    assert array.tolist() == [0, 0]
+    array[True] = 1
+    assert array.tolist() == [1, 1]
 
 
 def test_prints_as_mlx_does():

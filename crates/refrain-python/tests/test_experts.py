@@ -21,11 +21,12 @@ def exact(array):
 class Matrices:
     """Quantised matrices of experts."""
 
-    def __init__(self, shape, seed, mode):
+    def __init__(self, shape, seed, mode, dtype="float32"):
         group_size, bits, name = mode
         self.settings = {"group_size": group_size, "bits": bits, "mode": name}
-        self.planes = mx.quantize(random(shape, seed), **self.settings)
-        self.exact = exact(mx.dequantize(*self.planes, **self.settings))
+        self.planes = mx.quantize(random(shape, seed, dtype), **self.settings)
+        wide = [plane.astype(mx.float32) if plane.dtype == getattr(mx, dtype) else plane for plane in self.planes]
+        self.exact = exact(mx.dequantize(*wide, **self.settings))
         mx.eval(self.planes)
 
     def __call__(self, x, indices, sorted_indices=False):
@@ -59,7 +60,7 @@ def drawn(shape, experts, seed):
     ],
 )
 def test_quantised_experts(x, indices, mode, dtype):
-    matrices = Matrices((6, 24, 128), 1, mode)
+    matrices = Matrices((6, 24, 128), 1, mode, dtype)
     chosen = drawn(indices, 6, 2)
     x = random(x, 3, dtype)
     found = matrices(x, mx.array(chosen))
@@ -90,7 +91,7 @@ def silu(x):
 @pytest.mark.parametrize("tokens", [1, 3, 20])
 def test_a_mixture_of_experts(tokens, dtype):
     gate, up, down = (
-        Matrices(shape, n, MODES[0]) for n, shape in enumerate([(8, 64, 128), (8, 64, 128), (8, 128, 64)])
+        Matrices(shape, n, MODES[0], dtype) for n, shape in enumerate([(8, 64, 128), (8, 64, 128), (8, 128, 64)])
     )
     x = random((1, tokens, 128), 3, dtype) * 0.25
     chosen, scores = drawn((1, tokens, 4), 8, 4), random((1, tokens, 4), 5, dtype)
@@ -106,7 +107,7 @@ def test_a_mixture_of_experts(tokens, dtype):
 
 
 def test_experts_are_not_copied():
-    matrices = Matrices((64, 256, 256), 1, MODES[0])
+    matrices = Matrices((64, 256, 256), 1, MODES[0], "bfloat16")
     x = random((64, 1, 1, 256), 2, "bfloat16")
     indices = mx.array(drawn((64, 8), 64, 3))
     mx.eval(x, indices)

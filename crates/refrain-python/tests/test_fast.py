@@ -169,7 +169,9 @@ def test_quantized_matmul(bits):
         for dtype, bound in BOUNDS.items():
             x, exact_x = random(shape, 8, dtype)
             found = mx.quantized_matmul(x, *planes, group_size=32, bits=bits)
-            assert (found.shape, found.dtype) == ((*shape[:-1], 32), x.dtype)
+            assert (found.shape, found.dtype) == ((*shape[:-1], 32), mx.float32)
+            halves = [plane.astype(x.dtype) for plane in planes[1:]]
+            assert mx.quantized_matmul(x, planes[0], *halves, group_size=32, bits=bits).dtype == x.dtype
             np.testing.assert_allclose(np.array(found.astype(mx.float32)), exact_x @ exact.T, atol=20 * bound)
 
 

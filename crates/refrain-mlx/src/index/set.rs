@@ -7,7 +7,7 @@ use super::get::{Integers, selected};
 use super::{Index, Item, misfit, resolved};
 use crate::ops::{reversed, scattered};
 use crate::shape::{broadcast, signed};
-use crate::{DType, Operand, Result, Value, ops};
+use crate::{DType, ErrorKind, Operand, Result, Value, ops};
 
 /// How [`update`] combines an element with the given one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -27,7 +27,7 @@ pub enum Update {
 }
 
 /// `a` after `a[items] = value`. If an index occurs several times, any of its values may win. Indices out of range are
-/// skipped. A single array of truth values selects the elements where it is true.
+/// skipped, and integers out of range if `a` has no elements. A single array of truth values selects the elements where it is true.
 ///
 /// # Errors
 /// As [`super::get`]; also fails if `value` does not broadcast to what is replaced.
@@ -36,7 +36,11 @@ pub fn set(a: &Value, items: &[Index], value: &Operand) -> Result<Value> {
     if let Some(mask) = mask_of(items) {
         return masked(a, mask, &value);
     }
-    let items = resolved(a, items)?;
+    let items = match resolved(a, items) {
+        // No index is within an axis without elements, but nothing would be replaced either.
+        Err(error) if a.size() == 0 && error.kind == ErrorKind::Index => return Ok(a.clone()),
+        items => items?,
+    };
     if items.iter().any(|item| matches!(item, Item::Many(_))) {
         return scatter(a, &items, &value, None);
     }

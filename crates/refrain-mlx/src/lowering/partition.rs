@@ -15,8 +15,8 @@ use refrain::rewrite::{Rewrite, RewriteStage, same_elements};
 use refrain::{Array, DType, Device, Layout, Primitive};
 use refrain_kernels::elementwise::{self, Expression};
 
-/// (order u32 `[.., n]`, x `[.., n]`) → order, which sorts the rows of x. Of it only that matters which elements come
-/// before the one at `kth`, and which after it.
+/// (order u32 `[.., n]`, x `[.., n]`, keys `[.., n]`) → order, which sorts the rows of x, and those of the keys
+/// descending. Of it only that matters which elements come before the one at `kth`, and which after it.
 #[derive(Hash, Debug)]
 struct Partitioned {
     kth: usize,
@@ -32,17 +32,18 @@ impl Operation for Partitioned {
     }
 
     fn results(&self, inputs: &[&ArraySpec]) -> Result<Vec<ArraySpec>, String> {
-        let [order, x] = exact_inputs(inputs)?;
-        if order.dtype != DType::U32 || order.shape != x.shape || x.shape.last().is_none_or(|&n| self.kth >= n) {
+        let [order, x, keys] = exact_inputs(inputs)?;
+        let same_shape = order.shape == x.shape && order.shape == keys.shape;
+        if order.dtype != DType::U32 || !same_shape || x.shape.last().is_none_or(|&n| self.kth >= n) {
             return Err(format!("{order} is no order of {x}"));
         }
         Ok(vec![(*order).clone()])
     }
 
     fn lower(&self, traits: &Traits, all: &[OperandSpec]) -> Result<Kernels, Unsupported> {
-        let [order, _, out] = operands(all);
+        let [order, _, _, out] = operands(all);
         let mut call = elementwise::call(traits, &Expression::cast(DType::U32, DType::U32), &[order, out])?;
-        renumber(&mut call, &[0, 2]);
+        renumber(&mut call, &[0, 3]);
         Ok(Kernels::one(call))
     }
 
@@ -58,9 +59,10 @@ impl Operation for Partitioned {
     }
 }
 
-/// The order that sorts the rows of x `[.., n]`, for a program that wants them partitioned at `kth`.
-pub(crate) fn partitioned(order: &Array, x: &Array, kth: usize) -> Array {
-    let [partitioned] = Array::apply(Partitioned { kth }, &[order, x]);
+/// The order that sorts the rows of x `[.., n]`, and those of `keys` descending, for a program that wants them partitioned
+/// at `kth`.
+pub(crate) fn partitioned(order: &Array, x: &Array, keys: &Array, kth: usize) -> Array {
+    let [partitioned] = Array::apply(Partitioned { kth }, &[order, x, keys]);
     partitioned
 }
 
@@ -98,9 +100,7 @@ fn largest(graph: &Graph, number: usize) -> Option<Node> {
 fn smallest(graph: &Graph, number: usize) -> Option<Node> {
     let node = &graph.nodes[number];
     let &Partitioned { kth } = node.primitive.operation()?;
-    let sort = &graph.nodes[node.inputs[0].node];
-    let is_sort = sort.primitive.operation::<TopK>().is_some() && graph.is_whole(&node.inputs[0]);
-    (is_sort && reads_only(graph, number, 0, kth + 1)).then(|| top_k(node, &sort.inputs[0], kth + 1))
+    reads_only(graph, number, 0, kth + 1).then(|| top_k(node, &node.inputs[2], kth + 1))
 }
 
 /// Whether all that reads node `number` reads the columns from `first` to `last`, all of them.

@@ -85,13 +85,22 @@ pub(super) fn arccos(x: &Array) -> Array {
     arctan(&(&(1.0 - x) / &(x + 1.0)).sqrt()) * 2.0
 }
 
-/// The angle of the point (x, y).
+/// The angle of the point (x, y), by C's rules for infinities and signed zeros.
 pub(super) fn arctan2(y: &Array, x: &Array) -> Array {
-    let angle = arctan(&(y / x));
-    let half_turn = y.lt(0.0).select(-PI, PI);
-    let left = x.lt(0.0).select(&(&angle + &half_turn), &angle);
-    let origin = y.eq(0.0).bit_and(x.eq(0.0));
-    origin.select(&(y * 0.0), &left)
+    let (height, width) = (y.abs(), x.abs());
+    // Quotients of two zeros and of two infinities are NaN.
+    let at_origin = height.eq(0.0).bit_and(width.eq(0.0));
+    let is_diagonal = height.eq(f32::INFINITY).bit_and(width.eq(f32::INFINITY));
+    let slope = at_origin.select(0.0, is_diagonal.select(1.0, &height / &width));
+    let angle = arctan(&slope);
+    let angle = is_negative(x).select(PI - &angle, &angle);
+    is_negative(y).select(-&angle, &angle)
+}
+
+/// Whether the sign is negative, that of zero too.
+fn is_negative(x: &Array) -> Array {
+    let is_negative_zero = x.eq(0.0).bit_and((1.0 / x).lt(0.0));
+    x.lt(0.0).bit_or(&is_negative_zero)
 }
 
 /// The inverse error function, within 3 units in the last place (Giles 2010, coefficients by N. Juffa).

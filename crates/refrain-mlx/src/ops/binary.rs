@@ -4,7 +4,7 @@ use refrain::Array;
 
 use super::{approximations, composed, integer};
 use crate::dtype::Category;
-use crate::promotion::promoted;
+use crate::promotion::{promoted, promoted_floats};
 use crate::shape::broadcast;
 use crate::{DType, Error, ErrorKind, Operand, Result, Value, promote};
 
@@ -35,9 +35,8 @@ fn by_either_number(
 
 /// A function of two arrays of a floating dtype.
 fn floating(a: &Operand, b: &Operand, function: impl Fn(&Array, &Array) -> Array) -> Result<Value> {
-    let ([a, b], dtype) = promoted(a, b)?;
-    let dtype = dtype.at_least_float();
-    Value::of(function(a.cast(dtype)?.array(), b.cast(dtype)?.array()))
+    let ([a, b], _) = promoted_floats(a, b)?;
+    Value::of(function(a.array(), b.array()))
 }
 
 /// Functions of several steps and two arrays of f32; the result has the operands' floating dtype.
@@ -52,9 +51,9 @@ macro_rules! functions_in_f32 {
                 let [a, b] = [&inputs[0], &inputs[1]].map(|x| x.astype(refrain::DType::F32));
                 $function(&a, &b)
             }
-            let ([a, b], dtype) = promoted(a, b)?;
+            let ([a, b], dtype) = promoted_floats(a, b)?;
             let shape = broadcast(stringify!($name), &[a.shape(), b.shape()])?;
-            let dtype = dtype.at_least_float().stored()?;
+            let dtype = dtype.stored()?;
             Value::of(composed(stringify!($name), steps, &[a.array(), b.array()], &shape, dtype))
         }
     )* };

@@ -3,7 +3,7 @@
 use refrain::Array;
 
 use super::reduce;
-use crate::promotion::promoted;
+use crate::promotion::{promoted, promoted_floats};
 use crate::{DType, Number, Operand, Result, Value, ops};
 
 /// Compares with one of the core's functions. Operands of u32 and i32, whose promoted dtype is i64, are compared
@@ -61,7 +61,7 @@ comparisons! {
 /// # Errors
 /// As [`equal`].
 pub fn isclose(a: &Operand, b: &Operand, rtol: f64, atol: f64, equal_nan: bool) -> Result<Value> {
-    let ([a, b], _) = promoted(a, b)?;
+    let ([a, b], _) = promoted_floats(a, b)?;
     let [a, b] = [a.cast(DType::F32)?, b.cast(DType::F32)?];
     let [a, b] = [a.array(), b.array()];
     let bound = &(b.abs() * rtol as f32) + atol as f32;

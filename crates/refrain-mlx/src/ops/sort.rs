@@ -5,6 +5,7 @@ use std::hash::{Hash, Hasher};
 use refrain::{Array, Composite};
 
 use super::integer::all_ones;
+use super::reversed;
 use crate::lowering::partitioned;
 use crate::shape::{self, from_last, to_last};
 use crate::{DType, Error, Operand, Result, Value, ops};
@@ -82,17 +83,38 @@ impl Composite for ArgSort {
         let x = &inputs[0];
         let n = x.shape()[self.axis];
         let rows = to_last(x, self.axis);
-        let mut keys = reversed_order(&rows, self.dtype);
-        if self.dtype.is_floating() {
-            keys = keys.ne(&keys).select(f32::NEG_INFINITY, &keys);
-        }
+        let keys = descending(&rows, self.dtype);
         // The largest of the reversed order come first.
-        let mut order = keys.top_k(n);
+        let mut order = if self.dtype.is_floating() {
+            ascending(&rows)
+        } else {
+            keys.top_k(n)
+        };
         if let Some(kth) = self.kth {
-            order = partitioned(&order, &rows, kth);
+            order = partitioned(&order, &rows, &keys, kth);
         }
         from_last(&order, self.axis)
     }
+}
+
+/// Keys whose order is the reverse of `x`'s, with NaN of floats as the smallest. Only infinity and the largest number of
+/// f32 have the same key, since that makes room for NaN.
+fn descending(x: &Array, dtype: DType) -> Array {
+    if !dtype.is_floating() {
+        return reversed_order(x, dtype);
+    }
+    let x = x.astype(refrain::DType::F32);
+    let keys = x.eq(f32::INFINITY).select(f32::MIN, -&x);
+    x.ne(&x).select(f32::NEG_INFINITY, &keys)
+}
+
+/// The indices that sort the rows of floats. No float is left for a key that comes after infinity's, but NaN is the
+/// largest for top-k: its order, read backwards, of the rows read backwards, so that equal elements keep theirs.
+fn ascending(rows: &Array) -> Array {
+    let last = rows.rank() - 1;
+    let n = rows.shape()[last];
+    let order = reversed(&reversed(rows, last).top_k(n), last);
+    (n as i32 - 1) - order
 }
 
 fn check_position(op: &str, a: &Value, kth: i64, axis: Option<i64>) -> Result<()> {

@@ -22,8 +22,10 @@ pub(super) struct CompletionForm {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Completion {
     text: String,
-    /// The first token of an echoed prompt, which has no log-probability.
+    /// The first token of an echoed prompt, which has no log-probability, and how many others of the prompt come before
+    /// the answer's. Their text is there already.
     first: Option<u32>,
+    echoed: usize,
     tokens: Vec<PickedToken>,
     /// Number of tokens whose log-probabilities were streamed, and where the next one stands.
     streamed: usize,
@@ -39,10 +41,12 @@ impl Completion {
         }
     }
 
-    /// A text that begins with the first token of an echoed prompt; the others are generated.
-    pub fn of_token(first: u32) -> Completion {
+    /// The same where the log-probabilities of the prompt's tokens come before the answer's.
+    pub fn of_scored(text: String, prompt: &[u32]) -> Completion {
         Completion {
-            first: Some(first),
+            text,
+            first: prompt.first().copied(),
+            echoed: prompt.len().saturating_sub(1),
             ..Completion::default()
         }
     }
@@ -52,12 +56,16 @@ impl CompletionForm {
     /// Returns the log-probabilities that were not streamed yet.
     fn logprobs(&self, completion: &mut Completion) -> Value {
         let tokens = &completion.tokens[completion.streamed..];
-        let first = completion.first.filter(|_| completion.streamed == 0);
+        let begin = logprob::Echoed {
+            first: completion.first.filter(|_| completion.streamed == 0),
+            others: completion.echoed.saturating_sub(completion.streamed),
+            text: &completion.text,
+        };
         completion.streamed = completion.tokens.len();
-        if tokens.is_empty() && first.is_none() {
+        if tokens.is_empty() && begin.first.is_none() {
             Value::Null
         } else {
-            logprob::of_completion(&self.model, first, tokens, &mut completion.offset)
+            logprob::of_completion(&self.model, &begin, tokens, &mut completion.offset)
         }
     }
 }
@@ -66,12 +74,7 @@ impl ReplyForm for CompletionForm {
     type Choice = Completion;
 
     fn begin(&self, index: usize) -> Completion {
-        let mut completion = self.begun.get(index).cloned().unwrap_or_default();
-        let first = completion
-            .first
-            .and_then(|id| self.model.tokenizer.decode(&[id], true).ok());
-        completion.text.push_str(&first.unwrap_or_default());
-        completion
+        self.begun.get(index).cloned().unwrap_or_default()
     }
 
     fn push(&self, completion: &mut Completion, pieces: Vec<AnswerPiece>, tokens: Vec<PickedToken>) -> Vec<Value> {
@@ -79,9 +82,12 @@ impl ReplyForm for CompletionForm {
             AnswerPiece::Text(text) => Some(text),
             _ => None,
         });
-        let text: String = texts.collect();
-        completion.text.push_str(&text);
+        let mut text: String = texts.collect();
         completion.tokens.extend(tokens);
+        if completion.first.is_some() && completion.tokens.len() <= completion.echoed {
+            text.clear();
+        }
+        completion.text.push_str(&text);
         vec![choice(&text, self.logprobs(completion), None)]
     }
 

@@ -123,14 +123,15 @@ pub(crate) async fn completions(
     for (index, prompt) in prompts.iter().enumerate() {
         // What is left of a prompt that was truncated is not what was written.
         let is_whole = prompt.len() == lengths[index];
+        let text = match written.get(index).filter(|_| is_whole) {
+            Some(text) => text.clone(),
+            None if echo => model.decode(prompt.clone(), false).await?,
+            None => String::new(),
+        };
         let begin = if scores {
-            Completion::of_token(prompt[0])
-        } else if let Some(text) = written.get(index).filter(|_| is_whole) {
-            Completion::of_text(text.clone())
-        } else if echo {
-            Completion::of_text(model.decode(prompt.clone(), false).await?)
+            Completion::of_scored(text, prompt)
         } else {
-            Completion::default()
+            Completion::of_text(text)
         };
         for options in &options {
             begun.push(begin.clone());

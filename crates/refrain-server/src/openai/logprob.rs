@@ -112,24 +112,36 @@ impl TextOffset {
     }
 }
 
+/// An echoed prompt at the beginning of a completion.
+pub(super) struct Echoed<'a> {
+    /// Its first token, which has no log-probability; `None` if there is none, or it was written before.
+    pub first: Option<u32>,
+    /// How many of the tokens that follow are the prompt's.
+    pub others: usize,
+    /// The text that begins with it.
+    pub text: &'a str,
+}
+
 /// Returns the `logprobs` of tokens in a completion. `begin` is where the first one stands in the text, and moves
 /// behind the last. Tokens without log-probabilities are left out.
-/// `first` is a token before them that has no log-probability: the first one of an echoed prompt.
 pub(super) fn of_completion(
     model: &ServedModel,
-    first: Option<u32>,
+    echoed: &Echoed,
     tokens: &[PickedToken],
     begin: &mut TextOffset,
 ) -> Value {
     let [mut texts, mut sampled, mut others, mut offsets] = [const { Vec::<Value>::new() }; 4];
-    if let Some(first) = first {
+    if let Some(first) = echoed.first {
         offsets.push(begin.characters.into());
-        begin.advance(model.text_bytes_of(first));
+        // The tokenizer may have added it.
+        let bytes = model.bytes_of(first);
+        let is_written = echoed.text.as_bytes().starts_with(bytes);
+        begin.advance(if is_written { bytes } else { model.text_bytes_of(first) });
         texts.push(text(model.bytes_of(first)).into());
         sampled.push(Value::Null);
         others.push(Value::Null);
     }
-    for token in tokens {
+    for (number, token) in tokens.iter().enumerate() {
         let Some(logprobs) = &token.logprobs else {
             continue;
         };
@@ -141,7 +153,12 @@ pub(super) fn of_completion(
             top.entry(name).or_insert(finite(logprob).into());
         }
         offsets.push(begin.characters.into());
-        begin.advance(model.text_bytes_of(token.id));
+        // Of prompts, special tokens are text, too.
+        begin.advance(if number < echoed.others {
+            model.bytes_of(token.id)
+        } else {
+            model.text_bytes_of(token.id)
+        });
         texts.push(text(model.bytes_of(token.id)).into());
         sampled.push(finite(logprobs.sampled).into());
         others.push(if logprobs.top.is_empty() {

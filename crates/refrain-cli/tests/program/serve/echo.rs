@@ -54,20 +54,29 @@ fn echo_returns_the_prompt_and_its_logprobs() {
     assert!(answer.is_some_and(|answer| answer.len() == 4), "{echoed}");
     // The prompt is returned as it was written.
     let prompt = "<|im_start|>user\nHi<|im_end|>\n";
-    let request = json!({"prompt": [prompt, "Grüße 😀 "], "max_tokens": 3, "temperature": 0, "echo": true});
+    let mut request = json!({"prompt": [prompt, "Grüße 😀 "], "max_tokens": 3, "temperature": 0, "echo": true});
     let (_, echoed) = server.post(path, &request);
-    let text = |index: usize| echoed["choices"][index]["text"].as_str().unwrap();
-    assert!(
-        text(0).starts_with(prompt) && text(1).starts_with("Grüße 😀 "),
-        "{echoed}"
-    );
+    let texts = |answer: &Value| [0, 1].map(|at| answer["choices"][at]["text"].as_str().unwrap().to_owned());
+    let [first, second] = texts(&echoed);
+    assert!(first.starts_with(prompt) && second.starts_with("Grüße 😀 "), "{echoed}");
+    request["logprobs"] = 0.into();
+    let (_, scored) = server.post(path, &request);
+    assert_eq!(texts(&scored), texts(&echoed));
+    request["stream"] = true.into();
+    let mut streamed = [String::new(), String::new()];
+    for event in server.events(path, &request) {
+        for choice in event["choices"].as_array().into_iter().flatten() {
+            streamed[choice["index"].as_u64().unwrap() as usize] += choice["text"].as_str().unwrap();
+        }
+    }
+    assert_eq!(streamed, texts(&echoed));
 }
 
 /// The last token of a prompt stands where it is found in the text, also behind characters of several tokens.
 #[test]
 fn offsets_of_tokens_count_characters() {
     let server = Server::start(&["--ctx", "256"]);
-    let prompt = "Grüße aus Köln 😀 ";
+    let prompt = "<|im_start|>Grüße aus Köln 😀 <|im_end|>";
     let request = json!({"prompt": prompt, "max_tokens": 3, "temperature": 0, "echo": true, "logprobs": 0});
     let (status, echoed) = server.post("/v1/completions", &request);
     assert_eq!(status, 200, "{echoed}");
