@@ -228,3 +228,11 @@ def test_levels_of_quantisation_do_not_depend_on_when_the_weights_are_computed()
     at_once, later = quantised(False), quantised(True)
     mx.eval(at_once)
     assert all(mx.array_equal(a, b) for a, b in zip(at_once, later))
+
+
+def test_floats_of_4_bits_that_round_to_zero_have_no_sign():
+    w = mx.array([[-0.01, -0.0, 0.01, 5.0] * 8])
+    # By MLX 0.32.4.
+    assert mx.quantize(w, mode="mxfp4")[0].tolist() == [[1610637312] * 4]
+    assert mx.quantize(w, mode="nvfp4")[0].tolist() == [[1879076864] * 4]
+    assert mx.quantize(-w, mode="mxfp4")[0].tolist() == [[3758153728] * 4]

@@ -52,6 +52,24 @@ def test_a_dlpack_capsule_is_used_once():
         mx.from_dlpack(Reuse())
 
 
+@pytest.mark.parametrize("name", ["bool_", "int8", "uint16", "int64", "uint64", "float16", "bfloat16", "float32"])
+def test_files_hold_every_dtype(tmp_path, name):
+    array = mx.array([[0, 1, 3], [2, 1, 0]], dtype=getattr(mx, name))
+    mx.save(str(tmp_path / "a.npy"), array)
+    mx.savez(str(tmp_path / "a.npz"), x=array)
+    mx.save_safetensors(str(tmp_path / "a.safetensors"), {"x": array})
+    files = [mx.load(str(tmp_path / f"a.{suffix}")) for suffix in ("npy", "npz", "safetensors")]
+    for found in [files[0], files[1]["x"], files[2]["x"]]:
+        assert (found.dtype, found.tolist()) == (array.dtype, array.tolist())
+
+
+@pytest.mark.parametrize("dtype", [">i4", ">f2", ">f4", "<i2"])
+def test_npy_of_either_order_of_bytes_is_read(tmp_path, dtype):
+    theirs = np.arange(6).reshape(2, 3).astype(dtype)
+    np.save(tmp_path / "a.npy", theirs)
+    assert mx.load(str(tmp_path / "a.npy")).tolist() == theirs.tolist()
+
+
 @pytest.mark.parametrize("suffix", ["safetensors", "npz"])
 def test_files_give_back_their_arrays(tmp_path, suffix):
     arrays = {"a": mx.arange(6).reshape(2, 3), "b": mx.array([0.5, 1.5], mx.float16)}

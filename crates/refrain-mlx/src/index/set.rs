@@ -27,7 +27,8 @@ pub enum Update {
 }
 
 /// `a` after `a[items] = value`. If an index occurs several times, any of its values may win. Indices out of range are
-/// skipped, and integers out of range if `a` has no elements. A single array of truth values selects the elements where it is true.
+/// skipped, and integers out of range if `a` has no elements. A single array of truth values selects the elements where
+/// it is true.
 ///
 /// # Errors
 /// As [`super::get`]; also fails if `value` does not broadcast to what is replaced.

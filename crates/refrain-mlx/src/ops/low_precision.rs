@@ -63,7 +63,8 @@ pub(super) fn from_fp4(codes: &Array) -> Array {
 /// The FP4 codes (u32) of f32. Ties go to the lower magnitude, as in MLX.
 pub(super) fn to_fp4(x: &Array) -> Array {
     let magnitude = x.abs();
-    let sign = x.lt(0.0).astype(refrain::DType::U32) * 8;
+    // What rounds to zero has no sign.
+    let sign = x.lt(-(FP4[0] + FP4[1]) / 2.0).astype(refrain::DType::U32) * 8;
     FP4[..8].windows(2).fold(sign, |code, pair| {
         code + magnitude.gt((pair[0] + pair[1]) / 2.0).astype(refrain::DType::U32)
     })

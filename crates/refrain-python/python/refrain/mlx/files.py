@@ -25,6 +25,8 @@ _NPY_TYPES = {
     "<f4": _core.float32,
     "<f8": _core.float64,
     "<c8": _core.complex64,
+    # NumPy has no bfloat16: MLX writes its items as two bytes without a meaning.
+    "<V2": _core.bfloat16,
 }
 
 _SAFETENSORS_TYPES = {
@@ -47,9 +49,19 @@ _SAFETENSORS_TYPES = {
 }
 
 
+# Those that arrays have in memory.
+_STORED_TYPES = (
+    _core.bool_,
+    _core.uint8,
+    _core.uint32,
+    _core.int32,
+    _core.float16,
+    _core.bfloat16,
+    _core.float32,
+)
+
+
 def _npy(array: "_core.array") -> bytes:
-    if array.dtype == _core.bfloat16:
-        raise ValueError("[save] npy files have no bfloat16: convert the array, or save it as safetensors")
     name = next(name for name, dtype in _NPY_TYPES.items() if dtype == array.dtype)
     header = f"{{'descr': '{name}', 'fortran_order': False, 'shape': {tuple(array.shape)}, }}"
     padding = -(len(_NPY_MAGIC) + 4 + len(header) + 1) % 64
@@ -65,12 +77,22 @@ def _array_of_npy(content: bytes) -> "_core.array":
     length = struct.unpack_from("<I" if long else "<H", content, 8)[0]
     header = ast.literal_eval(content[start : start + length].decode("latin1"))
     name, shape = header["descr"], tuple(header["shape"])
-    if name not in _NPY_TYPES:
-        raise ValueError(f"[load_npy] there is no dtype for items {name!r}")
     elements = content[start + length :]
+    if isinstance(name, str) and name[0] == ">":
+        name, elements = "<" + name[1:], _swapped(elements, int(name[2:]))
+    if name not in _NPY_TYPES:
+        raise ValueError(f"[load_npy] there is no dtype for items {header['descr']!r}")
     if header["fortran_order"]:
         return _core._array_from_bytes(elements, _NPY_TYPES[name], shape[::-1]).transpose()
     return _core._array_from_bytes(elements, _NPY_TYPES[name], shape)
+
+
+def _swapped(content: bytes, size: int) -> bytes:
+    """Numbers of `size` bytes in the other order of bytes."""
+    swapped = bytearray(len(content))
+    for at in range(size):
+        swapped[at::size] = content[size - 1 - at :: size]
+    return bytes(swapped)
 
 
 def _write(file: object, content: bytes, suffix: str) -> None:
@@ -111,7 +133,11 @@ def save_safetensors(file: object, arrays: dict, metadata: dict[str, str] | None
     if not hasattr(file, "write"):
         path = str(file)
         path = path if path.endswith(".safetensors") else path + ".safetensors"
-        _core._save_safetensors(path, arrays, metadata)
+        if all(array.dtype in _STORED_TYPES for array in arrays.values() if isinstance(array, _core.array)):
+            _core._save_safetensors(path, arrays, metadata)
+            return
+        with open(path, "wb") as opened:
+            save_safetensors(opened, arrays, metadata)
         return
     names = {dtype: name for name, dtype in reversed(_SAFETENSORS_TYPES.items())}
     header: dict = {"__metadata__": metadata}
