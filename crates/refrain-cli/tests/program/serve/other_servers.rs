@@ -35,6 +35,17 @@ fn routes_of_llama_server_and_vllm() {
     let timings = &answer["timings"];
     assert_eq!(timings["predicted_n"], 5, "{timings}");
     assert!(timings["predicted_per_second"].as_f64() > Some(0.0), "{timings}");
+    // What was cached is not processed again.
+    let long = json!({"prompt": vec![5; 150], "n_predict": 1, "n_probs": 10});
+    let counts = [(); 2].map(|()| {
+        let (_, answer) = server.post("/completion", &long);
+        [&answer["timings"]["prompt_n"], &answer["tokens_cached"]].map(|count| count.as_u64().unwrap_or(0))
+    });
+    assert!(
+        counts.iter().all(|[processed, cached]| processed + cached == 150),
+        "{counts:?}"
+    );
+    assert!(counts[1][1] >= 64, "{counts:?}");
     let streamed = json!({"prompt": "Once upon", "n_predict": 5, "temperature": 0, "stream": true});
     let events = server.named_events("/completion", &streamed);
     let texts = events.iter().filter_map(|event| event["content"].as_str());
