@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use refrain::StoredTensor;
 use safetensors::Dtype;
 use safetensors::tensor::Metadata;
 
@@ -35,17 +36,36 @@ pub fn load_safetensors(path: &Path) -> Result<Contents> {
     Ok((values.into_iter().collect(), metadata(path)?))
 }
 
+/// The dtypes that are not stored as the core stores arrays.
+const OTHERS: [(Dtype, DType); 5] = [
+    (Dtype::I8, DType::I8),
+    (Dtype::I16, DType::I16),
+    (Dtype::U16, DType::U16),
+    (Dtype::I64, DType::I64),
+    (Dtype::U64, DType::U64),
+];
+
 /// The dtype of a tensor that is not stored as the core stores arrays, if there is one.
 fn dtype_of(stored: Dtype) -> Option<DType> {
-    Some(match stored {
-        Dtype::I8 => DType::I8,
-        Dtype::I16 => DType::I16,
-        Dtype::U16 => DType::U16,
-        Dtype::I64 => DType::I64,
-        Dtype::U64 => DType::U64,
-        Dtype::F8_E4M3 | Dtype::F8_E5M2 | Dtype::F8_E8M0 => DType::U8,
-        _ => return None,
-    })
+    match stored {
+        Dtype::F8_E4M3 | Dtype::F8_E5M2 | Dtype::F8_E8M0 => Some(DType::U8),
+        _ => OTHERS
+            .iter()
+            .find(|(other, _)| *other == stored)
+            .map(|(_, dtype)| *dtype),
+    }
+}
+
+/// A value as files store it.
+fn stored(value: &Value) -> Result<StoredTensor> {
+    match OTHERS.iter().find(|(_, dtype)| *dtype == value.dtype()) {
+        None => Ok(StoredTensor::of(value.array())?),
+        Some(&(dtype, _)) => Ok(StoredTensor {
+            dtype,
+            shape: value.shape().to_vec(),
+            bytes: value.to_bytes()?,
+        }),
+    }
 }
 
 /// The texts in a file's header.
@@ -71,12 +91,14 @@ fn metadata(path: &Path) -> Result<Vec<(String, String)>> {
 /// # Errors
 /// Fails as [`crate::eval`], or if the file cannot be written.
 pub fn save_safetensors(path: &Path, values: &[(&str, &Value)], metadata: &[(String, String)]) -> Result<()> {
-    if let Some((name, value)) = values.iter().find(|(_, value)| !value.dtype().is_native()) {
-        let message = format!("{name:?}: {} arrays cannot be saved yet.", value.dtype());
-        return Err(Error::not_implemented(message));
-    }
     let all: Vec<Value> = values.iter().map(|(_, value)| (*value).clone()).collect();
     crate::evaluation::evaluate(&all)?;
-    let arrays = values.iter().map(|(name, value)| (*name, value.array()));
-    Ok(refrain::save_safetensors_with(path, arrays, metadata)?)
+    let tensors = values
+        .iter()
+        .map(|(name, value)| Ok(((*name).to_owned(), stored(value)?)));
+    Ok(refrain::save_safetensors_with(
+        path,
+        tensors.collect::<Result<_>>()?,
+        metadata,
+    )?)
 }

@@ -150,7 +150,9 @@ mod storage;
 mod subgraph;
 mod traced_graph;
 
-pub use self::safetensors::{load_safetensors, load_safetensors_with, save_safetensors, save_safetensors_with};
+pub use self::safetensors::{
+    StoredTensor, load_safetensors, load_safetensors_with, save_safetensors, save_safetensors_with,
+};
 pub use array::Array;
 pub use composite::Composite;
 pub use device::{Device, Flushes};

@@ -58,27 +58,23 @@ pub fn save_safetensors<'a, N: AsRef<str>>(
     path: &Path,
     arrays: impl IntoIterator<Item = (N, &'a Array)>,
 ) -> Result<(), Error> {
-    save_safetensors_with(path, arrays, &[])
+    let stored = |(name, array): (N, &Array)| Ok((name.as_ref().to_owned(), StoredTensor::of(array)?));
+    let tensors: Vec<(String, StoredTensor)> = arrays.into_iter().map(stored).collect::<Result<_, Error>>()?;
+    save_safetensors_with(path, tensors, &[])
 }
 
-/// [`save_safetensors`] with texts by name, which are stored in the header.
+/// [`save_safetensors`] of tensors of any dtype, with texts by name, which are stored in the header.
 ///
 /// # Errors
 /// As [`save_safetensors`].
-pub fn save_safetensors_with<'a, N: AsRef<str>>(
+pub fn save_safetensors_with(
     path: &Path,
-    arrays: impl IntoIterator<Item = (N, &'a Array)>,
+    tensors: Vec<(String, StoredTensor)>,
     metadata: &[(String, String)],
 ) -> Result<(), Error> {
     let mut names = BTreeSet::new();
-    let mut tensors = vec![];
-    for (name, array) in arrays {
-        let name = name.as_ref().to_owned();
-        if !names.insert(name.clone()) {
-            return Err(file_error(path, format!("two arrays have the name {name:?}")));
-        }
-        let bytes = array.to_bytes()?;
-        tensors.push((name, Elements { array, bytes }));
+    if let Some((name, _)) = tensors.iter().find(|(name, _)| !names.insert(name)) {
+        return Err(file_error(path, format!("two arrays have the name {name:?}")));
     }
     let texts = (!metadata.is_empty()).then(|| metadata.iter().cloned().collect());
     // What is written under another name replaces the file that a link leads to, and not the link.
@@ -200,19 +196,37 @@ fn stored_as(dtype: DType) -> Dtype {
     }
 }
 
-/// An array to write, in the form that the `safetensors` crate expects.
-struct Elements<'a> {
-    array: &'a Array,
-    bytes: Vec<u8>,
+/// A tensor as a safetensors file stores it.
+pub struct StoredTensor {
+    /// The dtype in the file.
+    pub dtype: Dtype,
+    /// The extents.
+    pub shape: Vec<usize>,
+    /// The elements in row-major order, as many as dtype and shape say.
+    pub bytes: Vec<u8>,
 }
 
-impl View for Elements<'_> {
+impl StoredTensor {
+    /// Copies an array, computing it if needed.
+    ///
+    /// # Errors
+    /// Those of evaluating the array.
+    pub fn of(array: &Array) -> Result<StoredTensor, Error> {
+        Ok(StoredTensor {
+            dtype: stored_as(array.dtype()),
+            shape: array.shape().to_vec(),
+            bytes: array.to_bytes()?,
+        })
+    }
+}
+
+impl View for StoredTensor {
     fn dtype(&self) -> Dtype {
-        stored_as(self.array.dtype())
+        self.dtype
     }
 
     fn shape(&self) -> &[usize] {
-        self.array.shape()
+        &self.shape
     }
 
     fn data(&self) -> Cow<'_, [u8]> {

@@ -49,18 +49,6 @@ _SAFETENSORS_TYPES = {
 }
 
 
-# Those that arrays have in memory.
-_STORED_TYPES = (
-    _core.bool_,
-    _core.uint8,
-    _core.uint32,
-    _core.int32,
-    _core.float16,
-    _core.bfloat16,
-    _core.float32,
-)
-
-
 def _npy(array: "_core.array") -> bytes:
     name = next(name for name, dtype in _NPY_TYPES.items() if dtype == array.dtype)
     header = f"{{'descr': '{name}', 'fortran_order': False, 'shape': {tuple(array.shape)}, }}"
@@ -77,11 +65,14 @@ def _array_of_npy(content: bytes) -> "_core.array":
     length = struct.unpack_from("<I" if long else "<H", content, 8)[0]
     header = ast.literal_eval(content[start : start + length].decode("latin1"))
     name, shape = header["descr"], tuple(header["shape"])
-    elements = content[start + length :]
-    if isinstance(name, str) and name[0] == ">":
-        name, elements = "<" + name[1:], _swapped(elements, int(name[2:]))
+    is_swapped = isinstance(name, str) and name.startswith(">")
+    if is_swapped:
+        name = "<" + name[1:]
     if name not in _NPY_TYPES:
         raise ValueError(f"[load_npy] there is no dtype for items {header['descr']!r}")
+    elements = content[start + length :]
+    if is_swapped:
+        elements = _swapped(elements, int(name[2:]))
     if header["fortran_order"]:
         return _core._array_from_bytes(elements, _NPY_TYPES[name], shape[::-1]).transpose()
     return _core._array_from_bytes(elements, _NPY_TYPES[name], shape)
@@ -133,11 +124,7 @@ def save_safetensors(file: object, arrays: dict, metadata: dict[str, str] | None
     if not hasattr(file, "write"):
         path = str(file)
         path = path if path.endswith(".safetensors") else path + ".safetensors"
-        if all(array.dtype in _STORED_TYPES for array in arrays.values() if isinstance(array, _core.array)):
-            _core._save_safetensors(path, arrays, metadata)
-            return
-        with open(path, "wb") as opened:
-            save_safetensors(opened, arrays, metadata)
+        _core._save_safetensors(path, arrays, metadata)
         return
     names = {dtype: name for name, dtype in reversed(_SAFETENSORS_TYPES.items())}
     header: dict = {"__metadata__": metadata}
