@@ -240,6 +240,14 @@ impl Engine {
         self.vocabulary
     }
 
+    /// Checks that tokens exist, as [`Engine::submit`] does.
+    ///
+    /// # Errors
+    /// [`Error::TokenRange`] for the first that does not.
+    pub fn check_ids(&self, tokens: &[u32]) -> Result<(), Error> {
+        check_ids(tokens, self.vocabulary)
+    }
+
     /// Returns its current load.
     pub fn load(&self) -> EngineLoad {
         *lock(&self.shared.load)
@@ -283,7 +291,7 @@ impl Engine {
         if tokens > context {
             return Err(Error::ContextFull { tokens, context });
         }
-        check_ids(&prompt, self.vocabulary)?;
+        self.check_ids(&prompt)?;
         let prompt_outputs = prompt_outputs.map(|outputs| (outputs, outputs.tokens(prompt.len(), has_text)));
         let prompt_outputs = prompt_outputs.filter(|(_, tokens)| !tokens.is_empty());
         if !has_text && !embeds && prompt_outputs.is_none() {

@@ -47,10 +47,7 @@ def checked_number(name: str, value: int | None, most: int | None = None) -> int
     """
     if value is None:
         return None
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise TypeError(f"{name} must be an integer, not {value!r}") from None
+    number = _integer(name, value)
     if number < 1 or (most is not None and number > most):
         wanted = "at least 1" if most is None else f"from 1 to {most}"
         raise ValueError(f"{name} must be {wanted}, but is {number}")
@@ -68,13 +65,18 @@ def plain_number(value: Any) -> Any:
         raise TypeError(f"{_kind(value)} is not a value of JSON: {value!r}") from None
 
 
+def _integer(name: str, value: Any) -> int:
+    """An integer, of Python's or NumPy's."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} must be an integer, not {value!r}") from None
+
+
 def _count(name: str, value: Any) -> int:
     """A number of tokens, of Python's integers or NumPy's."""
     whole = isinstance(value, float) and value.is_integer()
-    try:
-        count = int(value) if whole else operator.index(value)
-    except TypeError:
-        raise TypeError(f"{name} must be an integer, not {value!r}") from None
+    count = int(value) if whole else _integer(name, value)
     if count < 0:
         raise ValueError(f"{name} must not be negative, but is {value}: leave it out for no limit of your own")
     return count

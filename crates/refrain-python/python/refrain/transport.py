@@ -64,16 +64,18 @@ class Transport:
         """Yields the JSON of each event. Closing the iterator cancels the request."""
         connection, _ = self._send("POST", path, body | {"stream": True})
         self._streams.add(connection)
-        with connection:
-            while line := connection.read_line():
-                data = line.removeprefix(b"data: ").strip()
-                if data == line.strip() or data == b"[DONE]":
-                    continue
-                event = json.loads(data)
-                if "error" in event:
-                    raise Error(_message(event), 500)
-                yield event
-        self._streams.discard(connection)
+        try:
+            with connection:
+                while line := connection.read_line():
+                    data = line.removeprefix(b"data: ").strip()
+                    if data == line.strip() or data == b"[DONE]":
+                        continue
+                    event = json.loads(data)
+                    if "error" in event:
+                        raise Error(_message(event), 500)
+                    yield event
+        finally:
+            self._streams.discard(connection)
 
     def close(self) -> None:
         """Refuses further requests, and cancels streams that nobody is reading: the server would wait for them."""

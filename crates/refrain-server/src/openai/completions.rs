@@ -116,7 +116,8 @@ pub(crate) async fn completions(
     let lengths: Vec<usize> = prompts.iter().map(Vec::len).collect();
     check_lengths(&mut prompts, &generation, &model)?;
     let engine = Arc::new(model.engine().await?);
-    check_ids(&prompts, engine.vocabulary())?;
+    // Before any is computed.
+    prompts.iter().try_for_each(|prompt| engine.check_ids(prompt))?;
     let (stream, include_usage) = (generation.stream, generation.include_usage);
     let (generation, constraint) = (Arc::new(generation), Arc::new(constraint));
     let (mut answers, mut begun) = (vec![], vec![]);
@@ -178,14 +179,6 @@ fn scored(mut request: EngineRequest) -> EngineRequest {
     EngineRequest {
         prompt_outputs: Some(PromptOutputs::Logprobs { from: 0 }),
         ..request
-    }
-}
-
-/// Refuses tokens that do not exist, before any prompt is computed.
-fn check_ids(prompts: &[Vec<u32>], vocabulary: usize) -> Result<(), Refusal> {
-    match prompts.iter().flatten().find(|id| **id as usize >= vocabulary) {
-        Some(&id) => Err(refrain_engine::Error::TokenRange { id, vocabulary }.into()),
-        None => Ok(()),
     }
 }
 

@@ -321,6 +321,7 @@ impl LlamaReply {
         let first = self.first.unwrap_or(self.begin);
         let milliseconds = |from: Instant, to: Instant| to.duration_since(from).as_secs_f64() * 1e3;
         let (prompt_ms, predicted_ms) = (milliseconds(self.begin, first), milliseconds(first, Instant::now()));
+        let processed = self.prompt_tokens.saturating_sub(ended.cached_tokens);
         let mut last = json!({
             "content": content,
             "stop": true,
@@ -331,7 +332,7 @@ impl LlamaReply {
             "tokens_evaluated": self.prompt_tokens,
             "tokens_cached": ended.cached_tokens,
             "truncated": ended.finish == Finish::Context,
-            "timings": timings(self.prompt_tokens.saturating_sub(ended.cached_tokens), prompt_ms, ended.tokens, predicted_ms),
+            "timings": timings(processed, prompt_ms, ended.tokens, predicted_ms),
         });
         self.add_logprobs(&mut last);
         last

@@ -1,4 +1,4 @@
-"""`python -m refrain.mlx [--device DEVICE] (-m MODULE | -c CODE | SCRIPT | -) [ARGUMENTS]`: runs a program written for MLX."""
+"""Runs a program written for MLX: `python -m refrain.mlx [--device DEVICE] (-m MODULE | -c CODE | SCRIPT | -) [ARGUMENTS]`."""
 
 import runpy
 import sys
@@ -64,16 +64,11 @@ def main(arguments: list[str]) -> None:
             sys.path.insert(0, "")
             runpy.run_module(module, run_name="__main__", alter_sys=True)
             return None
-        elif option == "-c" and arguments:
+        elif option == "-" or (option == "-c" and arguments):
             refrain.mlx.install(device)
-            code = arguments.pop(0)
-            sys.argv = ["-c", *arguments]
-            run_code(code, "<string>")
-            return None
-        elif option == "-":
-            refrain.mlx.install(device)
-            sys.argv = ["-", *arguments]
-            run_code(sys.stdin.read(), "<stdin>")
+            code, name = (arguments.pop(0), "<string>") if option == "-c" else (sys.stdin.read(), "<stdin>")
+            sys.argv = [option, *arguments]
+            run_code(code, name)
             return None
         elif not option.startswith("-"):
             refrain.mlx.install(device)
